@@ -203,7 +203,7 @@ struct Recipe : DataConfig {
   ZeroStage zero_stage = ZeroStage::Zero3;
   // Accelerate's names. offload_param_device Cpu also puts the parameters' optimizer states on the host.
   OffloadDevice offload_optimizer_device = OffloadDevice::None, offload_param_device = OffloadDevice::None;
-  int64_t zero_hpz_partition_size = 1;  // DeepSpeed: neighboring ranks that cut secondary shards; 1 = none
+  int64_t zero_hpz_partition_size = 1;  // DeepSpeed: neighbouring ranks that cut secondary shards; 1 = none
   double collective_timeout_s = 600.0;  // Transformers' ddp_timeout
 
   // DeepSpeed's train_batch_size; 0 = not given. validate_parallelism() compares it with micro_batch_size x

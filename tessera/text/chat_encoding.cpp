@@ -8,7 +8,8 @@
 namespace tessera::text {
 namespace {
 
-// A control token may swallow white space of the content beside it, but stands for none of it.
+// Cuts the spans of control tokens back to the scaffold. A token with lstrip or rstrip may swallow white
+// space of the content beside it, but it stands for none of the content.
 void keep_off(const std::vector<ByteSpan>& contents, const Tokenizer& tokenizer, Encoding& encoded) {
   auto content = contents.begin();
   for (size_t i = 0; i < encoded.ids.size(); ++i) {

@@ -1,4 +1,4 @@
-// Token ids of a rendered chat.
+// Turns a rendered chat into token ids.
 #pragma once
 
 #include "tessera/text/chat_template/chat_template.h"
@@ -6,13 +6,13 @@
 
 namespace tessera::text {
 
-// Encodes the chat's text as one, with control tokens recognised in the scaffold alone: ordinary text gets
-// the ids that encoding the whole would give, and a message that spells out a control token gets plain ids.
-// Spans are bytes of RenderedChat::text(), which is valid UTF-8. No BOS or EOS is added: templates write
-// their own.
+// Encodes the chat's whole text at once, but recognises control tokens in the scaffold only: ordinary text
+// gets the ids that encoding the whole text gives, and a message that spells out a control token gets plain
+// ids. Spans are bytes of RenderedChat::text(), which is valid UTF-8. Adds no BOS or EOS, since templates
+// write their own.
 Encoding encode_chat(const Tokenizer& tokenizer, const RenderedChat& chat);
 
-// Text of the tokenizer's special tokens for rendering.
+// Returns options that give a template the texts of the tokenizer's special tokens.
 RenderOptions render_options(const Tokenizer& tokenizer, bool add_generation_prompt = false);
 
 }  // namespace tessera::text

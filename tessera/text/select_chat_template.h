@@ -1,4 +1,4 @@
-// The chat template that a name stands for, in recipes and on the command line.
+// Finds the chat template that a name stands for, in recipes and on the command line.
 #pragma once
 
 #include <memory>
@@ -9,10 +9,11 @@
 
 namespace tessera::text {
 
-// `name`: "" or tokenizer_default (the model's own), tokenizer_default_fallback_<builtin>, jinja (then
-// `jinja` is the template or a file with it), or a built-in. A `jinja` text with no name counts as jinja.
-// A relative file that is not in the current folder starts at `folder`. Throws Error(Config) for an unknown
-// name, Error(Model) where the model has no template or it cannot be parsed.
+// Returns the template that `name` stands for: "" or tokenizer_default (the model's own),
+// tokenizer_default_fallback_<builtin> (the model's own, or else that built-in one), jinja (`jinja` is then
+// the template or a file that holds it), or a built-in name. An empty `name` with a `jinja` counts as jinja.
+// A relative file that is not in the current folder is looked for in `folder`. Throws Error(Config) for an
+// unknown name, Error(Model) if the model has no template or the template cannot be parsed.
 std::shared_ptr<const ChatTemplate> select_chat_template(const std::string& name, const std::string& jinja,
                                                          const std::string& folder,
                                                          const Tokenizer& tokenizer);

@@ -12,7 +12,8 @@ StopStrings::StopStrings(std::vector<std::string> strings) : strings_(std::move(
 std::string StopStrings::add(const std::string& piece) {
   if (has_stopped_) return {};
   held_ += piece;
-  // The one that ends first, so that it does not matter how the text is cut; of those the longest.
+  // Stops at the stop string that ends first, so that the cuts between pieces do not matter; among several
+  // that end there, at the longest.
   size_t begin = 0, end = std::string::npos;
   for (const std::string& stop : strings_) {
     const size_t found = held_.find(stop);
@@ -28,7 +29,7 @@ std::string StopStrings::add(const std::string& piece) {
     held_.resize(begin);
     return std::exchange(held_, {});
   }
-  // The longest end of the text with which a stop string begins.
+  // Holds back the longest end of the text with which a stop string begins.
   size_t longest = 0;
   for (const std::string& stop : strings_) {
     for (size_t size = std::min(held_.size(), stop.size() - 1); size > longest; --size) {

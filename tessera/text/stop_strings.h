@@ -1,4 +1,4 @@
-// Ends a text that comes in pieces where one of some strings begins.
+// Ends a text that arrives in pieces at the first stop string.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@ class StopStrings {
   // Empty strings are left out.
   explicit StopStrings(std::vector<std::string> strings);
 
-  // What of the text so far, up to and with `piece`, is certain to stand before a stop string and has not
-  // been returned yet. Nothing more comes after has_stopped().
+  // Takes the next piece. Returns the text, not returned before, that certainly stands before any stop
+  // string; an end that may begin a stop string is held back. Returns "" after has_stopped().
   std::string add(const std::string& piece);
-  // The text has ended: what was held back.
+  // Returns the text that was held back; call it when the text has ended.
   std::string finish();
   bool has_stopped() const { return has_stopped_; }
 

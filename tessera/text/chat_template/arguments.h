@@ -12,16 +12,17 @@ namespace tessera::text::jinja {
 
 class BoundArguments {
  public:
-  // Fails when there are too many, an unknown name, one given twice, or fewer than `required`.
+  // Fails if there are too many arguments, an unknown name, an argument given twice, or fewer than
+  // `required`.
   BoundArguments(Runtime& runtime, std::string_view callee, const Arguments& given,
                  const std::vector<std::string_view>& parameters, size_t required);
 
-  // Null when parameter `index` was not given.
+  // Returns the argument for parameter `index`, or null when it was not given.
   const Value* get(size_t index) const { return values_[index] ? &*values_[index] : nullptr; }
   bool flag(size_t index, bool otherwise) const;
-  // Fails unless an int.
+  // Returns an int argument, or `otherwise` when it was not given. Fails if it is no int.
   int64_t integer(size_t index, int64_t otherwise) const;
-  // Fails unless a string.
+  // Returns a string argument. Fails if it is no string.
   const Text& text(size_t index) const;
 
  private:

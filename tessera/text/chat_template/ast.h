@@ -26,7 +26,7 @@ enum class ExpressionKind {
   Dict,         // children: key, value, key, value...
   Attribute,    // children[0].text
   Item,         // children[0][children[1]]
-  Slice,        // children[0][children[1]:children[2]:children[3]], the last three may be null
+  Slice,        // children[0][children[1]:children[2]:children[3]]; the last three may be null
   Call,         // children[0](children[1...], keywords)
   Filter,       // children[0] | filter(children[1...], keywords); children[0] is null in a filter block
   Test,         // children[0] is test(children[1...])
@@ -54,13 +54,13 @@ struct Expression {
   Value literal;
   std::vector<ExpressionPtr> children;
   std::vector<std::pair<std::string, ExpressionPtr>> keywords;
-  ExpressionPtr spread, spread_names;  // of a call's *values and **names, or null
+  ExpressionPtr spread, spread_names;  // *values and **names of a call, or null
   std::vector<Comparison> comparisons;
   const FilterEntry* filter = nullptr;
   const TestEntry* test = nullptr;
 };
 
-// What `set` and `for` assign to: a name, an attribute of a namespace, or several targets.
+// The target of a `set` or `for`: a name, an attribute of a namespace, or a tuple of targets.
 struct Target {
   int32_t name = -1;
   std::string attribute;
@@ -73,26 +73,26 @@ struct MacroDefinition {
   struct Parameter {
     int32_t id = -1;
     std::string name;
-    ExpressionPtr initial;  // or null
+    ExpressionPtr initial;  // default value, or null
   };
   std::string name;
   Position at;
   std::vector<Parameter> parameters;
   Body body;
-  // The ids of varargs, kwargs and caller where the body uses them, else -1.
+  // Ids of the names varargs, kwargs and caller; -1 if the body does not use the name.
   int32_t varargs = -1, kwargs = -1, caller = -1;
 };
 
 enum class StatementKind {
   Data,         // text
   Output,       // expression
-  If,           // branches, the last with a null condition for else
-  For,          // target, expression, condition (or null), body, other
+  If,           // branches; the condition of `else` is null
+  For,          // target, expression, condition (or null), body, other (the `else`)
   Set,          // target, expression
-  SetBlock,     // target, expression: filters on the body, or null
-  Macro,        // macro, target: its name
-  CallBlock,    // expression: a call, macro: the caller
-  FilterBlock,  // expression: filters on the body
+  SetBlock,     // target, body, expression: filters on the body, or null
+  Macro,        // macro, target (its name)
+  CallBlock,    // expression (a call), macro (the caller)
+  FilterBlock,  // body, expression: filters on the body
   With,         // assignments, body
   Generation,   // body
   Break,
@@ -113,12 +113,12 @@ struct Statement {
   std::vector<std::pair<Target, ExpressionPtr>> assignments;
   Body body, other;
   MacroDefinition macro;
-  int32_t loop_name = -1;  // id of `loop`
+  int32_t loop_name = -1;  // id of the name `loop`
 };
 
 struct SyntaxTree {
   Body body;
-  std::vector<std::string> names;  // by id
+  std::vector<std::string> names;  // name of each id
   bool has_generation = false;
 };
 

@@ -1,10 +1,11 @@
-// The built-in templates of model families: each writes conversations of text as the family's own does.
+// The built-in templates of model families. Each writes conversations of text as the family's own template
+// does.
 #include "tessera/text/chat_template/builtins.h"
 
 namespace tessera::text::jinja {
 namespace {
 
-// The system message is refused.
+// Refuses a system message.
 constexpr std::string_view kGemma = R"jinja({{- bos_token -}}
 {%- if messages and messages[0]['role'] == 'system' -%}
 {{- raise_exception('the gemma template knows no system message') -}}
@@ -24,7 +25,7 @@ constexpr std::string_view kGemma = R"jinja({{- bos_token -}}
 {%- if add_generation_prompt -%}{{- '<start_of_turn>model\n' -}}{%- endif -%}
 )jinja";
 
-// The system message goes before the words of the first user.
+// Writes the system message before the words of the first user.
 constexpr std::string_view kGemma3 =
     R"jinja({%- if tools -%}{{- raise_exception('the built-in template takes no tools; give the model\'s own by chat_template_jinja') -}}{%- endif -%}
 {{- bos_token -}}
@@ -51,7 +52,7 @@ constexpr std::string_view kGemma3 =
 {%- if add_generation_prompt -%}{{- '<start_of_turn>model\n' -}}{%- endif -%}
 )jinja";
 
-// The prompt for an answer is written behind every user turn.
+// Writes the prompt for an answer behind every user turn.
 constexpr std::string_view kPhi3 = R"jinja({{- bos_token -}}
 {%- for message in messages -%}
 {%- if message['role'] == 'system' -%}
@@ -116,7 +117,7 @@ constexpr std::string_view kCohere = R"jinja({{- bos_token -}}
 {%- if add_generation_prompt -%}{{- '<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>' -}}{%- endif -%}
 )jinja";
 
-// A user's turn ends in a line feed alone.
+// Ends a user's turn with a line feed alone.
 constexpr std::string_view kExaone =
     R"jinja({%- if messages and messages[0]['role'] != 'system' -%}{{- '[|system|][|endofturn|]\n' -}}{%- endif -%}
 {%- for message in messages -%}
@@ -133,7 +134,7 @@ constexpr std::string_view kExaone =
 {%- if add_generation_prompt -%}{{- '[|assistant|]' -}}{%- endif -%}
 )jinja";
 
-// One EOS ends the whole conversation.
+// Writes a single EOS, at the end of the whole conversation.
 constexpr std::string_view kMetharme = R"jinja({{- bos_token -}}
 {%- if messages and messages[0]['role'] == 'system' -%}
 {%- set system = messages[0]['content'] -%}
@@ -171,7 +172,7 @@ constexpr std::string_view kNemotronH = R"jinja({%- for message in messages -%}
 {%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}
 )jinja";
 
-// A system message that is not the first is left out.
+// Leaves out a system message that is not the first message.
 constexpr std::string_view kFalconH1 =
     R"jinja({%- if tools -%}{{- raise_exception('the built-in template takes no tools; give the model\'s own by chat_template_jinja') -}}{%- endif -%}
 {{- bos_token -}}
@@ -187,7 +188,7 @@ constexpr std::string_view kFalconH1 =
 {%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}
 )jinja";
 
-// Of its text.
+// Writes conversations of text; images are not written.
 constexpr std::string_view kQwen2Vl = R"jinja({%- if messages and messages[0]['role'] != 'system' -%}
 {{- '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n' -}}
 {%- endif -%}
@@ -226,7 +227,8 @@ constexpr std::string_view kMistralV1 = R"jinja({{- bos_token -}}
 {%- endfor -%}
 )jinja";
 
-// The system message goes before the words of a user who speaks last, and is else left out.
+// Writes the system message before the user message that is the last turn; if an answer is last, leaves it
+// out.
 constexpr std::string_view kMistralV2V3 =
     R"jinja({%- if tools -%}{{- raise_exception('the built-in template takes no tools; give the model\'s own by chat_template_jinja') -}}{%- endif -%}
 {{- bos_token -}}
@@ -252,7 +254,7 @@ constexpr std::string_view kMistralV2V3 =
 {%- endfor -%}
 )jinja";
 
-// The same with other spaces.
+// Writes what kMistralV2V3 writes, with other spaces.
 constexpr std::string_view kMistralV3Tekken =
     R"jinja({%- if tools -%}{{- raise_exception('the built-in template takes no tools; give the model\'s own by chat_template_jinja') -}}{%- endif -%}
 {{- bos_token -}}
@@ -277,7 +279,7 @@ constexpr std::string_view kMistralV3Tekken =
 {%- endfor -%}
 )jinja";
 
-// The family's own default for a missing system message is a long text with a date: it is asked for.
+// Refuses a conversation without a system message, since the family's own default is a long text with a date.
 constexpr std::string_view kMistralV7Tekken =
     R"jinja({%- if tools -%}{{- raise_exception('the built-in template takes no tools; give the model\'s own by chat_template_jinja') -}}{%- endif -%}
 {%- if not messages or messages[0]['role'] != 'system' -%}
@@ -297,7 +299,7 @@ constexpr std::string_view kMistralV7Tekken =
 {%- endfor -%}
 )jinja";
 
-// As with mistral_v7_tekken.
+// Refuses a conversation without a system message, as kMistralV7Tekken does.
 constexpr std::string_view kPhi4 =
     R"jinja({%- if tools -%}{{- raise_exception('the built-in template takes no tools; give the model\'s own by chat_template_jinja') -}}{%- endif -%}
 {%- if not messages or messages[0]['role'] != 'system' -%}
@@ -317,7 +319,7 @@ constexpr std::string_view kPhi4 =
 {%- if add_generation_prompt -%}{{- '<|im_start|>assistant<|im_sep|>' -}}{%- endif -%}
 )jinja";
 
-// A system message is written even where there is none.
+// Writes an empty system message if there is none.
 constexpr std::string_view kJamba =
     R"jinja({%- if tools -%}{{- raise_exception('the built-in template takes no tools; give the model\'s own by chat_template_jinja') -}}{%- endif -%}
 {%- if messages and messages[0]['role'] == 'system' -%}
@@ -402,8 +404,7 @@ constexpr std::string_view kQwen25 = R"jinja({%- set first = messages[0] if mess
 {%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}
 )jinja";
 
-// Reasoning is written behind the last words of a user alone, and for the last answer even where there is
-// none.
+// Writes reasoning only in answers behind the last user message, and in the last answer even if it has none.
 constexpr std::string_view kQwen3 = R"jinja({%- set first = messages[0] if messages else {} -%}
 {%- if tools -%}
 {{- '<|im_start|>system\n' -}}
@@ -459,8 +460,8 @@ constexpr std::string_view kQwen3 = R"jinja({%- set first = messages[0] if messa
 {%- endif -%}
 )jinja";
 
-// Reasoning in the words of the model is left out; the prompt has an empty channel of it unless
-// enable_thinking.
+// Leaves out reasoning in answers. The prompt opens and closes an empty channel of it unless enable_thinking
+// is true.
 constexpr std::string_view kGemma4 =
     R"jinja({%- if tools -%}{{- raise_exception('the built-in template takes no tools; give the model\'s own by chat_template_jinja') -}}{%- endif -%}
 {%- macro without_thought(text) -%}
@@ -492,7 +493,7 @@ constexpr std::string_view kGemma4 =
 {%- endif -%}
 )jinja";
 
-// Every answer has empty reasoning before it.
+// Writes empty reasoning before every answer; only with skip_think false does the last one show its own.
 constexpr std::string_view kExaone4 =
     R"jinja({%- if tools -%}{{- raise_exception('the built-in template takes no tools; give the model\'s own by chat_template_jinja') -}}{%- endif -%}
 {%- for message in messages -%}
@@ -527,7 +528,7 @@ constexpr std::string_view kExaone4 =
 {%- endif -%}
 )jinja";
 
-// All system messages come first. Reasoning is left out.
+// Writes all system messages first, and leaves out reasoning.
 constexpr std::string_view kDeepseekV3 =
     R"jinja({%- if tools -%}{{- raise_exception('the built-in template takes no tools; give the model\'s own by chat_template_jinja') -}}{%- endif -%}
 {{- bos_token -}}

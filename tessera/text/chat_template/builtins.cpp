@@ -6,7 +6,8 @@ namespace tessera::text::jinja {
 
 namespace {
 
-// In all of them the words of the assistant, with the token that ends its turn, are in {% generation %}.
+// In the templates of this file, {% generation %} holds the assistant's words and the token that ends its
+// turn.
 
 constexpr std::string_view kChatml = R"({%- for message in messages -%}
 {{- '<|im_start|>' + message['role'] + '\n' -}}
@@ -36,7 +37,7 @@ constexpr std::string_view kLlama3 = R"({{- bos_token -}}
 {%- endif -%}
 )";
 
-// The system message goes before the words of the first user.
+// Writes the system message before the words of the first user.
 constexpr std::string_view kMistral = R"({{- bos_token -}}
 {%- set system = namespace(text='') -%}
 {%- if messages and messages[0]['role'] == 'system' -%}
@@ -60,7 +61,7 @@ constexpr std::string_view kMistral = R"({{- bos_token -}}
 {%- endfor -%}
 )";
 
-// Without a preamble, and with blank lines between the parts alone.
+// Writes no preamble, and blank lines only between the parts.
 constexpr std::string_view kAlpaca = R"({{- bos_token -}}
 {%- for message in messages -%}
 {%- if message['role'] == 'system' and loop.first -%}

@@ -8,14 +8,14 @@
 
 namespace tessera::text::jinja {
 
-// The source, empty when there is no template of this name.
+// Returns the source of the built-in template `name`, or "" when there is none.
 std::string_view builtin_source(std::string_view name);
 std::vector<std::string> builtin_template_names();
 
 struct NamedTemplate {
   std::string_view name, source;
 };
-// Those of model families, by name.
+// Returns the templates of model families, in the order of their names.
 std::span<const NamedTemplate> family_templates();
 
 }  // namespace tessera::text::jinja

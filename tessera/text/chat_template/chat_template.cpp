@@ -35,7 +35,7 @@ std::vector<RenderedSegment> segments_of(const jinja::Text& text) {
   return segments;
 }
 
-// Gives values to the names that the template reads.
+// Sets the variables that a template reads; names that it does not read are skipped.
 class Variables {
  public:
   Variables(const jinja::SyntaxTree& tree, jinja::Runtime& runtime)

@@ -1,4 +1,4 @@
-// Chat templates: the Jinja that models ship, interpreted in a sandbox.
+// Chat templates: the Jinja sources that models ship, interpreted in a sandbox.
 #pragma once
 
 #include <cstdint>
@@ -14,42 +14,44 @@ namespace tessera::text {
 
 struct RenderOptions {
   bool add_generation_prompt = false;
-  // An empty token is undefined in the template, as for a tokenizer without it.
+  // Texts of the special tokens; an empty one is undefined in the template, as for a tokenizer without it.
   std::string bos_token, eos_token, pad_token, unk_token;
   // Object of further variables, such as {"enable_thinking": false}; null or absent for none. Their strings
-  // count as scaffold: they come from the recipe, not from the data. They may not replace messages or tools.
+  // count as scaffold, since they come from the recipe and not from the data. They must not replace messages,
+  // tools or add_generation_prompt.
   std::shared_ptr<const nlohmann::ordered_json> variables;
-  // What strftime_now() calls now, in seconds since 1970 and shown in UTC; without it the system's clock, in
-  // local time.
+  // Time that strftime_now() shows, in seconds since 1970 and as UTC; without it, the system's clock in local
+  // time.
   std::optional<int64_t> now;
 };
 
-// A piece of rendered text. Scaffold is what the template itself wrote: only there may control tokens such
-// as <|im_start|> be recognised. Content is what came from the messages: always plain text.
+// A piece of rendered text. Scaffold is text that the template itself wrote; only there may control tokens
+// such as <|im_start|> be recognised. Content is text that came from the messages, and always plain text.
 struct RenderedSegment {
   std::string text;
   bool is_content = false;
   // Index of the message that a content piece came from, or -1.
   int64_t message = -1;
-  // Inside {% generation %} ... {% endgeneration %}.
+  // The piece was written inside {% generation %} ... {% endgeneration %}.
   bool in_generation = false;
 };
 
-// What the clocks of this place show, as RenderOptions::now.
+// Returns the local wall-clock time in the form of RenderOptions::now: seconds since 1970 that read as UTC
+// show the local time.
 int64_t local_clock();
 
 struct RenderedChat {
-  std::vector<RenderedSegment> segments;  // in order; joined they are the text
+  std::vector<RenderedSegment> segments;  // pieces in order; joined they are the text
   std::string text() const;
 };
 
 // Immutable after parsing; render() is thread-safe.
 class ChatTemplate {
  public:
-  // `name` is the file or key the source came from, for errors. Throws Error(Model) with line and column
-  // for an unknown construct, tag, filter or test.
+  // Parses a template. `name` is the file or key that the source came from, for errors. Throws Error(Model)
+  // with line and column for an unknown construct, tag, filter or test.
   static ChatTemplate parse(std::string_view source, std::string_view name);
-  // chatml, llama3, mistral or alpaca. Throws Error(Config) for another name, listing these.
+  // Returns the built-in template `name`. Throws Error(Config) for a name that is not in builtin_names().
   static ChatTemplate builtin(std::string_view name);
   static std::vector<std::string> builtin_names();
 
@@ -57,11 +59,12 @@ class ChatTemplate {
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
   ~ChatTemplate();
 
-  // `messages`: array of {role, content, ...}; `tools`: array, or null. Throws Error(Model) where the
-  // template raises, runs over its step limit (1,000,000) or its output limit (8 MiB).
+  // Renders a conversation. `messages` is an array of {role, content, ...}; `tools` is an array or null.
+  // Throws Error(Model) if the template raises, or exceeds its step limit (1,000,000) or its output limit (8
+  // MiB).
   RenderedChat render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
                       const RenderOptions& options) const;
-  // Whether the source has {% generation %} blocks, so that in_generation means something.
+  // Returns whether the source has {% generation %} blocks; only then does in_generation mean something.
   bool has_generation_blocks() const;
   const std::string& source() const;
 

@@ -7,6 +7,7 @@
 
 namespace tessera::text::jinja {
 
+// See [Note: how a template runs] in interpreter.cpp.
 Value Interpreter::evaluate(const Expression& node, const ScopePtr& scope) {
   const Depth depth(runtime_);
   runtime_.move_to(node.at);
@@ -45,6 +46,7 @@ Value Interpreter::evaluate(const Expression& node, const ScopePtr& scope) {
     case ExpressionKind::Positive: {
       const Value value = child(0);
       runtime_.move_to(node.at);
+      // Like Python's +, this fails for a value that is no number, and makes an int of a boolean.
       return negative(runtime_, negative(runtime_, value));
     }
     case ExpressionKind::Not: return Value::boolean(!truth(child(0)));
@@ -76,6 +78,7 @@ Value Interpreter::evaluate_name(const Expression& node, const ScopePtr& scope) 
   const Value* found = scope->find(node.name, looked_at);
   runtime_.charge(static_cast<int64_t>(looked_at / 32));
   if (found != nullptr) return *found;
+  // Functions come last, so that a variable may hide one.
   const std::string& name = tree_.names[static_cast<size_t>(node.name)];
   if (const std::optional<Function> function = find_function(name)) return Value::of(*function);
   return Value::undefined("'" + name + "' is undefined");
@@ -120,6 +123,7 @@ bool Interpreter::compare_pair(Comparison comparison, const Value& a, const Valu
     case Comparison::NotIn: return !contains(runtime_, b, a);
     default: break;
   }
+  // Every ordering that involves NaN is false, which the result of compare() cannot express.
   const bool unordered = a.is_number() && b.is_number() && (a.real() != a.real() || b.real() != b.real());
   const int relation = compare(runtime_, a, b);
   if (unordered) return false;
@@ -170,6 +174,7 @@ Arguments Interpreter::arguments_of(const Expression& node, const ScopePtr& scop
 
 Value Interpreter::evaluate_filter(const Expression& node, const ScopePtr& scope, const Value* input) {
   const Depth depth(runtime_);
+  // In a filter block, `input` goes down the chain of filters to the innermost one, which has no child.
   Value value;
   if (!node.children[0]) {
     value = *input;
@@ -188,6 +193,7 @@ Value Interpreter::evaluate_call(const Expression& node, const ScopePtr& scope, 
   Value callee;
   std::string_view method;
   if (target.kind == ExpressionKind::Attribute) {
+    // A method is called on its receiver at once; no bound method is made in between.
     callee = evaluate(*target.children[0], scope);
     runtime_.move_to(target.at);
     method = callee.is_undefined() ? std::string_view() : find_method(callee, target.text);

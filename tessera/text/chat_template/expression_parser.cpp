@@ -466,7 +466,7 @@ ExpressionPtr ExpressionParser::parse_call(ExpressionPtr callee) {
   return finish(std::move(node));
 }
 
-// map, select and their like take the name of a filter or a test as a string.
+// Refuses an unknown filter or test whose name is given as a string to map, select and their like.
 void ExpressionParser::check_nested_name(const Expression& call) const {
   const std::string_view name = call.filter->name;
   const bool takes_filter = name == "map";

@@ -18,7 +18,7 @@ class ExpressionParser {
       : tokens_(std::move(tokens)), template_name_(template_name) {}
 
  protected:
-  // Counts the nesting of what is being parsed.
+  // Counts how deeply the construct that is being parsed is nested, and refuses more than kMaxSyntaxDepth.
   class Nesting {
    public:
     explicit Nesting(ExpressionParser& parser);
@@ -42,18 +42,20 @@ class ExpressionParser {
   int32_t intern(const std::string& name);
 
   ExpressionPtr parse_expression(bool conditional = true);
-  // One expression, or several with commas, which make a tuple. `stop`: a word that ends it, such as "in".
+  // Parses one expression, or several with commas, which make a tuple. `stop` is a word that ends it, such as
+  // "in".
   ExpressionPtr parse_tuple(bool conditional, bool parenthesised, std::string_view stop = {});
-  // `| filter | filter(...)` on `input`, which is null in a filter block; there the first | is left out.
+  // Parses `| filter | filter(...)` on `input`. In a filter block `input` is null and the first | is left
+  // out.
   ExpressionPtr parse_filters(ExpressionPtr input, bool first_without_pipe);
-  // Refuses one more argument or parameter than `count` when there are too many.
+  // Refuses one more argument or parameter when there are `count` already and no more are allowed.
   void check_count(size_t count, Position at) const;
-  ExpressionPtr finish(ExpressionPtr node) const;  // sets its depth, refuses too deep trees
+  ExpressionPtr finish(ExpressionPtr node) const;  // sets the node's depth, refuses too deep trees
 
   std::vector<std::string> names_;
-  std::set<int32_t> assigned_;  // names that anything in the template assigns to
+  std::set<int32_t> assigned_;  // names that the template assigns to somewhere
   std::set<int32_t> read_;      // names read since the current macro began
-  // Functions called by name, with the place of the first call.
+  // Functions that the template calls by name, with the position of the first call.
   std::map<int32_t, Position> called_;
 
  private:

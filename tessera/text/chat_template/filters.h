@@ -1,4 +1,4 @@
-// The filters: value | name(arguments).
+// The filters of a template: value | name(arguments).
 #pragma once
 
 #include <string>
@@ -15,17 +15,17 @@ struct FilterEntry {
   std::vector<std::string_view> parameters;
   size_t required = 0;
   Value (*apply)(Runtime&, const Value&, const BoundArguments&) = nullptr;
-  // For filters that take any arguments; then `apply` is null.
+  // Used instead of `apply`, which is then null, by filters that take any arguments.
   Value (*apply_any)(Runtime&, const Value&, const Arguments&) = nullptr;
 };
 
-// Null when there is none.
+// Returns the filter, or null when there is none of this name.
 const FilterEntry* find_filter(std::string_view name);
 std::vector<std::string> filter_names();
 Value apply_filter(Runtime& runtime, const FilterEntry& filter, const Value& input,
                    const Arguments& arguments);
 
-// The two halves of the table.
+// The two halves of the table of filters.
 const std::vector<FilterEntry>& text_filters();
 const std::vector<FilterEntry>& sequence_filters();
 

@@ -12,7 +12,7 @@ Value generator(Runtime& runtime, std::vector<Value> items) {
   return Value::sequence(runtime, Kind::Generator, std::move(items), "generator");
 }
 
-// The value at a path such as "function.name" or "0.id".
+// Returns the value at a path such as "function.name" or "0.id".
 Value at_path(Runtime& runtime, const Value& value, const Value& path) {
   if (!path.is_string()) return get_item(runtime, value, path);
   Value at = value;
@@ -28,8 +28,8 @@ Value at_path(Runtime& runtime, const Value& value, const Value& path) {
   return at;
 }
 
-// What min, max, sort and unique compare: the value at a path, in lower case when it is a string and case
-// does not matter.
+// Returns the key that min, max, sort and unique compare: the value at a path, in lower case if it is a
+// string and case does not matter.
 Value sort_key(Runtime& runtime, const Value& value, const Value* path, bool case_sensitive) {
   Value key = path && !path->is(Kind::None) ? at_path(runtime, value, *path) : value;
   if (!case_sensitive && key.is_string()) {
@@ -97,7 +97,7 @@ Value items(Runtime& runtime, const Value& value, const BoundArguments&) {
   return generator(runtime, std::move(out));
 }
 
-// Pairs each item with its key, orders them stably and gives the items back.
+// Orders pairs of key and item stably by their keys, and returns the items.
 std::vector<Value> sorted(Runtime& runtime, const std::vector<std::pair<Value, Value>>& keyed,
                           bool backwards) {
   std::vector<const std::pair<Value, Value>*> order;
@@ -214,10 +214,10 @@ Arguments without_first(const Arguments& arguments, size_t count) {
   return rest;
 }
 
-// map('filter', arguments...) or map(attribute='path', default=...).
+// Implements map('filter', arguments...) and map(attribute='path', default=...).
 Value map(Runtime& runtime, const Value& value, const Arguments& arguments) {
   std::vector<Value> out;
-  if (!truth(value)) return generator(runtime, std::move(out));  // none too
+  if (!truth(value)) return generator(runtime, std::move(out));  // also for None
   if (arguments.positional.empty()) {
     const BoundArguments bound(runtime, "map", arguments, {"attribute", "default"}, 1);
     for (const Value& item : iterate(runtime, value)) {
@@ -235,7 +235,8 @@ Value map(Runtime& runtime, const Value& value, const Arguments& arguments) {
   return generator(runtime, std::move(out));
 }
 
-// select, reject: by a test of the item; selectattr, rejectattr: of the value at a path in it.
+// Implements select and reject, which test the item itself, and selectattr and rejectattr, which test the
+// value at a path in it (`by_path`).
 Value choose(Runtime& runtime, const Value& value, const Arguments& arguments, bool by_path, bool keep) {
   const size_t skip = by_path ? 1 : 0;
   if (by_path && arguments.positional.empty()) runtime.fail("the name of an attribute is missing");
@@ -248,7 +249,7 @@ Value choose(Runtime& runtime, const Value& value, const Arguments& arguments, b
     rest = without_first(arguments, skip + 1);
   }
   std::vector<Value> out;
-  if (!truth(value)) return generator(runtime, std::move(out));  // none too
+  if (!truth(value)) return generator(runtime, std::move(out));  // also for None
   for (const Value& item : iterate(runtime, value)) {
     runtime.charge();
     const Value subject = by_path ? at_path(runtime, item, arguments.positional[0]) : item;

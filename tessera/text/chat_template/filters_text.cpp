@@ -12,7 +12,7 @@ namespace tessera::text::jinja {
 
 namespace {
 
-// str(value), as most text filters begin.
+// Returns str(value), with which most text filters begin.
 Value as_string(Runtime& runtime, const Value& value) {
   if (value.is_string()) {
     runtime.charge_text(value.text());
@@ -75,7 +75,7 @@ Value escape(Runtime& runtime, const Value& value, const BoundArguments&) {
   return Value::string(runtime, std::move(out));
 }
 
-// Every line but the first (or that too) after the indentation; empty lines only when `blank`.
+// Indents every line but the first (that one too if `first`); empty lines only if `blank`.
 Value indent(Runtime& runtime, const Value& value, const BoundArguments& arguments) {
   if (!value.is_string()) runtime.fail("'indent' needs a string, got " + std::string(type_name(value)));
   std::string margin;
@@ -146,7 +146,7 @@ Value format(Runtime& runtime, const Value& value, const Arguments& arguments) {
   return Value::string(runtime, format_percent(runtime, as_string(runtime, value).text(), values));
 }
 
-// What int(text, base) takes, apart from numbers of more than 64 bits.
+// Parses the texts that Python's int(text, base) accepts, apart from numbers of more than 64 bits.
 std::optional<int64_t> parse_integer(std::string_view text, int base) {
   const std::string stripped = strip(Text(text), std::nullopt, true, true).bytes;
   std::string_view digits = stripped;
@@ -179,7 +179,7 @@ std::optional<int64_t> parse_integer(std::string_view text, int base) {
 
 std::optional<double> parse_float(std::string_view text) {
   std::string plain = strip(Text(text), std::nullopt, true, true).bytes;
-  // strtod also takes hexadecimal and nan(...), which Python does not.
+  // strtod also accepts hexadecimal numbers and nan(...), which Python does not.
   if (plain.empty() || plain.find_first_of("xXpP(") != std::string::npos ||
       std::isspace(static_cast<unsigned char>(plain[0]))) {
     return std::nullopt;
@@ -236,7 +236,7 @@ Value absolute(Runtime& runtime, const Value& value, const BoundArguments&) {
   runtime.fail("bad operand type for abs(): '" + std::string(type_name(value)) + "'");
 }
 
-// round(): half to even. With a method, up or down instead, which gives a float.
+// Rounds half to even, as Python's round(). With a method, rounds up or down instead and gives a float.
 Value round_number(Runtime& runtime, const Value& value, const BoundArguments& arguments) {
   if (value.is_undefined()) runtime.fail(value.undefined_reason());
   if (!value.is_number()) runtime.fail("'" + std::string(type_name(value)) + "' cannot be rounded");

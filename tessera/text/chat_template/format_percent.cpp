@@ -7,12 +7,12 @@ namespace tessera::text::jinja {
 
 namespace {
 
-// What Python takes for a mapping here, of which not every entry needs to be used.
+// Returns whether Python treats the value as a mapping here, not all of whose entries need to be used.
 bool takes_items(const Value& value) {
   return value.is(Kind::Dict) || value.is(Kind::List) || value.is(Kind::Range) || value.is_undefined();
 }
 
-// Walks over the conversions of one format string.
+// Applies the conversions of one format string.
 class PercentFormatter {
  public:
   PercentFormatter(Runtime& runtime, const Text& format, const Value& values)

@@ -29,7 +29,7 @@ Value make_range(Runtime& runtime, const Arguments& given) {
   const int64_t step = arguments.integer(2, 1);
   if (step == 0) runtime.fail("range() step must not be zero");
   const bool empty = step > 0 ? start >= stop : start <= stop;
-  // In unsigned numbers the distance and the step cannot overflow.
+  // The distance and the step cannot overflow as unsigned numbers.
   const uint64_t distance = step > 0 ? static_cast<uint64_t>(stop) - static_cast<uint64_t>(start)
                                      : static_cast<uint64_t>(start) - static_cast<uint64_t>(stop);
   const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : 0 - static_cast<uint64_t>(step);
@@ -83,7 +83,8 @@ Value formatted_time(Runtime& runtime, const Arguments& given) {
     const std::time_t seconds = std::time(nullptr);
     localtime_r(&seconds, &parts);
   }
-  // strftime cannot tell an empty result from a short buffer: a closing mark makes no result empty.
+  // strftime returns 0 both for an empty result and for a short buffer; the closing mark makes no result
+  // empty.
   std::string out(256 + 64 * format.size(), '\0');
   out.resize(std::strftime(out.data(), out.size(), (format + "|").c_str(), &parts));
   if (!out.empty()) out.pop_back();

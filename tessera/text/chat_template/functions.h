@@ -13,7 +13,7 @@ namespace tessera::text::jinja {
 std::optional<Function> find_function(std::string_view name);
 std::vector<std::string> function_names();
 Value call_function(Runtime& runtime, Function function, const Arguments& arguments);
-// dict(x): of a dict, or of pairs. What `dict` and `namespace` take as their one argument.
+// Returns the entries of the one argument that `dict` and `namespace` take: a dict, or an iterable of pairs.
 std::vector<std::pair<Value, Value>> entries_of(Runtime& runtime, const Value& value);
 
 }  // namespace tessera::text::jinja

@@ -4,6 +4,15 @@
 
 namespace tessera::text::jinja {
 
+// [Note: how a template runs]
+// The interpreter walks the syntax tree. A statement appends to a Text, which knows the origin of every byte,
+// and returns whether the loop around it is to be left or continued (Flow). An expression gives a Value.
+// Every node counts its depth, moves the runtime's position to itself and charges a step, so that a template
+// can neither exhaust the stack nor run forever, and errors name the place. Evaluating a child moves the
+// position on: code that may fail behind it moves the position back first. As in jinja2, a scope is opened by
+// `for` (one for each pass), `with`, a macro and every captured body (set block, call, filter, generation),
+// but not by `if`. `set` writes to the innermost scope, so that an assignment inside a loop is not seen
+// behind it; only attributes of a namespace outlive their scope.
 Text Interpreter::run(const ScopePtr& scope) {
   Text out;
   run_body(tree_.body, scope, out);
@@ -39,6 +48,7 @@ Interpreter::Flow Interpreter::run_statement(const Statement& node, const ScopeP
     case StatementKind::FilterBlock: write(capture_filtered(node, scope), out); break;
     case StatementKind::With: run_with(node, scope, out); break;
     case StatementKind::Generation: {
+      // The mark is set on the finished text, so that it also covers text that came from messages or macros.
       Text inner = capture(node.body, scope);
       runtime_.charge_text(inner);
       inner.mark_generation();
@@ -64,6 +74,7 @@ Interpreter::Flow Interpreter::run_for(const Statement& node, const ScopePtr& sc
   runtime_.move_to(node.expression->at);
   std::vector<Value> items = iterate(runtime_, source);
   if (node.condition) {
+    // All items are tested before the first pass, since loop.length and loop.last count the kept ones only.
     std::vector<Value> kept;
     for (Value& item : items) {
       const auto inner = std::make_shared<Scope>(Scope{scope, {}});
@@ -73,6 +84,7 @@ Interpreter::Flow Interpreter::run_for(const Statement& node, const ScopePtr& sc
     items = std::move(kept);
   }
   if (items.empty()) return run_body(node.other, scope, out);
+  // A template may store `loop` like any value, so the nesting of its items counts and is limited too.
   const auto loop = std::make_shared<Loop>();
   for (const Value& item : items) loop->nesting = std::max(loop->nesting, 1 + item.depth());
   if (loop->nesting > kMaxValueDepth) runtime_.fail_limit("a value nests more than 128 deep");
@@ -137,6 +149,7 @@ void Interpreter::assign(const Target& target, const Value& value, const ScopePt
     scope->set(target.name, value);
     return;
   }
+  // Only an attribute of a namespace is left: it is set in place, in whatever scope the namespace lives.
   size_t looked_at = 0;
   const Value* space = scope->find(target.name, looked_at);
   runtime_.charge(static_cast<int64_t>(looked_at / 32));
@@ -156,6 +169,7 @@ void Interpreter::assign(const Target& target, const Value& value, const ScopePt
 Value Interpreter::call_macro(const Macro& macro, Arguments arguments) {
   const Depth depth(runtime_);
   const MacroDefinition& definition = *macro.definition;
+  // A macro sees the scope in which it was defined, not that of its caller.
   const auto scope = std::make_shared<Scope>(Scope{macro.scope, {}});
   const size_t count = definition.parameters.size();
   const std::string called = "macro '" + definition.name + "'";
@@ -184,6 +198,7 @@ Value Interpreter::call_macro(const Macro& macro, Arguments arguments) {
       runtime_.fail(called + " has no argument '" + std::string(name) + "'");
     }
   }
+  // Parameters are set in order, so that a default value may use the parameters before it.
   for (size_t i = 0; i < count; ++i) {
     const MacroDefinition::Parameter& parameter = definition.parameters[i];
     if (given[i] != nullptr) {
@@ -201,6 +216,7 @@ Value Interpreter::call_macro(const Macro& macro, Arguments arguments) {
     scope->set(definition.varargs, Value::sequence(runtime_, Kind::Tuple, std::move(rest)));
   }
   if (definition.kwargs >= 0) scope->set(definition.kwargs, Value::dict(runtime_, std::move(others)));
+  // A parameter that is named `caller` hides the special name.
   if (definition.caller >= 0 && std::none_of(definition.parameters.begin(), definition.parameters.end(),
                                              [&](const auto& p) { return p.id == definition.caller; })) {
     scope->set(definition.caller, caller);

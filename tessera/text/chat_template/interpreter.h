@@ -10,7 +10,7 @@ namespace tessera::text::jinja {
 
 class Interpreter {
  public:
-  // Both must outlive the interpreter.
+  // Both arguments must outlive the interpreter.
   Interpreter(const SyntaxTree& tree, Runtime& runtime) : tree_(tree), runtime_(runtime) {}
 
   // Renders the whole template with the variables of `scope`.
@@ -27,7 +27,7 @@ class Interpreter {
   Flow run_for(const Statement& node, const ScopePtr& scope, Text& out);
   void run_call_block(const Statement& node, const ScopePtr& scope, Text& out);
   void run_with(const Statement& node, const ScopePtr& scope, Text& out);
-  // What a body writes, in a scope of its own.
+  // Returns the text that a body writes, run in a scope of its own.
   Text capture(const Body& body, const ScopePtr& scope);
   Value capture_filtered(const Statement& node, const ScopePtr& scope);
   void write(const Value& value, Text& out);
@@ -40,7 +40,8 @@ class Interpreter {
   Value evaluate_compare(const Expression& node, const ScopePtr& scope);
   Value evaluate_concat(const Expression& node, const ScopePtr& scope);
   Value evaluate_call(const Expression& node, const ScopePtr& scope, const Value* caller);
-  // `input`: of the innermost filter of a filter block, where the tree has none.
+  // `input` is the value for the innermost filter of a filter block, whose node has no input in the tree;
+  // else null.
   Value evaluate_filter(const Expression& node, const ScopePtr& scope, const Value* input);
   std::vector<Value> evaluate_all(const Expression& node, const ScopePtr& scope);
   bool compare_pair(Comparison comparison, const Value& a, const Value& b);
@@ -52,7 +53,7 @@ class Interpreter {
   Runtime& runtime_;
 };
 
-// Counts the nodes under evaluation, so that a template cannot exhaust the stack.
+// Counts the nodes under evaluation and refuses too many, so that a template cannot exhaust the stack.
 class Interpreter::Depth {
  public:
   explicit Depth(Runtime& runtime) : runtime_(runtime) {

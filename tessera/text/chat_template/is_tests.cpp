@@ -23,7 +23,7 @@ bool is_false(Runtime&, const Value& value, const BoundArguments&) {
 }
 bool is_number(Runtime&, const Value& value, const BoundArguments&) { return value.is_number(); }
 bool can_iterate(Runtime&, const Value& value, const BoundArguments&) { return is_iterable(value); }
-// Python's test is len() and [] both: mappings pass it, and so does what is undefined.
+// Jinja's test tries len() and []: mappings pass it too, and so does an undefined value.
 bool is_sequence(Runtime&, const Value& value, const BoundArguments&) {
   return value.is_undefined() || value.is_string() || value.is(Kind::List) || value.is(Kind::Tuple) ||
          value.is(Kind::Range) || value.is(Kind::Dict);

@@ -1,4 +1,4 @@
-// The tests: value is name(arguments).
+// The tests of a template: value is name(arguments).
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct TestEntry {
   bool (*holds)(Runtime&, const Value&, const BoundArguments&);
 };
 
-// Null when there is none.
+// Returns the test, or null when there is none of this name.
 const TestEntry* find_test(std::string_view name);
 std::vector<std::string> test_names();
 bool apply_test(Runtime& runtime, const TestEntry& test, const Value& value, const Arguments& arguments);

@@ -146,7 +146,8 @@ class JsonWriter {
 
   void quoted(const Text& text, const Origin& around) {
     runtime_.charge_walk(text.bytes);
-    // A string of the data is one piece with its quotes, so that a name in JSON is cut as it would be alone.
+    // A string that has one origin throughout gives it to its quotes too, so that text and quotes are one
+    // segment.
     const bool whole = text.spans.size() == 1 && text.spans[0].begin == 0 && text.spans[0].end == text.size();
     const Origin origin = around == Origin{} && whole ? text.spans[0].origin : around;
     out.append("\"", origin);

@@ -45,7 +45,7 @@ class Lexer {
   }
 
  private:
-  // Offsets only grow, so the place is counted on from the last one asked for.
+  // Offsets usually only grow, so lines and columns are counted on from the offset of the last call.
   Position position_of(size_t offset) {
     if (offset < counted_) counted_ = 0, place_ = {1, 1};
     for (; counted_ < offset; ++counted_) {
@@ -78,19 +78,22 @@ class Lexer {
     return offset;
   }
 
-  // After the closing characters of a tag at `end`, whose sign was `sign`: where the text goes on.
+  // Returns the offset at which the text goes on after a tag whose closing characters end at `end` and have
+  // `sign`.
   size_t after_tag(size_t end, char sign, bool trim) const {
     if (sign == '-') return skip_spaces(end);
-    if (trim && sign != '+' && end < source_.size() && source_[end] == '\n') return end + 1;
+    if (trim && sign != '+' && end < source_.size() && source_[end] == '\n') return end + 1;  // trim_blocks
     return end;
   }
 
-  // The text [begin, end) before a tag, which starts with `sign` and is a variable or not.
+  // Adds the text [begin, end) before a tag. `sign` is the sign that the tag starts with, `variable` is true
+  // for {{.
   void add_data(size_t begin, size_t end, char sign, bool variable) {
     std::string text = source_.substr(begin, end - begin);
     if (sign == '-') {
       text = strip(Text(text), std::nullopt, false, true).bytes;
     } else if (sign != '+' && !variable) {
+      // lstrip_blocks: white space that alone stands between the start of the line and a block tag goes.
       const size_t newline = text.rfind('\n');
       const size_t line = newline == std::string::npos ? 0 : newline + 1;
       const bool from_line_start = line > 0 || begin == 0 || source_[begin - 1] == '\n';
@@ -105,7 +108,7 @@ class Lexer {
                                                                                          : '\0';
   }
 
-  // If a `{% raw %}` or `{% endraw %}` tag starts at `offset`, the place after it, else npos.
+  // Returns the offset after the tag if a `{% raw %}` or `{% endraw %}` tag starts at `offset`, else npos.
   size_t match_word_tag(size_t offset, std::string_view word, bool trim, bool plus) const {
     size_t at = skip_spaces(offset + 2 + (sign_at(offset + 2) ? 1 : 0));
     if (!starts(at, word)) return std::string::npos;
@@ -163,7 +166,7 @@ class Lexer {
   void inside_tag(size_t tag, bool variable) {
     add(variable ? TokenKind::VariableBegin : TokenKind::BlockBegin, "", tag);
     const std::string_view close = variable ? "}}" : "%}";
-    std::string open;  // brackets waiting for their end
+    std::string open;  // closing brackets that are still to come
     while (true) {
       at_ = skip_spaces(at_);
       if (at_ >= source_.size()) fail(tag, std::string("this tag has no closing ") + std::string(close));
@@ -214,7 +217,7 @@ class Lexer {
     fail(at_, "unexpected character '" + source_.substr(at_, utf8_step(source_, at_)) + "'");
   }
 
-  // Digits with single underscores between them, appended without these.
+  // Appends digits to `out` without the single underscores that may stand between them.
   void digits(std::string& out, size_t& at) const {
     while (at < source_.size() && (is_digit(source_[at]) || (source_[at] == '_' && at + 1 < source_.size() &&
                                                              is_digit(source_[at + 1]) && !out.empty()))) {

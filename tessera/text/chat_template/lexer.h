@@ -25,7 +25,7 @@ enum class TokenKind {
 
 struct Token {
   TokenKind kind = TokenKind::End;
-  std::string text;  // literal value of Data, Name, String and Operator; digits of the numbers
+  std::string text;  // value of Data, Name, String and Operator; digits of a number
   Position position;
 
   bool is(TokenKind k) const { return kind == k; }
@@ -33,11 +33,11 @@ struct Token {
   bool is_operator(std::string_view name) const { return kind == TokenKind::Operator && text == name; }
 };
 
-// Throws E-MODEL-TEMPLATE-SYNTAX at the place.
+// Throws E-MODEL-TEMPLATE-SYNTAX at the position `at`.
 [[noreturn]] void fail_syntax(std::string_view template_name, Position at, const std::string& what);
 
-// The tokens of `source`, ended by End. Newlines become \n, one at the very end is dropped; white space
-// around tags is handled as by jinja2 with trim_blocks and lstrip_blocks.
+// Returns the tokens of `source`, ended by End. Line ends become \n, and one at the very end is dropped;
+// white space around tags is handled as by jinja2 with trim_blocks and lstrip_blocks.
 std::vector<Token> tokenize(std::string_view source, std::string_view template_name);
 
 }  // namespace tessera::text::jinja

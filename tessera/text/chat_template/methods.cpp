@@ -19,7 +19,7 @@ struct MethodEntry {
   Apply apply;
 };
 
-// Counts `from` in `text` as replace() and split() meet it.
+// Counts the occurrences of `from` that do not overlap, as replace(), split() and count() find them.
 size_t occurrences(const Text& text, std::string_view from) {
   if (from.empty()) return static_cast<size_t>(length_of(text.bytes)) + 1;
   size_t count = 0;
@@ -29,7 +29,7 @@ size_t occurrences(const Text& text, std::string_view from) {
   return count;
 }
 
-// How many words split() may cut.
+// Counts the characters of white space, an upper bound for the cuts of split().
 size_t count_spaces(const Text& text) {
   size_t count = 0;
   for (size_t at = 0; at < text.size(); at += utf8_step(text.bytes, at))
@@ -99,7 +99,8 @@ Value replace_all(Runtime& runtime, const Value& value, const BoundArguments& ar
   return Value::string(runtime, replace(value.text(), from.bytes, to, limit));
 }
 
-// startswith and endswith: one string or a tuple of them, and a start and end.
+// Implements startswith and endswith: the affix is one string or a tuple of strings, with an optional start
+// and end.
 Value has_affix(Runtime& runtime, const Value& value, const BoundArguments& arguments, bool front) {
   Text within = value.text();
   if (arguments.get(1) || arguments.get(2)) {
@@ -145,7 +146,7 @@ Value join_items(Runtime& runtime, const Value& value, const BoundArguments& arg
   return Value::string(runtime, std::move(out));
 }
 
-// The position in code points, or -1.
+// Returns the position of the first or last occurrence in code points, or -1.
 int64_t place_in(Runtime& runtime, const Value& value, const BoundArguments& arguments, bool from_right) {
   const std::string &text = value.bytes(), &what = arguments.text(0).bytes;
   runtime.charge_walk(from_right ? text : what);
@@ -321,7 +322,8 @@ Value list_count(Runtime& runtime, const Value& value, const BoundArguments& arg
   }));
 }
 
-// Python has these; the sandbox refuses them where they are called.
+// Stands for the methods of Python that change a list or a dict. They exist here so that a template that only
+// names them parses; the sandbox refuses a call.
 Value refuse_change(Runtime& runtime, const Value&, const BoundArguments&) {
   runtime.fail("a template may not change a list or a dict in place");
 }
@@ -365,7 +367,7 @@ const std::vector<MethodEntry>& tuple_methods() {
   return kMethods;
 }
 
-// `cycle` takes any number of arguments and is handled apart.
+// `cycle` takes any number of arguments, so call_method() handles it itself.
 const std::vector<MethodEntry>& loop_methods() {
   static const std::vector<MethodEntry> kMethods = {{"cycle", {}, 0, nullptr}};
   return kMethods;

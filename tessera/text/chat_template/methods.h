@@ -9,12 +9,12 @@
 
 namespace tessera::text::jinja {
 
-// Whether any type has a method of this name.
+// Returns whether any type has a method of this name.
 bool is_known_method(std::string_view name);
 std::vector<std::string> method_names();
-// The method `name` of the value's type, as a lasting string; empty when there is none.
+// Returns `name` in static memory if the value's type has such a method; else empty.
 std::string_view find_method(const Value& value, std::string_view name);
-// `name` is what find_method gave.
+// Calls a method. `name` must be a result of find_method() for `receiver`.
 Value call_method(Runtime& runtime, const Value& receiver, std::string_view name, const Arguments& arguments);
 
 }  // namespace tessera::text::jinja

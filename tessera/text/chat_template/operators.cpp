@@ -256,7 +256,8 @@ Value get_slice(Runtime& runtime, const Value& value, const Value& start, const 
       runtime.fail("slice bounds must be whole numbers or none");
   }
   const int64_t count = length(runtime, value);
-  // More than the length moves past everything, as the length does; and so nothing below overflows.
+  // A larger step moves past every item, as a step of count + 1 does; the clamp keeps the sums below from
+  // overflowing.
   const int64_t stride = step.is(Kind::None) ? 1 : std::clamp(step.integer(), -count - 1, count + 1);
   if (stride == 0) runtime.fail("slice step cannot be zero");
   const auto place = [&](const Value& bound, int64_t otherwise) {

@@ -11,19 +11,19 @@ namespace tessera::text::jinja {
 
 Value arithmetic(Runtime& runtime, Operator op, const Value& a, const Value& b);
 Value negative(Runtime& runtime, const Value& value);
-// `item in container`
+// Returns whether `item in container` holds.
 bool contains(Runtime& runtime, const Value& container, const Value& item);
 
-// value.name and value[key]: a method or attribute, an entry, or undefined. Only looking into an undefined
-// value fails. Attributes come first for `.`, entries first for `[]`.
+// Return value.name and value[key]: a method or attribute, an entry, or undefined. Only a look into an
+// undefined value fails. If both exist, `.` prefers the attribute and `[]` the entry.
 Value get_attribute(Runtime& runtime, const Value& value, std::string_view name);
 Value get_item(Runtime& runtime, const Value& value, const Value& key);
-// value[start:stop:step]; none stands for a bound that is left out. Fails when the value has no slices.
+// Returns value[start:stop:step]; a bound that is None was left out. Fails when the value has no slices.
 Value get_slice(Runtime& runtime, const Value& value, const Value& start, const Value& stop,
                 const Value& step);
 
-// `text % values`, printf's conversions as in Python: %s %r %d %i %x %X %o %f %F %e %g %%. `values`: a tuple,
-// a dict for %(name)s, or one value.
+// Returns `text % values` with printf's conversions as in Python: %s %r %d %i %x %X %o %f %F %e %g %%.
+// `values` is a tuple, a dict for %(name)s, or one value.
 Text format_percent(Runtime& runtime, const Text& text, const Value& values);
 
 }  // namespace tessera::text::jinja

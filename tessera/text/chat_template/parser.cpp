@@ -21,6 +21,8 @@ class Parser : public ExpressionParser {
   SyntaxTree run() {
     SyntaxTree tree;
     tree.body = parse_body({});
+    // Calls are checked at the end, since the macro may be defined, or the name assigned, behind the first
+    // call.
     for (const auto& [id, at] : called_) {
       const std::string& name = names_[static_cast<size_t>(id)];
       if (assigned_.count(id) != 0 || find_function(name)) continue;
@@ -41,8 +43,8 @@ class Parser : public ExpressionParser {
     return node;
   }
 
-  // Statements up to a tag that starts with one of `ends`, which becomes the current token; with no `ends`,
-  // up to the end of the template.
+  // Parses statements up to a tag that starts with one of `ends`, which becomes the current token; if `ends`
+  // is empty, up to the end of the template.
   Body parse_body(const std::vector<std::string_view>& ends) {
     const Nesting nesting(*this);
     Body body;
@@ -86,7 +88,8 @@ class Parser : public ExpressionParser {
     take();
   }
 
-  // The rest of the opening tag, the statements of the block, and the word that ends them.
+  // Parses the rest of an opening tag and the statements of its block. The word that ends the block becomes
+  // the current token.
   Body parse_block(const std::vector<std::string_view>& ends) {
     skip_operator(":");
     end_tag();
@@ -197,7 +200,8 @@ class Parser : public ExpressionParser {
     return node;
   }
 
-  // Signature (when wanted) and body of a macro. Its special names are bound only where the body uses them.
+  // Parses the signature (if `signature`) and the body of a macro. The names varargs, kwargs and caller are
+  // bound only if the body reads them.
   void parse_macro_rest(MacroDefinition& macro, std::string_view end, bool signature) {
     if (signature) parse_signature(macro);
     const std::set<int32_t> outer = std::exchange(read_, {});
@@ -211,6 +215,7 @@ class Parser : public ExpressionParser {
     macro.varargs = id_if_read("varargs");
     macro.kwargs = id_if_read("kwargs");
     macro.caller = id_if_read("caller");
+    // A name that this body reads is read by the body around it, too.
     read_.insert(outer.begin(), outer.end());
   }
 
@@ -270,7 +275,8 @@ class Parser : public ExpressionParser {
     return node;
   }
 
-  // A body that loops around it cannot be left from.
+  // Parses a body that runs apart from the loops around it (a macro or a captured text), so that `break` and
+  // `continue` must not leave it.
   Body parse_isolated(std::string_view end) {
     const int loops = std::exchange(loops_, 0);
     Body body = parse_block({end});

@@ -7,8 +7,8 @@
 
 namespace tessera::text::jinja {
 
-// Throws Error(Model) with the template's name, line and column: E-MODEL-TEMPLATE-SYNTAX, and
-// E-MODEL-TEMPLATE-UNKNOWN for a tag, filter, test, method or function that is not known.
+// Parses a template. Throws Error(Model) with the template's name, line and column: E-MODEL-TEMPLATE-SYNTAX,
+// and E-MODEL-TEMPLATE-UNKNOWN for an unknown tag, filter, test, method or function.
 SyntaxTree parse_template(std::string_view source, std::string_view template_name);
 
 }  // namespace tessera::text::jinja

@@ -6,7 +6,7 @@ namespace tessera::text::jinja {
 
 namespace {
 
-// A template can make its messages as long as it likes.
+// Cuts the text of an error, which a template can make as long as it likes.
 std::string shortened(const std::string& what) {
   constexpr size_t kLongest = 2000;
   return what.size() <= kLongest ? what : what.substr(0, kLongest) + "...";

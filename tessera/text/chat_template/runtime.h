@@ -1,4 +1,4 @@
-// One run of a template: its limits, its clock and what belongs to it.
+// The state of one run of a template: its limits, its clock, and the objects that belong to it.
 #pragma once
 
 #include <cstdint>
@@ -16,33 +16,34 @@ namespace tessera::text::jinja {
 
 struct MacroDefinition;
 
-// A place in the template's source: 1-based line, 1-based column in code points.
+// Position in the template's source: 1-based line, 1-based column in code points.
 struct Position {
   int32_t line = 0, column = 0;
 };
 
 constexpr int64_t kMaxSteps = 1'000'000;
-constexpr int64_t kMaxRange = 100'000;      // items of a range()
-constexpr int kMaxValueDepth = 128;         // containers in containers
-constexpr int kMaxEvaluationDepth = 1'200;  // expressions and statements under evaluation
-constexpr int kMaxSyntaxDepth = 200;        // of the syntax tree
+constexpr int64_t kMaxRange = 100'000;      // items of one range()
+constexpr int kMaxValueDepth = 128;         // containers nested in containers
+constexpr int kMaxEvaluationDepth = 1'200;  // expressions and statements under evaluation at once
+constexpr int kMaxSyntaxDepth = 200;        // depth of the syntax tree
 constexpr size_t kMaxSource = 1u << 20;     // bytes of a template
-constexpr size_t kMaxArguments = 255;       // of a call, and parameters of a macro
+constexpr size_t kMaxArguments = 255;       // arguments of a call, and parameters of a macro
 constexpr size_t kMaxName = 255;            // bytes of a name
 
-// Variables by the number the parser gave their name.
+// Variables by the id that the parser gave their name.
 struct Scope {
   std::shared_ptr<Scope> parent;
   std::vector<std::pair<int32_t, Value>> variables;
 
-  // Looks in the parents too. Adds the number of variables that it looked at to `looked_at`.
+  // Returns the variable of this scope or the nearest parent that has it, or null. Adds the number of
+  // variables that it looked at to `looked_at`.
   const Value* find(int32_t name, size_t& looked_at) const;
   void set(int32_t name, Value value);
 };
 
 struct Macro {
   const MacroDefinition* definition = nullptr;
-  std::shared_ptr<Scope> scope;  // where it was defined
+  std::shared_ptr<Scope> scope;  // the scope in which the macro was defined
 };
 
 class Runtime {
@@ -54,13 +55,13 @@ class Runtime {
   [[noreturn]] void fail(const std::string& what) const;
   // Throws E-MODEL-TEMPLATE-LIMIT at the current position.
   [[noreturn]] void fail_limit(const std::string& what) const;
-  // Throws E-MODEL-TEMPLATE-RAISED: the template refused its input.
+  // Throws E-MODEL-TEMPLATE-RAISED: the template itself refused its input.
   [[noreturn]] void fail_raised(const std::string& what) const;
 
-  // One budget bounds the time and the memory of a run. A step is a node evaluated, 8 items or 256 bytes that
-  // are read or made (whether they are kept or not), or 64 bytes that are looked at one character at a time.
-  // Each is about a microsecond, and about 256 bytes: a run ends in seconds and stays in some hundred MB.
-  // What makes a value, or walks over one, is to charge before it does.
+  // Adds steps to the one budget that bounds the time and the memory of a run. A step is an evaluated node, 8
+  // items or 256 bytes that are read or made (whether they are kept or not), or 64 bytes that are looked at
+  // one character at a time. Each takes about a microsecond and about 256 bytes, so a run ends in seconds and
+  // stays within some hundred MB. Code that makes a value, or walks over one, must charge before it does.
   void charge(int64_t steps = 1) {
     steps_ += steps;
     if (steps_ > kMaxSteps) fail_limit("the template takes more than 1000000 steps");
@@ -83,7 +84,7 @@ class Runtime {
   Macro* new_macro(const MacroDefinition* definition, std::shared_ptr<Scope> scope) {
     return &macros_.emplace_back(Macro{definition, std::move(scope)});
   }
-  // Seconds since 1970 when the clock was set for this run.
+  // Returns the time that was set for this run in seconds since 1970, or nullopt for the system's clock.
   std::optional<int64_t> clock() const { return clock_; }
 
   int depth = 0;  // nodes under evaluation
@@ -97,7 +98,7 @@ class Runtime {
   std::deque<Macro> macros_;
 };
 
-// What a call was given.
+// The arguments of one call.
 struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> keyword;

@@ -135,7 +135,7 @@ bool is_line_end(int32_t c) {
   return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
 }
 
-// The start of the code point that ends at `end`.
+// Returns the start of the code point that ends at `end`.
 size_t step_back(std::string_view text, size_t end) {
   size_t at = end - 1;
   for (int i = 0; i < 3 && at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80; ++i) --at;
@@ -189,7 +189,7 @@ Text strip(const Text& text, std::optional<std::string_view> chars, bool left, b
 
 size_t find_in(std::string_view text, std::string_view what, size_t from) {
   if (from > text.size()) return std::string_view::npos;
-  // Unlike find(), memmem() is linear whatever the two hold.
+  // memmem() takes linear time whatever the two texts hold; find() does not.
   const void* found = ::memmem(text.data() + from, text.size() - from, what.data(), what.size());
   return found == nullptr ? std::string_view::npos
                           : static_cast<size_t>(static_cast<const char*>(found) - text.data());

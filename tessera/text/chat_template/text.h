@@ -10,16 +10,16 @@
 
 namespace tessera::text::jinja {
 
-// Where a byte came from. The default is scaffold: written by the template.
+// The origin of a byte. The default is scaffold: written by the template.
 struct Origin {
-  bool content = false;     // came from the messages or the tools
-  bool generation = false;  // written inside {% generation %}
-  int32_t message = -1;     // index of the message, or -1
+  bool content = false;     // the byte came from the messages or the tools
+  bool generation = false;  // the byte was written inside {% generation %}
+  int32_t message = -1;     // index of the message that the byte came from, or -1
 
   bool operator==(const Origin&) const = default;
 };
 
-// Thrown where a text would take more than kMaxText bytes, the marks of its origins counted.
+// Thrown when a text would take more than kMaxText bytes, the spans of its origins counted.
 struct TextTooLong {};
 constexpr size_t kMaxText = 8u << 20;
 
@@ -38,61 +38,64 @@ struct Text {
 
   size_t size() const { return bytes.size(); }
   bool empty() const { return bytes.empty(); }
-  // Every growth of a text goes through these. They throw TextTooLong.
+  // Append text. Every growth of a text goes through these, which throw TextTooLong.
   void append(std::string_view text, Origin origin = {});
   void append(const Text& text);
   // Appends the bytes [begin, end) of `text`.
   void append(const Text& text, size_t begin, size_t end);
   Text part(size_t begin, size_t end) const;
-  // The origin of the byte at `offset`; `hint` is a span index to start from and is moved along, so that a
-  // walk from left to right costs no search.
+  // Returns the origin of the byte at `offset`. `hint` is the span index to start from, and is moved along,
+  // so that a walk from left to right costs no search.
   Origin origin_at(size_t offset, size_t& hint) const;
   // Marks every byte as written inside {% generation %}.
   void mark_generation();
 
  private:
   void add_span(size_t begin, size_t end, const Origin& origin);
-  // Throws when `more` bytes do not go on the end.
+  // Throws TextTooLong when `more` bytes do not fit.
   void make_room(size_t more) const;
 };
 
-// Python's str operations. Positions and lengths are in code points; an invalid byte counts as one. All take
-// time linear in what they read and write.
+// Python's str operations. Positions and lengths are in code points; an invalid byte counts as one. Each
+// takes time linear in the bytes that it reads and writes.
 
 size_t utf8_step(std::string_view text, size_t offset);  // bytes of the code point at `offset`
 int32_t utf8_decode(std::string_view text, size_t offset);
 void utf8_append(std::string& out, int32_t code_point);
 bool is_ascii(std::string_view text);
 int64_t length_of(std::string_view text);
-// Whether str.isspace() holds for the code point.
+// Returns whether str.isspace() holds for the code point.
 bool is_space(int32_t code_point);
 
-// text[index], with 0 <= index < length.
+// Returns text[index]; 0 <= index < length.
 Text char_at(const Text& text, int64_t index);
-// text[start:stop:step] after Python's clamping: `count` code points from `start`, every `step`.
+// Returns text[start:stop:step] after Python's clamping: `count` code points from `start`, every `step`.
 Text slice_of(const Text& text, int64_t start, int64_t step, int64_t count);
-// strip(): of white space, or of the code points in `chars`.
+// Removes white space, or the code points in `chars`, from the ends, as strip() does.
 Text strip(const Text& text, std::optional<std::string_view> chars, bool left, bool right);
-// The first and the last place of `what` in `text` from byte `from` on, or npos.
+// Return the byte offset of the first occurrence of `what` at or after `from`, and of the last occurrence, or
+// npos.
 size_t find_in(std::string_view text, std::string_view what, size_t from = 0);
 size_t find_last_in(std::string_view text, std::string_view what);
-// replace(): at most `limit` times, or always when it is negative.
+// Replaces `from` by `to` at most `limit` times, or always when `limit` is negative.
 Text replace(const Text& text, std::string_view from, const Text& to, int64_t limit);
-// split() and rsplit(): at `separator`, or at runs of white space; at most `limit` cuts when it is not
-// negative.
+// Splits at `separator`, or at runs of white space, as split() and rsplit() do; makes at most `limit` cuts
+// unless it is negative.
 std::vector<Text> split(const Text& text, std::optional<std::string_view> separator, int64_t limit,
                         bool from_right);
 std::vector<Text> split_lines(const Text& text, bool keep_ends);
 size_t count_line_ends(std::string_view text);
-// `text` as many times, count >= 0.
+// Returns `text` repeated `count` times; count >= 0.
 Text repeated(const Text& text, int64_t count);
-// At most 200 bytes of a text for a message, cut between characters.
+// Returns at most 200 bytes of a text for a message, cut between characters.
 std::string excerpt(std::string_view text);
 
 enum class Case { Lower, Upper, Title, Capitalize, Fold };
-// Full Unicode case mapping, one code point at a time, so that each keeps its origin. Title is str.title().
+// Changes case by the full Unicode mapping, one code point at a time, so that each keeps its origin. Title is
+// str.title().
 Text change_case(const Text& text, Case change);
-// The `title` filter: a letter after white space or one of -({[< is upper, every other lower.
+// Applies the `title` filter: a letter after white space or one of -({[< becomes upper case, every other
+// lower case.
 Text title_filter(const Text& text);
 
 }  // namespace tessera::text::jinja

@@ -9,7 +9,7 @@ namespace {
 
 using StringMap = int32_t (*)(UChar*, int32_t, const UChar*, int32_t, const char*, UErrorCode*);
 
-// The full case mapping of one code point.
+// Returns the full case mapping of one code point.
 std::u16string mapped(int32_t c, StringMap map) {
   UChar in[2], out[8];
   int32_t count = 0;
@@ -40,8 +40,8 @@ std::string lower_of(int32_t c) {
   return out;
 }
 
-// Title case: the special title letter where there is one (U+01C5), else the upper case with every letter
-// after the first lowered (U+00DF gives "Ss").
+// Returns the title case: the special title letter if there is one (U+01C5), else the upper case with every
+// letter after the first lowered (U+00DF gives "Ss").
 std::string title_of(int32_t c) {
   std::string out;
   const std::u16string upper = mapped(c, u_strToUpper);
@@ -71,8 +71,8 @@ std::string folded(int32_t c) {
 bool is_cased(int32_t c) { return u_hasBinaryProperty(c, UCHAR_CASED); }
 bool is_case_ignorable(int32_t c) { return u_hasBinaryProperty(c, UCHAR_CASE_IGNORABLE); }
 
-// Whether a capital sigma closes a word, where it lowers to U+03C2: a letter stands before it and none after,
-// letting by what case ignores. Looks no more than 64 code points ahead.
+// Returns whether the capital sigma at `at` ends a word, so that it lowers to U+03C2: a letter stands before
+// it and none after, characters that case ignores left out. Looks at most 64 code points ahead.
 bool is_final_sigma(std::string_view text, size_t at, bool cased_before) {
   if (!cased_before) return false;
   size_t i = at + utf8_step(text, at);
@@ -83,7 +83,8 @@ bool is_final_sigma(std::string_view text, size_t at, bool cased_before) {
   return true;
 }
 
-// Calls map(code point, offset) for each code point and joins what it gives, each with its origin.
+// Calls map(code point, offset) for each code point and joins the results, each with the origin of its code
+// point.
 template <typename Map>
 Text map_code_points(const Text& text, const Map& map) {
   Text out;

@@ -1,4 +1,4 @@
-// The values a template computes with: Python's, as far as chat templates use them.
+// The values that a template computes with: Python's, as far as chat templates use them.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ enum class Kind : uint8_t {
   Tuple,
   View,       // dict.keys(), dict.values(), dict.items(): iterable and sized, not indexable
   Range,      // sized and indexable
-  Generator,  // what map, selectattr, reverse... give: iterable once
+  Generator,  // result of map, selectattr, reverse, ...: iterable once
   Dict,
   Namespace,
   Loop,
@@ -46,7 +46,7 @@ struct Object {
 };
 
 struct UndefinedInfo : Object {
-  std::string reason;  // "'x' is undefined"
+  std::string reason;  // for example "'x' is undefined"
 };
 
 struct StringObject : Object {
@@ -57,8 +57,8 @@ struct Sequence;
 struct Dict;
 struct MethodObject;
 
-// Copies are cheap: strings and containers are shared and do not change. Namespaces and macros belong to the
-// Runtime and are only pointed at, so no cycle can leak.
+// A value of a template. Copies are cheap: strings and containers are shared and never change. Namespaces and
+// macros belong to the Runtime and are only pointed at, so no cycle can leak.
 class Value {
  public:
   Value() = default;  // None
@@ -66,17 +66,17 @@ class Value {
   static Value boolean(bool value);
   static Value integer(int64_t value);
   static Value real(double value);
-  // A string of the template's source, which costs no run anything.
+  // Makes a string of the template's source, which costs no run anything.
   static Value literal(std::string_view text);
-  // Charges the runtime for it, as the other makers do for what they hold.
+  // Makes a string and charges the runtime for it, as the makers below do for their contents.
   static Value string(Runtime& runtime, Text text);
   static Value string(Runtime& runtime, std::string_view text) { return string(runtime, Text(text)); }
-  // `kind` is one of the five sequence kinds. Throws the runtime's error when the nesting gets too deep.
+  // Makes a sequence; `kind` is one of the five sequence kinds. Fails when the value nests too deeply.
   static Value sequence(Runtime& runtime, Kind kind, std::vector<Value> items, std::string_view name = {},
                         Origin origin = {});
-  // The numbers start, start + step... of a range that ends before `stop`.
+  // Makes a range from its numbers start, start + step, ..., which end before `stop`.
   static Value range(Runtime& runtime, std::vector<Value> items, int64_t stop);
-  // Later entries replace earlier ones with an equal key.
+  // Makes a dict. A later entry replaces the value of an earlier one with an equal key.
   static Value dict(Runtime& runtime, std::vector<std::pair<Value, Value>> entries, Origin origin = {});
   static Value of(Namespace* space);
   static Value of(Macro* macro);
@@ -88,13 +88,13 @@ class Value {
   bool is(Kind kind) const { return kind_ == kind; }
   bool is_undefined() const { return kind_ == Kind::Undefined; }
   bool is_string() const { return kind_ == Kind::String; }
-  // int or bool, as Python's isinstance(x, int).
+  // The value is an int or a bool, for which Python's isinstance(x, int) holds.
   bool is_integral() const { return kind_ == Kind::Integer || kind_ == Kind::Boolean; }
   bool is_number() const { return is_integral() || kind_ == Kind::Float; }
   bool is_sequence() const { return kind_ >= Kind::List && kind_ <= Kind::Generator; }
 
   bool boolean() const { return integer_ != 0; }
-  int64_t integer() const { return integer_; }  // of Integer and Boolean
+  int64_t integer() const { return integer_; }  // requires Kind::Integer or Kind::Boolean
   double real() const { return kind_ == Kind::Float ? real_ : static_cast<double>(integer_); }
   const Text& text() const { return static_cast<const StringObject&>(*object_).text; }
   const std::string& bytes() const { return text().bytes; }
@@ -106,9 +106,9 @@ class Value {
   Function function() const { return static_cast<Function>(integer_); }
   Loop& loop() const;
   const MethodObject& method() const;
-  // Whether both are the same object.
+  // Returns whether both values are the same object, as Python's `is` tells.
   bool same_object(const Value& other) const;
-  // How deep containers nest in it; 0 of what holds none.
+  // Returns how deeply containers nest in the value; 0 for a value that is no container.
   int depth() const;
 
  private:
@@ -122,17 +122,18 @@ class Value {
   std::shared_ptr<Object> object_;
 };
 
-// List, Tuple, View, Range and Generator. Immutable, apart from a generator being used up.
+// The object of a List, Tuple, View, Range or Generator. It is immutable, apart from a generator being used
+// up.
 struct Sequence : Object {
   std::vector<Value> items;
-  Origin origin;          // where the whole came from, if from one place
-  std::string_view name;  // of a view or generator, for repr: "dict_keys"
-  int depth = 1;          // 1 + that of the deepest item
-  int64_t stop = 0;       // of a range
+  Origin origin;          // origin of the whole sequence, if it has one
+  std::string_view name;  // name of a view or generator in repr(): "dict_keys"
+  int depth = 1;          // 1 + the depth of the deepest item
+  int64_t stop = 0;       // end of a range
   mutable bool used_up = false;
 };
 
-// Keeps the order of its keys.
+// The object of a Dict; it keeps the order of its keys.
 struct Dict : Object {
   std::vector<std::pair<Value, Value>> entries;
   Origin origin;
@@ -141,7 +142,7 @@ struct Dict : Object {
 
 struct MethodObject : Object {
   Value receiver;
-  std::string_view name;  // of the static table of methods
+  std::string_view name;  // points into the static table of methods
 };
 
 struct Namespace {
@@ -149,40 +150,41 @@ struct Namespace {
   Value* find(std::string_view name);
 };
 
-// The `loop` variable.
+// The value of the `loop` variable.
 struct Loop : Object {
   std::shared_ptr<const std::vector<Value>> items;
-  int64_t index = 0;  // from 0
-  int64_t depth = 0;  // from 0
+  int64_t index = 0;  // loop.index0
+  int64_t depth = 0;  // loop.depth0
   int nesting = 1;    // 1 + the depth of the deepest item
 };
 
-// "str", "int", "list", ...: Python's type name, for messages.
+// Returns Python's type name for messages: "str", "int", "list", ...
 std::string_view type_name(const Value& value);
 
-// Python's truth. Undefined is false; a generator is true.
+// Returns Python's truth value. Undefined is false; a generator is true.
 bool truth(const Value& value);
-// Python's ==. Charges the runtime for the walk.
+// Compares as Python's == does. Charges the runtime for the walk.
 bool equals(Runtime& runtime, const Value& a, const Value& b);
-// <0, 0, >0; fails where Python's < would raise a TypeError. NaN compares as greater.
+// Returns <0, 0 or >0. Fails if Python's < would raise a TypeError. NaN compares as greater.
 int compare(Runtime& runtime, const Value& a, const Value& b);
-// Python's hash() would take it.
+// Returns whether Python's hash() accepts the value.
 bool hashable(Runtime& runtime, const Value& value);
-// Whether two texts have the same bytes. Charges the runtime for reading them.
+// Returns whether two texts have the same bytes. Charges the runtime for reading them.
 bool same_bytes(Runtime& runtime, std::string_view a, std::string_view b);
 const Value* find_key(Runtime& runtime, const Dict& dict, const Value& key);
 
-// Python's str() and repr(), with the origin of every part. str() of undefined is "".
+// Return Python's str() and repr() with the origin of every part. str() of undefined is "".
 Text to_text(Runtime& runtime, const Value& value);
 Text repr(Runtime& runtime, const Value& value);
 std::string float_repr(double value);
 
-// The items that a for loop over the value visits; uses up a generator. Fails when it cannot be iterated.
+// Returns the items that a for loop over the value visits; uses up a generator. Fails when the value cannot
+// be iterated.
 std::vector<Value> iterate(Runtime& runtime, const Value& value);
 bool is_iterable(const Value& value);
-// Charges the runtime for a change of case, which takes longer for letters outside of ASCII.
+// Charges the runtime for a change of case, which takes longer for letters outside ASCII.
 void charge_case(Runtime& runtime, const Text& text);
-// len(); fails for what has none.
+// Returns Python's len(); fails for a value that has none.
 int64_t length(Runtime& runtime, const Value& value);
 
 }  // namespace tessera::text::jinja

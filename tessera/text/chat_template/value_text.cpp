@@ -9,8 +9,8 @@
 
 namespace tessera::text::jinja {
 
-// The shortest digits that read back as the same number, in Python's layout: an exponent from 1e16 up and
-// below 1e-4, else a point with at least one digit after it.
+// Returns the shortest digits that read back as the same number, in Python's layout: with an exponent from
+// 1e16 up and below 1e-4, else with a point and at least one digit after it.
 std::string float_repr(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";

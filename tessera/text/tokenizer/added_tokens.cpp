@@ -9,7 +9,7 @@
 namespace tessera::text {
 namespace {
 
-// Bytes of all added tokens, as they are matched.
+// Largest number of nodes of a matcher, one for each byte of the patterns (shared prefixes count once).
 constexpr size_t kMaxNodes = 8 << 20;
 
 uint8_t flags_before(std::string_view text, size_t end) {
@@ -72,8 +72,9 @@ const AddedToken* AddedTokenMatcher::match(std::string_view text, size_t begin, 
 void AddedTokenMatcher::split(std::string_view text, bool parse_special,
                               FunctionRef<bool(size_t begin, size_t end)> is_plain,
                               std::vector<AddedSplit>& out) const {
-  size_t done = 0;
+  size_t done = 0;  // text before it is in `out`
   for (size_t i = 0; !empty() && i < text.size();) {
+    // Most bytes begin no added token; this table spares them the walk through the trie.
     if (first_[static_cast<unsigned char>(text[i])] < 0) {
       ++i;
       continue;
@@ -84,6 +85,9 @@ void AddedTokenMatcher::split(std::string_view text, bool parse_special,
       ++i;
       continue;
     }
+    // The longest match takes its text even if the token is then rejected, as in `tokenizers`: nothing else
+    // is looked for in it. Only a special token in plain text gives way to tokens that begin behind its first
+    // byte, since plain text must come out as if the token did not exist.
     i = end;
     if (token->special && !parse_special) continue;
     if (token->special && is_plain(begin, end)) {

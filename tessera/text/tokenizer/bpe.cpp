@@ -11,10 +11,10 @@
 namespace tessera::text {
 namespace {
 
-// Up to here a scan for the best pair beats a heap.
+// Largest number of symbols for which merge_short() beats merge_long().
 constexpr size_t kShortWord = 48;
 
-// Smallest rank first, then leftmost.
+// Order of the heap: its front is the candidate with the smallest rank, the leftmost of several.
 struct WorseCandidate {
   bool operator()(const BpeScratch::Candidate& a, const BpeScratch::Candidate& b) const {
     return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
@@ -22,6 +22,16 @@ struct WorseCandidate {
 };
 
 }  // namespace
+
+// [Note: BPE merging]
+// A word begins as one symbol for each byte (byte level) or character. While any pair of neighbours is in the
+// table of merges, the pair with the smallest rank is replaced by its union, the leftmost of several. Two
+// ways do this, with the same result:
+// - merge_short() keeps the rank of every pair in an array and scans it before each merge. That is
+//   quadratic, but needs no heap, and words of more than kShortWord symbols are rare.
+// - merge_long() keeps the symbols in a linked list and the mergeable pairs in a heap, which takes n log n.
+//   Long words do occur where no pre-tokenizer cuts, such as a megabyte of one letter or of base64.
+// Both look up pairs of ids, not of texts, in one hash table with open addressing.
 
 Bpe::Bpe(Vocabulary vocabulary, BpeOptions options)
     : vocabulary_(std::move(vocabulary)), options_(std::move(options)), merges_(16), shift_(60) {
@@ -38,7 +48,7 @@ Bpe::Bpe(Vocabulary vocabulary, BpeOptions options)
     for (int32_t id = 0; id < vocabulary_.id_limit(); ++id) {
       const std::string* text = vocabulary_.text(id);
       if (text == nullptr || text->empty()) continue;
-      // Spelling and bytes are one to one only inside the alphabet.
+      // A spelling with characters outside the byte-level alphabet is not that of any bytes.
       std::string bytes = options_.byte_level ? spelling_to_bytes(*text) : *text;
       if (options_.byte_level && bytes_to_spelling(bytes) != *text) continue;
       whole_words_.add(std::move(bytes), id);
@@ -59,7 +69,7 @@ std::string Bpe::add_merge(std::string_view left, std::string_view right) {
   const uint64_t key = pair_key(*left_id, *right_id);
   size_t i = home(key);
   while (merges_[i].key != kNoKey && merges_[i].key != key) i = (i + 1) & (merges_.size() - 1);
-  if (merges_[i].key == kNoKey) ++num_merges_;
+  if (merges_[i].key == kNoKey) ++num_merges_;  // a pair given twice keeps its slot and takes the later rank
   merges_[i] = {key, next_rank_++, *joined_id};
   return {};
 }
@@ -78,6 +88,7 @@ void Bpe::grow() {
 
 inline const Bpe::Merge* Bpe::find_merge(int32_t left, int32_t right) const {
   const uint64_t key = pair_key(left, right);
+  // The table is at most half full, so a free slot ends every search.
   for (size_t i = home(key);; i = (i + 1) & (merges_.size() - 1)) {
     if (merges_[i].key == key) return &merges_[i];
     if (merges_[i].key == kNoKey) return nullptr;
@@ -112,7 +123,9 @@ void Bpe::encode(std::string_view word, BpeScratch& scratch, std::vector<WordTok
 }
 
 void Bpe::split(std::string_view word, std::vector<WordToken>& symbols) const {
-  uint32_t dropped = 0;  // bytes without a token and no unknown token either: they leave no trace
+  // A byte that has no token, while there is no unknown token either, gives no id. The token behind it, or
+  // the last one, takes its length, so that the lengths still add up to the word's.
+  uint32_t dropped = 0;
   bool after_unk = false;
   for (const char c : word) {
     const int32_t id = byte_ids_[static_cast<uint8_t>(c)];
@@ -133,7 +146,7 @@ void Bpe::split(std::string_view word, std::vector<WordToken>& symbols) const {
 }
 
 void Bpe::split_chars(std::string_view word, std::vector<WordToken>& symbols) const {
-  uint32_t dropped = 0;
+  uint32_t dropped = 0;  // bytes of characters that give no id, as in split()
   bool after_unk = false;
   for (size_t i = 0; i < word.size();) {
     const uint32_t size = decode_char(word.data(), i).size;
@@ -168,6 +181,7 @@ void Bpe::split_chars(std::string_view word, std::vector<WordToken>& symbols) co
 void Bpe::merge_short(std::vector<WordToken>& symbols) const {
   size_t count = symbols.size();
   if (count < 2) return;
+  // Rank and result of the pair (i, i + 1).
   uint32_t ranks[kShortWord];
   int32_t ids[kShortWord];
   const auto look_up = [&](size_t i) {
@@ -188,6 +202,7 @@ void Bpe::merge_short(std::vector<WordToken>& symbols) const {
       ranks[i] = ranks[i + 1];
       ids[i] = ids[i + 1];
     }
+    // Only the pairs on both sides of the new symbol have changed.
     if (best + 1 < count) look_up(best);
     if (best > 0) look_up(best - 1);
   }
@@ -224,16 +239,19 @@ void Bpe::merge_long(std::vector<WordToken>& tokens, BpeScratch& scratch) const 
     const BpeScratch::Candidate top = heap.front();
     std::pop_heap(heap.begin(), heap.end(), WorseCandidate());
     heap.pop_back();
+    // A merge leaves the candidates of the pairs that it changes in the heap, so a candidate may be stale. It
+    // is stale if its left symbol is gone or is the last one, or if the pair there now does not merge into
+    // the same token. The same token means the same pair: symbols only grow, so two different pairs that
+    // start at one position never stand for the same text.
     BpeScratch::Symbol& left = symbols[top.position];
     if (left.id < 0 || left.next < 0) continue;
     BpeScratch::Symbol& right = symbols[static_cast<size_t>(left.next)];
-    // A candidate may have been overtaken by a merge of one of its sides.
     const Merge* merge = find_merge(left.id, right.id);
     if (merge == nullptr || merge->id != top.id) continue;
     left.id = top.id;
     left.length += right.length;
     left.next = right.next;
-    right.id = -1;
+    right.id = -1;  // gone; `left` stands for its text
     const auto position = static_cast<int32_t>(top.position);
     if (left.next >= 0) symbols[static_cast<size_t>(left.next)].previous = position;
     if (left.previous >= 0) push(left.previous, position);

@@ -1,4 +1,4 @@
-// Byte-pair encoding of one pre-tokenised word.
+// Byte-pair encoding of one pre-tokenised word ([Note: BPE merging] in bpe.cpp).
 #pragma once
 
 #include <array>
@@ -15,17 +15,18 @@
 namespace tessera::text {
 
 struct BpeOptions {
-  // Words are split into bytes, spelled in the byte-level alphabet; else into characters.
+  // Splits words into bytes, spelled in the byte-level alphabet; else into characters.
   bool byte_level = true;
   std::optional<std::string> unk_token;
   bool fuse_unk = false;
-  // A character that is not in the vocabulary becomes the tokens "<0x..>" of its bytes (characters only).
+  // Turns a character that the vocabulary lacks into the tokens "<0x..>" of its bytes (only if not
+  // byte_level).
   bool byte_fallback = false;
-  // A word that is a token is that token, whatever the merges say.
+  // Encodes a word that is a token as that token, whatever the merges say.
   bool ignore_merges = false;
 };
 
-// What one thread needs while it encodes; reused between calls.
+// Buffers of one thread that encodes; reused between calls.
 struct BpeScratch {
   struct Symbol {
     int32_t id;
@@ -44,22 +45,22 @@ struct BpeScratch {
   std::vector<Candidate> heap;
 };
 
-// Immutable once the merges are added.
+// The model of a BPE tokenizer. It is immutable once the merges are added.
 class Bpe {
  public:
   Bpe(Vocabulary vocabulary, BpeOptions options);
 
-  // Rank is the order of the calls; a pair given twice takes the later rank. Returns the name of a token
-  // that the vocabulary lacks (left, right or their union), empty when all is well.
+  // Adds a merge, whose rank is the number of calls before it; a pair given twice takes the later rank.
+  // Returns "", or the name of a token that the vocabulary lacks (left, right or their union).
   std::string add_merge(std::string_view left, std::string_view right);
 
-  // Appends the tokens of `word`, which is not empty and shorter than 2^31 bytes. Lengths add up to the
-  // word's, unless no token stands for any of it.
+  // Appends the tokens of `word`, which must not be empty and must be shorter than 2^31 bytes. Their lengths
+  // add up to the word's, unless no token stands for any of it.
   void encode(std::string_view word, BpeScratch& scratch, std::vector<WordToken>& out) const;
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
   const BpeOptions& options() const { return options_; }
-  // The id for a raw byte, or -1: to check that the alphabet is whole.
+  // Returns the id for a raw byte, or -1, so that callers can check that the alphabet is complete.
   int32_t byte_id(uint8_t byte) const { return byte_ids_[byte]; }
 
  private:
@@ -86,10 +87,10 @@ class Bpe {
   Vocabulary vocabulary_;
   BpeOptions options_;
   int32_t unk_id_ = -1;
-  std::array<int32_t, 256> byte_ids_;      // byte-level: the token of each byte
-  std::array<int32_t, 256> fallback_ids_;  // "<0x..>"
-  Vocabulary whole_words_;                 // raw bytes -> id, when merges are ignored for whole tokens
-  std::vector<Merge> merges_;              // open addressing, at most half full
+  std::array<int32_t, 256> byte_ids_;      // token of each byte (byte_level)
+  std::array<int32_t, 256> fallback_ids_;  // token "<0x..>" of each byte
+  Vocabulary whole_words_;                 // raw bytes of a token -> id, for ignore_merges
+  std::vector<Merge> merges_;              // hash table with open addressing, at most half full
   size_t num_merges_ = 0;
   uint32_t next_rank_ = 0;
   int shift_ = 64;

@@ -12,7 +12,7 @@ void DecoderRun::finish(TokenSink) {}
 
 namespace {
 
-// The length of `text` without an unfinished character at its end.
+// Returns the length of `text` without an unfinished character at its end.
 size_t finished_prefix(std::string_view text) {
   size_t done = 0;
   while (true) {
@@ -25,7 +25,7 @@ size_t finished_prefix(std::string_view text) {
   }
 }
 
-// Gathers the parts of a joined token for a step that looks at tokens as wholes.
+// Gathers the parts of a joined token, for a step that must see tokens as wholes.
 class WholeToken : public DecoderRun {
  public:
   explicit WholeToken(std::unique_ptr<DecoderRun> run) : run_(std::move(run)) {}
@@ -72,7 +72,7 @@ class ByteLevelDecoder : public DecoderStep {
   std::string token_bytes(std::string token) const override { return spelling_to_bytes(token); }
 };
 
-// The byte of "<0x..>", or -1.
+// Returns the byte of a token "<0x..>", or -1.
 int fallback_byte(const std::string& token) {
   if (token.size() != 6 || token.compare(0, 3, "<0x") != 0 || token[5] != '>') return -1;
   int value = 0;
@@ -150,7 +150,7 @@ class StripRun : public DecoderRun {
     }
     held_.erase(0, begin);
     if (!joined_) return finish(sink);
-    // The end of the text may be here.
+    // The text may end here, so an end that finish() would strip is held back.
     hand_on(end_of_kept(), sink);
   }
   void finish(TokenSink sink) override {
@@ -187,7 +187,7 @@ class StripDecoder : public DecoderStep {
   std::unique_ptr<DecoderRun> start(bool joined) const override {
     return std::make_unique<StripRun>(content_, start_, stop_, joined);
   }
-  // Ends of the text are not known here.
+  // A token in the middle of a text stands at neither end, so nothing is stripped.
   std::string token_bytes(std::string token) const override { return token; }
 
  private:
@@ -195,7 +195,7 @@ class StripDecoder : public DecoderStep {
   int64_t start_, stop_;
 };
 
-// Longest text that a token, or the part of a text that a step holds, may become.
+// Largest text that a Replace step may make of a token, or of the part of a text that it holds.
 constexpr size_t kMaxReplaced = size_t{64} << 20;
 
 std::string replace_all(const std::string& text, const std::string& pattern, const std::string& content) {
@@ -230,7 +230,7 @@ class ReplaceDecoder : public DecoderStep {
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
 
   std::unique_ptr<DecoderRun> start(bool joined) const override {
-    // Parts of a joined token end between characters, so one character is never cut.
+    // Parts of a joined token end between characters, so they never cut a pattern of one character.
     const bool is_one_character =
         !pattern_.empty() && decode_char(pattern_.data(), 0).size == pattern_.size();
     return on_whole_tokens(std::make_unique<ReplaceRun>(pattern_, content_), joined && !is_one_character);
@@ -271,7 +271,7 @@ class MetaspaceDecoder : public DecoderStep {
   bool had_prefix_;
 };
 
-// What `tokenizers` does without a decoder.
+// Joins tokens by spaces, as `tokenizers` does without a decoder.
 class SpaceJoinRun : public DecoderRun {
  public:
   void add(std::string text, TokenSink sink) override {

@@ -1,4 +1,4 @@
-// From token texts back to text, all at once or as they come.
+// Turns token texts back into text, all at once or as they come.
 #pragma once
 
 #include <memory>
@@ -9,41 +9,44 @@
 
 namespace tessera::text {
 
-// Receives what a step has made so far: whole tokens, or, behind a step that joins them, further parts of
-// one.
+// Receives the output of a step: whole tokens, or, behind a step that joins them, further parts of one token.
 using TokenSink = FunctionRef<void(std::string text)>;
 
-// One step at work on the tokens of one text.
+// The state of one decoding step during the decoding of one text.
 class DecoderRun {
  public:
   virtual ~DecoderRun() = default;
   virtual void add(std::string text, TokenSink sink) = 0;
-  // The text has ended: hands on what was held back.
+  // Hands on the text that was held back; call it when the text has ended.
   virtual void finish(TokenSink sink);
 };
 
-// One step of decoding: rewrites the list of token texts. Thread-safe.
+// One step of decoding, which rewrites the list of token texts. Thread-safe.
 class DecoderStep {
  public:
   virtual ~DecoderStep() = default;
-  // `joined`: a step before has made one token of all; what comes are its parts.
+  // Begins a text. `joined` tells that a step before this one has joined all tokens into one, whose parts
+  // come.
   virtual std::unique_ptr<DecoderRun> start(bool joined) const = 0;
   virtual bool joins() const { return false; }
-  // The bytes that one token stands for in the middle of a text, before they are repaired to UTF-8.
+  // Returns the bytes that one token stands for in the middle of a text, before they are repaired to UTF-8.
   virtual std::string token_bytes(std::string token) const = 0;
 };
 
 std::unique_ptr<DecoderStep> make_byte_level_decoder();
-// "<0x..>" tokens become the byte; runs of them that are not UTF-8 become U+FFFD each.
+// Turns "<0x..>" tokens into bytes. Each byte of a run of them that is not UTF-8 becomes U+FFFD.
 std::unique_ptr<DecoderStep> make_byte_fallback_decoder();
 std::unique_ptr<DecoderStep> make_fuse_decoder();
-// Takes up to `start` and `stop` times `content` (one character) off the ends of each token.
+// Takes `content` (one character) off the ends of each token, up to `start` times in front and `stop` times
+// behind.
 std::unique_ptr<DecoderStep> make_strip_decoder(std::string content, int64_t start, int64_t stop);
 std::unique_ptr<DecoderStep> make_replace_decoder(std::string pattern, std::string content);
-// `replacement` (one character) becomes a space; in the first token it goes, if `had_prefix`.
+// Turns `replacement` (one character) into a space; in the first token it is dropped instead, if
+// `had_prefix`.
 std::unique_ptr<DecoderStep> make_metaspace_decoder(std::string replacement, bool had_prefix);
 
-// The steps in order; without any, tokens are joined by spaces.
+// The steps of a tokenizer's decoder, in order. If the file has no decoder (`present` is false), tokens are
+// joined by spaces.
 struct Decoder {
   std::vector<std::unique_ptr<DecoderStep>> steps;
   bool present = false;
@@ -51,8 +54,8 @@ struct Decoder {
   std::string token_bytes(const std::string& token) const;
 };
 
-// All steps at work on one text. What add() and finish() append, joined, is the text; add() holds back what
-// later tokens may still change. The decoder must outlive it.
+// The state of all steps during one text. The pieces that add() and finish() append are, joined, the text;
+// add() holds back the text that later tokens may still change. The decoder must outlive it.
 class DecoderStream {
  public:
   explicit DecoderStream(const Decoder& decoder);

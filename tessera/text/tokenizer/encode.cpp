@@ -7,16 +7,16 @@
 namespace tessera::text {
 namespace {
 
-// ICU counts in 32 bits.
+// Largest text, since ICU counts bytes in 32 bits.
 constexpr size_t kMaxTextBytes = size_t{1} << 30;
 
-// Text on its way to the model, and the way back to the bytes that were given.
+// A text on its way to the model, with the way back to the bytes that the caller gave.
 struct SourceText {
   std::string_view text;
-  int64_t offset = 0;                              // of its first byte
-  const std::vector<ByteSpan>* origins = nullptr;  // of its bytes; null: byte i is byte offset + i
+  int64_t offset = 0;                              // of its first byte in the caller's text
+  const std::vector<ByteSpan>* origins = nullptr;  // of each byte; null: byte i is byte offset + i
 
-  // Where [begin, end) came from; empty for an empty range.
+  // Returns the caller's bytes that [begin, end) came from; an empty range for an empty one.
   ByteSpan span(size_t begin, size_t end) const {
     if (origins == nullptr) return {offset + static_cast<int64_t>(begin), offset + static_cast<int64_t>(end)};
     if (begin >= end) {
@@ -28,7 +28,7 @@ struct SourceText {
     return {(*origins)[begin].begin, (*origins)[end - 1].end};
   }
 
-  // The piece [begin, end) as a text of its own, to be rewritten.
+  // Copies the piece [begin, end) into a text of its own, to be rewritten.
   AlignedText copy(size_t begin, size_t end, bool tracked) const {
     AlignedText out(text.substr(begin, end - begin), offset + static_cast<int64_t>(begin), tracked);
     for (size_t i = begin; tracked && origins != nullptr && i < end; ++i)
@@ -49,14 +49,14 @@ class WordEncoder {
     emit(source, begin);
   }
 
-  // A word that has a space before it that is not in the text.
+  // Encodes a word with a space before it that is not in the text.
   void word_after_space(const SourceText& source, size_t begin, size_t end) {
     scratch_.tokens.clear();
     std::string spaced = " ";
     spaced.append(source.text.substr(begin, end - begin));
     model_.encode(spaced, scratch_.bpe, scratch_.tokens);
     if (!scratch_.tokens.empty()) {
-      // The space stands for no byte of the text.
+      // The space stands for no byte of the text, so the first token is one byte shorter there.
       auto& tokens = scratch_.tokens;
       --tokens.front().length;
     }
@@ -83,7 +83,7 @@ class WordEncoder {
   Encoding& out_;
 };
 
-// The byte-level step, or the piece as one word.
+// Runs the byte-level step on a piece, or takes the piece as one word if there is no such step.
 void encode_last(const PreTokenizer& pre_tokenizer, const SourceText& source, size_t begin, size_t end,
                  WordEncoder& words) {
   if (!pre_tokenizer.byte_level || (!pre_tokenizer.use_gpt2_pattern && !pre_tokenizer.add_prefix_space))
@@ -94,6 +94,8 @@ void encode_last(const PreTokenizer& pre_tokenizer, const SourceText& source, si
                         [&](size_t b, size_t e) { words.word(source, begin + b, begin + e); });
   }
   if (!pre_tokenizer.use_gpt2_pattern) return words.word_after_space(source, begin, end);
+  // The words are those of the piece with a space before it. In the piece they begin one byte earlier, except
+  // the first, which begins with that space.
   const std::string spaced = " " + std::string(piece);
   scan_pattern(KnownPattern::Gpt2, spaced, [&](size_t b, size_t e) {
     if (b > 0) {
@@ -104,7 +106,8 @@ void encode_last(const PreTokenizer& pre_tokenizer, const SourceText& source, si
   });
 }
 
-// The stages of the pre-tokenizer from number `index` on, on a piece that is not empty.
+// Runs the stages of the pre-tokenizer from number `index` on, on a piece that is not empty. Each stage
+// passes its pieces to the next one at once, so that no list of pieces is made.
 void encode_stages(const PreTokenizer& pre_tokenizer, size_t index, const SourceText& source, size_t begin,
                    size_t end, bool tracked, WordEncoder& words) {
   if (index == pre_tokenizer.stages.size()) return encode_last(pre_tokenizer, source, begin, end, words);
@@ -121,14 +124,14 @@ void encode_stages(const PreTokenizer& pre_tokenizer, size_t index, const Source
   cut({spelled.text, first, tracked ? &spelled.origins : nullptr}, 0, spelled.text.size());
 }
 
-// `ranges` are in order and apart.
+// Returns whether `span` overlaps one of `ranges`, which must be in order and apart.
 bool overlaps(std::span<const ByteSpan> ranges, ByteSpan span) {
   const auto after = std::partition_point(ranges.begin(), ranges.end(),
                                           [&](const ByteSpan& range) { return range.end <= span.begin; });
   return after != ranges.end() && after->begin < span.end;
 }
 
-// Runs of invalid UTF-8 become U+FFFD, which stands for the bytes that it replaces.
+// Replaces each malformed sequence by U+FFFD, whose origin is the bytes that it replaces.
 AlignedText repaired(std::string_view text, bool with_spans) {
   AlignedText out("", 0, with_spans);
   size_t position = 0;
@@ -170,7 +173,7 @@ void Tokenizer::Impl::encode_piece(std::string_view piece, int64_t offset, const
                                    bool with_spans, EncodeScratch& scratch, Encoding& out) const {
   const bool tracked = with_spans || !options.plain.empty() ||
                        pipeline.pre_tokenizer.needs_origins(pipeline.normalizer != nullptr);
-  // Kept alive while the words refer to it.
+  // `source` refers to this text until the last word is encoded.
   std::optional<AlignedText> normalized;
   SourceText source{piece, offset};
   if (pipeline.normalizer && pipeline.normalizer->changes(piece)) {
@@ -193,6 +196,17 @@ void Tokenizer::Impl::encode_piece(std::string_view piece, int64_t offset, const
   }
 }
 
+// [Note: from text to ids]
+// A text passes these steps, in the order of `tokenizers`:
+//  1. Malformed UTF-8 is replaced by U+FFFD.
+//  2. Added tokens that are not `normalized` are cut out of the text as it is.
+//  3. Each piece between them is normalised.
+//  4. The other added tokens are cut out of the normalised piece (encode_piece()).
+//  5. The pre-tokenizer cuts each remaining piece into words (encode_stages(), encode_last()).
+//  6. BPE turns each word into ids ([Note: BPE merging] in bpe.cpp).
+// The order matters: a normalizer must not see, and so change, a control token of step 2, and no word reaches
+// across an added token. Spans and plain ranges are bytes of the caller's text, so each step that rewrites
+// text keeps the origin of every byte (AlignedText), if anybody asks for it.
 Encoding Tokenizer::Impl::encode(std::string_view text, const EncodeOptions& options, bool with_spans) const {
   if (text.size() > kMaxTextBytes)
     throw Error(ErrorKind::Data, "TEXT-TOO-LONG", "one text is too long to encode")
@@ -233,7 +247,7 @@ Encoding Tokenizer::Impl::encode(std::string_view text, const EncodeOptions& opt
 
   const size_t prefix = options.add_special_tokens ? post.prefix.size() : 0;
   if (with_spans && valid) {
-    // Back over the repair, to the bytes that were given.
+    // Spans so far are bytes of the repaired text; this maps them to the bytes that the caller gave.
     for (size_t i = prefix; i < out.spans.size(); ++i) {
       ByteSpan& span = out.spans[i];
       const auto& origins = valid->origins;

@@ -10,7 +10,7 @@ namespace tessera::text {
 template <class Signature>
 class FunctionRef;
 
-// Does not own: the callable must outlive the call it is passed to.
+// Does not own the callable, which must outlive the call that it is passed to.
 template <class Result, class... Args>
 class FunctionRef<Result(Args...)> {
  public:

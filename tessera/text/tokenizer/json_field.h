@@ -1,4 +1,4 @@
-// A value inside a JSON file that knows its path, for messages.
+// A value inside a JSON file, which knows its path for messages.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace tessera::text {
 
-// Refers to a document that must outlive it. Every accessor throws Error(Model) that names the file and the
-// path when the value is of another type.
+// References a document that must outlive it. Every accessor throws Error(Model), naming the file and the
+// path, if the value is of another type.
 class JsonField {
  public:
   JsonField(const nlohmann::json& value, std::string file, std::string path = "$");
@@ -23,30 +23,30 @@ class JsonField {
   bool is_string() const;
   bool is_object() const;
   bool contains(const std::string& key) const;
-  // A field of an object; one that is not there reads as null.
+  // Returns a field of an object; a missing one reads as null.
   JsonField at(const std::string& key) const;
-  // The items of an array.
+  // Returns the items of an array.
   std::vector<JsonField> items() const;
-  // The fields of an object.
+  // Returns the fields of an object.
   std::vector<std::pair<std::string, JsonField>> fields() const;
 
   const std::string& as_string() const;
   bool as_bool() const;
-  bool as_bool(bool fallback) const;  // when null
-  // In [0, limit).
+  bool as_bool(bool fallback) const;  // `fallback` if the value is null
+  // Returns an integer in [0, limit).
   int64_t as_int(int64_t limit) const;
   double as_number() const;
 
-  // Refuses fields that are not in the list: a setting that is not understood must not be passed over.
+  // Refuses fields that are not in the list, since a setting that is not understood must not be ignored.
   void allow_fields(std::initializer_list<std::string_view> names) const;
 
-  // "tokenizer.json: $.model.type"
+  // Returns the file and path: "tokenizer.json: $.model.type".
   std::string place() const { return file_ + ": " + path_; }
   const std::string& path() const { return path_; }
   const nlohmann::json& value() const { return value_.get(); }
-  // An error at this place.
+  // Makes an error at this place.
   Error error(std::string_view name, std::string what) const;
-  // The same for a "type" that is not known.
+  // Throws the error for an unknown "type" of a part called `what`.
   [[noreturn]] void unsupported(std::string_view what, std::string_view type) const;
 
  private:

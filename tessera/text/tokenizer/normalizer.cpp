@@ -46,7 +46,7 @@ AlignedText::AlignedText(std::string_view piece, int64_t offset, bool tracked)
 
 namespace {
 
-// Builds the next version of a text out of pieces of the old one and new characters.
+// Builds the next version of a text from ranges of the old one and from new characters.
 class Rewriter {
  public:
   explicit Rewriter(AlignedText& target) : target_(target) { text_.reserve(target.text.size()); }
@@ -59,7 +59,7 @@ class Rewriter {
                       target_.origins.begin() + static_cast<int64_t>(end));
   }
 
-  // New text in the place of [begin, end) of the old.
+  // Appends `content` in place of the range [begin, end) of the old text.
   void replace(size_t begin, size_t end, std::string_view content) {
     check_growth(target_, text_.size() + content.size());
     text_.append(content);
@@ -148,8 +148,8 @@ class UnicodeNormalizer : public Normalizer {
 
  private:
   const icu::Normalizer2* normalizer_ = nullptr;
-  // `tokenizers` normalises by the tables of Unicode 9, and ids must not depend on the age of the ICU at
-  // hand: characters that came later pass through, as they do there.
+  // The characters of Unicode 9, by whose tables `tokenizers` normalises. Later ones pass through here as
+  // they do there, so that ids do not depend on the age of the ICU at hand.
   icu::UnicodeSet known_;
   std::unique_ptr<icu::FilteredNormalizer2> filtered_;
 };

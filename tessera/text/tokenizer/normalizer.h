@@ -1,4 +1,4 @@
-// Text normalisation before pre-tokenisation, with the way back to the original bytes.
+// Normalises text before pre-tokenisation, and keeps the way back to the original bytes.
 #pragma once
 
 #include <cstdint>
@@ -11,39 +11,41 @@
 
 namespace tessera::text {
 
-// Text under normalisation. When `tracked`, origins[i] is the range of the original text that byte i of
-// `text` came from; characters that a step inserts take the range of the one before them.
+// A text that is being normalised. If `tracked`, origins[i] is the range of the original text that byte i of
+// `text` came from. Bytes that replace a range take the whole range; inserted bytes take an empty range at
+// their place.
 struct AlignedText {
   std::string text;
   bool tracked = false;
   std::vector<ByteSpan> origins;
-  // What a tokenizer may make of it: several times what NFKD, the most generous, makes of anything.
+  // Largest size that a tokenizer may give the text: several times the growth under NFKD, which grows text
+  // most.
   size_t max_bytes;
 
-  // Starts as the piece of the original text that begins at byte `offset` of it.
+  // Begins with `piece`, which starts at byte `offset` of the original text.
   AlignedText(std::string_view piece, int64_t offset, bool tracked);
 };
 
 class Normalizer {
  public:
   virtual ~Normalizer() = default;
-  // False promises that apply() would leave `text` (valid UTF-8) as it is; checked without allocation.
+  // Returns false only if apply() would leave `text` (valid UTF-8) as it is. Does not allocate.
   virtual bool changes(std::string_view text) const = 0;
-  // The result is valid UTF-8. Throws Error(Model) when a regular expression runs away, and when the text
-  // grows beyond max_bytes.
+  // Normalises `text`; the result is valid UTF-8. Throws Error(Model) if a regular expression runs away, or
+  // if the text grows beyond max_bytes.
   virtual void apply(AlignedText& text) const = 0;
 };
 
 enum class NormalForm { Nfc, Nfd, Nfkc, Nfkd };
 
 std::unique_ptr<Normalizer> make_unicode_normalizer(NormalForm form);
-// Each character by itself: no rules that look at its neighbours.
+// Lowers each character by itself, without rules that look at its neighbours.
 std::unique_ptr<Normalizer> make_lowercase_normalizer();
 // Puts `prefix` before text that is not empty.
 std::unique_ptr<Normalizer> make_prepend_normalizer(std::string prefix);
-// White space off the ends.
+// Removes white space from the chosen ends.
 std::unique_ptr<Normalizer> make_strip_normalizer(bool left, bool right);
-// `place` names the expression in messages.
+// Replaces every match of `pattern`. `place` names the expression in messages.
 std::unique_ptr<Normalizer> make_replace_normalizer(std::string pattern, bool is_regex, std::string content,
                                                     std::string place);
 std::unique_ptr<Normalizer> make_normalizer_sequence(std::vector<std::unique_ptr<Normalizer>> steps);

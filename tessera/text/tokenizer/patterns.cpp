@@ -29,7 +29,7 @@ class Scanner {
     return {c.size, table_.flags(c.code_point)};
   }
 
-  // The end of the run of characters from `position` whose flags, masked, equal `wanted`.
+  // Returns the end of the run of characters from `position` whose flags, masked, equal `wanted`.
   size_t run(size_t position, uint8_t mask, uint8_t wanted) const {
     while (position < size_) {
       const DecodedChar c = decode_char(text_, position);
@@ -43,8 +43,8 @@ class Scanner {
   size_t symbols(size_t position) const { return run(position, kLetter | kNumber | kSpace, 0); }
   size_t newlines(size_t position) const { return run(position, kNewline, kNewline); }
 
-  // End of a contraction such as 've at the apostrophe at `position`, or 0. With `any_case` the rules of
-  // Unicode case folding hold, by which U+017F is an s.
+  // Returns the end of a contraction such as 've that starts with the apostrophe at `position`, or 0. With
+  // `any_case`, Unicode's case folding holds, by which U+017F is an s.
   size_t contraction(size_t position, bool any_case) const {
     const auto letter = [&](size_t i) -> char {
       if (i >= size_) return 0;
@@ -64,8 +64,8 @@ class Scanner {
     }
   }
 
-  // \s+(?!\S)|\s+ over a run of white space that ends at `end`: all of it at the end of the text, otherwise
-  // all but its last character, if more than one.
+  // Returns the end of the match of \s+(?!\S)|\s+ in a run of white space [begin, end): all of it at the end
+  // of the text, otherwise all but its last character if it has more than one.
   size_t spaces(size_t begin, size_t end) const {
     if (end == size_) return end;
     const size_t last = previous_char(text_, end);
@@ -82,7 +82,7 @@ size_t next_gpt2(const Scanner& s, size_t begin) {
   if (first == '\'') {
     if (const size_t end = s.contraction(begin, false)) return end;
   }
-  // " ?" before a run of letters, numbers or symbols.
+  // An optional space (" ?") may stand before a run of letters, numbers or symbols.
   size_t start = begin;
   Scanner::Char c = s.at(begin);
   if (first == ' ') {
@@ -114,13 +114,13 @@ size_t next_cl100k(const Scanner& s, size_t begin, int max_digits) {
     }
     return end;
   }
-  // [^\r\n\p{L}\p{N}]?\p{L}+ with the optional character there.
+  // Here [^\r\n\p{L}\p{N}]?\p{L}+ can match only with its optional character.
   const Scanner::Char next = s.at(begin + c.size);
   if (!(c.flags & kNewline) && (next.flags & kLetter)) return s.letters(begin + c.size + next.size);
   if (!(c.flags & kSpace)) return s.newlines(s.symbols(begin + c.size));
   if (first == ' ' && next.size != 0 && !(next.flags & (kLetter | kNumber | kSpace)))
     return s.newlines(s.symbols(begin + 1 + next.size));
-  // \s*[\r\n]+: up to the last line end of the run of white space.
+  // \s*[\r\n]+ matches up to the last line end in the run of white space.
   const size_t end = s.run(begin, kSpace, kSpace);
   for (size_t i = end; i > begin; --i)
     if (s.text_[i - 1] == '\n' || s.text_[i - 1] == '\r') return i;

@@ -103,9 +103,9 @@ AddedToken read_added_token(const JsonField& field) {
   return token;
 }
 
-// A token of the vocabulary keeps its id there; the others follow the vocabulary without a gap, whatever the
-// file says, as in `tokenizers`. A file in which two tokens claim one id is refused.
-// `claimed`: the ids that the file gives, and to what.
+// Adds a token to the pipeline. A token that the vocabulary has keeps its id there; the others follow the
+// vocabulary without a gap, whatever the file says, as in `tokenizers`. Throws if two tokens claim one id.
+// `claimed` holds the ids that the file has given so far, and the token of each.
 void add_token(Pipeline& pipeline, AddedToken token, std::map<int32_t, std::string>& claimed,
                const std::string& place) {
   const auto fail = [&](const std::string& what) {
@@ -145,7 +145,8 @@ int64_t count_steps(const nlohmann::json& value) {
   return count;
 }
 
-// Every step reads the whole text, and pre-tokenizers run one inside the other.
+// Limits the number of steps, since every step reads the whole text and pre-tokenizers run one inside the
+// other.
 void check_step_count(const JsonField& field) {
   constexpr int64_t kMaxSteps = 64;
   const int64_t count = count_steps(field.value());

@@ -6,14 +6,14 @@
 namespace tessera::text {
 namespace {
 
-// A pattern of Split and Replace: {"String": "..."} or {"Regex": "..."}.
+// The pattern of a Split or Replace: {"String": "..."} or {"Regex": "..."}.
 struct Pattern {
   std::string text;
   bool is_regex = false;
   std::string place;
 };
 
-// Texts of the steps are short: a search takes as long as its pattern, and what is put in is put in often.
+// Limits of the texts in steps: a search takes as long as its pattern, and a replacement is put in often.
 constexpr size_t kMaxLiteral = 1 << 10, kMaxRegex = 64 << 10;
 
 const std::string& read_literal(const JsonField& field, size_t max_bytes = kMaxLiteral) {
@@ -48,7 +48,7 @@ struct MetaspaceFields {
   bool split = true;
 };
 
-// Of the pre-tokenizer and of the decoder. `add_prefix_space` and `str_rep` are of older files.
+// Reads a Metaspace of the pre-tokenizer or the decoder. Older files have `add_prefix_space` and `str_rep`.
 MetaspaceFields read_metaspace(const JsonField& field) {
   field.allow_fields({"type", "replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
   MetaspaceFields out;
@@ -124,7 +124,7 @@ void add_pre_tokenizer_step(const JsonField& field, PreTokenizer& out) {
 
 using TokenCheck = FunctionRef<void(const JsonField&, int32_t, const std::string&)>;
 
-// ["</s>", 2]
+// Reads a pair such as ["</s>", 2].
 int32_t read_token_pair(const JsonField& field, TokenCheck check) {
   const auto items = field.items();
   if (items.size() != 2) throw field.error("TOKENIZER-FIELD", "wrong value").need("a token and its id");
@@ -172,7 +172,7 @@ void add_post_processor(const JsonField& field, PostProcessor& out, TokenCheck c
     field.allow_fields({"type", "processors"});
     for (const JsonField& item : field.at("processors").items()) add_post_processor(item, out, check);
   } else if (type == "ByteLevel") {
-    // Only trims offsets, which spans do not.
+    // It only trims offsets, which spans do not do.
     field.allow_fields({"type", "add_prefix_space", "trim_offsets", "use_regex"});
   } else if (type == "TemplateProcessing") {
     read_template(field, out, check);

@@ -12,17 +12,17 @@
 
 namespace tessera::text {
 
-// All throw Error(Model) with the JSON path for a type or setting that is not supported.
+// All functions throw Error(Model) with the JSON path for a type or setting that is not supported.
 
-// Null for null.
+// Returns null for a null field.
 std::unique_ptr<Normalizer> read_normalizer(const JsonField& field);
 PreTokenizer read_pre_tokenizer(const JsonField& field);
-// Ids are not checked against the vocabulary here; `check` is called with each and its token.
+// Calls `check` with each id and its token, since this function does not know the vocabulary.
 PostProcessor read_post_processor(
     const JsonField& field,
     FunctionRef<void(const JsonField& place, int32_t id, const std::string& token)> check);
 Decoder read_decoder(const JsonField& field);
-// An added token without its id, which some files give as the key of the field.
+// Reads an added token without its id, which some files give as the key of the field.
 AddedToken read_token_flags(const JsonField& field);
 
 }  // namespace tessera::text

@@ -1,4 +1,4 @@
-// What the post-processor puts around one encoded text.
+// The ids that the post-processor puts around one encoded text.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace tessera::text {
 
-// Ids before and after the text; both empty when the post-processor adds nothing.
+// Ids before and after the text; both are empty when the post-processor adds nothing.
 struct PostProcessor {
   std::vector<int32_t> prefix, suffix;
 };

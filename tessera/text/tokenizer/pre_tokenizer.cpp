@@ -8,14 +8,14 @@
 namespace tessera::text {
 namespace {
 
-// Turns a stream of matches and the text between them into pieces.
+// Turns a stream of matches, and of the texts between them, into pieces.
 class DelimiterMerger {
  public:
   DelimiterMerger(SplitBehavior behavior, RangeSink sink) : behavior_(behavior), sink_(sink) {}
 
-  // An empty piece is nothing by itself, but keeps those beside it apart.
+  // Adds the next range. An empty one makes no piece by itself, but keeps its neighbours apart.
   void add(size_t begin, size_t end, bool is_match) {
-    bool joins = false;  // with the piece that is held back
+    bool joins = false;  // the range joins the piece that is held back
     switch (behavior_) {
       case SplitBehavior::Removed:
         if (!is_match) emit(begin, end);
@@ -91,7 +91,7 @@ class PatternSplitter : public Splitter {
   std::optional<Regex> regex_;
 };
 
-// Splits at the characters that have a flag.
+// Splits at the characters that have `flag`.
 class FlagSplitter : public Splitter {
  public:
   FlagSplitter(uint8_t flag, SplitBehavior behavior) : flag_(flag), behavior_(behavior) {}
@@ -123,7 +123,7 @@ class WhitespaceSplitter : public Splitter {
   void split(std::string_view text, RangeSink sink) const override {
     const CharTable& table = CharTable::instance();
     size_t begin = 0;
-    uint8_t kind = 0;  // of the run since `begin`: space, word, or 0 for the rest
+    uint8_t kind = 0;  // kind of the run since `begin`: kSpace, kWord, or 0 for other characters
     for (size_t i = 0; i < text.size();) {
       const DecodedChar c = decode_char(text.data(), i);
       const uint8_t flags = table.flags(c.code_point);

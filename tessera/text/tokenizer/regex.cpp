@@ -14,14 +14,15 @@ namespace {
 
 constexpr int32_t kMaxStackBytes = 64 << 20;
 
-// Whether text before a '}' ends with a repetition, as "a{1,3", and not with a property, as "\\p{L".
+// Returns whether the text before a '}' ends with a repetition, as "a{1,3", and not with a property, as
+// "\\p{L".
 bool ends_with_counter(std::string_view text) {
   while (!text.empty() && (text.back() == ',' || (text.back() >= '0' && text.back() <= '9')))
     text.remove_suffix(1);
   return text.ends_with('{') && !text.ends_with("\\x{");
 }
 
-// The name in "{Lu}" at `position` when it is that of a general category; else empty.
+// Returns the name in "{Lu}" at `position` if it names a general category; else empty.
 std::string_view category_at(std::string_view pattern, size_t position) {
   const size_t end = pattern.find('}', position);
   if (position >= pattern.size() || pattern[position] != '{' || end == std::string_view::npos) return {};
@@ -31,7 +32,7 @@ std::string_view category_at(std::string_view pattern, size_t position) {
   return known ? name : std::string_view();
 }
 
-// The newer characters of a category, as the inside of a set.
+// Returns the newer characters of a category, as the inside of a set.
 std::string newer(std::string_view category) {
   std::string out;
   char range[32];
@@ -43,7 +44,7 @@ std::string newer(std::string_view category) {
   return out;
 }
 
-// Rewrites what the two dialects share but mean differently, and refuses what has no counterpart.
+// Rewrites the parts that mean different things in the two dialects, and refuses those without a counterpart.
 std::string translate(std::string_view pattern, const std::string& place) {
   const auto refuse = [&](std::string_view what) {
     throw Error(ErrorKind::Model, "TOKENIZER-REGEX", "regular expression is not supported")
@@ -56,7 +57,7 @@ std::string translate(std::string_view pattern, const std::string& place) {
     if (c == '\\' && i + 1 < pattern.size()) {
       const char escaped = pattern[++i];
       if (escaped == 'w' || escaped == 'W') {
-        // Superscripts and fractions of Latin-1 count, those of other blocks do not.
+        // Superscripts and fractions of Latin-1 count as word characters, those of other blocks do not.
         out += std::string(escaped == 'w' ? "[" : "[^") +
                R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\u00b2\u00b3\u00b9\u00bc-\u00be)" + newer("L") + newer("M") +
                newer("Nd") + "]";
@@ -74,7 +75,7 @@ std::string translate(std::string_view pattern, const std::string& place) {
       continue;
     }
     if (c == '(' && pattern.substr(i, 2) == "(?") {
-      // In this dialect (?m) lets the dot match line ends.
+      // In Oniguruma (?m) lets the dot match line ends; in ICU it does not.
       for (size_t j = i + 2;
            j < pattern.size() && std::string_view(":)=!<>#").find(pattern[j]) == std::string_view::npos; ++j)
         if (pattern[j] == 'm') refuse("(?m)");
@@ -104,7 +105,8 @@ struct Deadline {
   }
 };
 
-// Called by ICU after some thousand steps within one match attempt, and at each failed attempt.
+// ICU calls on_steps() after some thousand steps within one match attempt, and on_attempt() at each failed
+// attempt.
 UBool on_steps(const void* context, int32_t) {
   return static_cast<Deadline*>(const_cast<void*>(context))->go_on();
 }
@@ -145,7 +147,7 @@ void Regex::for_each_match(std::string_view text, RangeSink sink) const {
   UErrorCode status = U_ZERO_ERROR;
   UText utext = UTEXT_INITIALIZER;
   utext_openUTF8(&utext, text.data(), static_cast<int64_t>(text.size()), &status);
-  const icu::LocalUTextPointer closes(&utext);  // also where `sink` throws
+  const icu::LocalUTextPointer closes(&utext);  // also if `sink` throws
   std::unique_ptr<icu::RegexMatcher> matcher(impl_->pattern->matcher(status));
   Deadline deadline{thread_seconds() + 1.0 + static_cast<double>(text.size()) / (1 << 20)};
   if (U_SUCCESS(status)) {

@@ -23,6 +23,7 @@ std::vector<std::pair<std::string, std::string>> sentencepiece_merges(std::span<
   std::vector<std::pair<std::string, std::string>> merges;
   for (const size_t i : order) {
     const std::string_view text = pieces[i].text;
+    // Every way to cut the piece into two known pieces is a merge that makes it.
     for (size_t cut = 0; cut < text.size();) {
       cut += decode_char(text.data(), cut).size;
       if (cut == text.size()) break;

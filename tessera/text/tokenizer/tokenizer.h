@@ -26,20 +26,20 @@ struct ByteSpan {
 };
 
 struct EncodeOptions {
-  // Recognise special tokens (such as "<|im_start|>") inside the text. Off for user content, which then
-  // cannot make one. Added tokens that the tokenizer does not call special are recognised either way.
+  // Recognises special tokens (such as "<|im_start|>") inside the text. It is off for user content, which
+  // then cannot make one. Added tokens that are not special are recognised either way.
   bool parse_special = true;
-  // Bytes of the text that make no special token, nor a part of one, though others may: ranges in order and
-  // apart, of text that is valid UTF-8.
+  // Bytes of the text that must not make a special token or a part of one, though the others may. The ranges
+  // must be in order and apart, and the text valid UTF-8.
   std::span<const ByteSpan> plain;
-  // Apply the post-processor (for example prepend BOS). Truncation and padding blocks of tokenizer.json are
-  // never applied.
+  // Applies the post-processor (which may prepend BOS, for example). The truncation and padding blocks of
+  // tokenizer.json are never applied.
   bool add_special_tokens = false;
 };
 
 struct Encoding {
   std::vector<int32_t> ids;
-  // The bytes of the input that each id stands for; [0, 0) for ids of the post-processor. In order. Where a
+  // Bytes of the input that each id stands for, in order; [0, 0) for ids of the post-processor. If a
   // normalizer has rewritten a character, all ids of its new form span the bytes of the old one.
   std::vector<ByteSpan> spans;
 };
@@ -55,62 +55,61 @@ class Tokenizer {
   static Tokenizer from_folder(const std::string& folder);
   // Reads one tokenizer.json. Throws Error(Model).
   static Tokenizer from_file(const std::string& path);
-  // From the `tokenizer.*` metadata of a GGUF file. Throws Error(Model).
+  // Reads the `tokenizer.*` metadata of a GGUF file. Throws Error(Model).
   static Tokenizer from_gguf(const io::GgufFile& file);
 
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // Text that is not valid UTF-8 is read as if each malformed sequence were U+FFFD. Throws Error(Data) for a
-  // text above 1 GiB, and Error(Model) when a regular expression of the tokenizer's own runs away on it.
+  // Encodes a text. A malformed UTF-8 sequence is read as U+FFFD. Throws Error(Data) for a text above 1 GiB,
+  // and Error(Model) if a regular expression of the tokenizer runs away on it.
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
   Encoding encode_with_spans(std::string_view text, const EncodeOptions& options = {}) const;
-  // Bytes that are not UTF-8 come out as U+FFFD, as in `tokenizers`.
+  // Returns the text of the ids. Bytes that are not UTF-8 come out as U+FFFD, as in `tokenizers`.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = false) const;
-  // The raw bytes of one token, for display; empty for an unknown id.
+  // Returns the raw bytes of one token, for display; empty for an unknown id.
   std::string token_bytes(int32_t id) const;
 
   std::optional<int32_t> token_to_id(std::string_view token) const;
-  // The token's text as in the vocabulary file; empty for a hole.
+  // Returns the token's text as in the vocabulary file; empty for an unused id.
   std::string id_to_token(int32_t id) const;
   bool is_special(int32_t id) const;
-  // Whether the token is looked for in the text before it is cut into words, as special tokens are.
+  // Returns whether the token is looked for in the text before it is cut into words, as special tokens are.
   bool is_added(int32_t id) const;
-  // One more than the largest id, added tokens included.
+  // Returns one more than the largest id, added tokens included.
   int64_t vocab_size() const;
 
   std::optional<int32_t> bos_id() const;
   std::optional<int32_t> eos_id() const;
   std::optional<int32_t> pad_id() const;
   std::optional<int32_t> unk_id() const;
-  // Ids that end a generated text: eos and those of generation_config.json.
+  // Returns the ids that end a generated text: eos and those of generation_config.json.
   std::vector<int32_t> stop_ids() const;
-  // Overrides one of bos_token, eos_token, pad_token, unk_token. Throws Error(Model) when the token is
-  // unknown.
+  // Overrides one of bos_token, eos_token, pad_token, unk_token. Throws Error(Model) if the token is unknown.
   void set_special_token(std::string_view role, std::string_view token);
-  // Source of the model's own chat template; empty when it has none.
+  // Returns the source of the model's own chat template; empty when it has none.
   const std::string& chat_template() const;
-  // Gives the tokenizer another template, which save() writes.
+  // Gives the tokenizer another template, which save() then writes.
   void set_chat_template(std::string source);
 
-  // Writes tokenizer.json, tokenizer_config.json and special_tokens_map.json, which load in Transformers
-  // with the same ids. What was read from files is copied byte for byte where nothing was changed. Makes the
+  // Writes tokenizer.json, tokenizer_config.json and special_tokens_map.json, which load in Transformers with
+  // the same ids. A file that was read is copied byte for byte if nothing in it was changed. Makes the
   // folder. Throws Error(Storage).
   void save(const std::string& folder) const;
-  // Bytes that save() writes.
+  // Returns the number of bytes that save() writes.
   int64_t saved_bytes() const;
 
  private:
   explicit Tokenizer(std::unique_ptr<Impl> impl);
-  // By name.
+  // Returns the contents of the files that save() writes, by file name.
   std::map<std::string, std::string> saved_files() const;
   friend class TextStream;
   std::unique_ptr<Impl> impl_;
 };
 
-// The text of ids that come one by one: what add() and finish() return, joined, is decode() of them all. What
-// later ids may still change is held back. The tokenizer must outlive it.
+// Gives the text of ids that come one by one: the results of add() and finish(), joined, are decode() of all
+// ids. Text that later ids may still change is held back. The tokenizer must outlive it.
 class TextStream {
  public:
   explicit TextStream(const Tokenizer& tokenizer, bool skip_special_tokens = false);

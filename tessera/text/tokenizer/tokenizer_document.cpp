@@ -16,11 +16,11 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kMaxDepth = 64;
-// Ten times those of the largest tokenizers in use.
+// Ten times the sizes of the largest tokenizers in use.
 constexpr size_t kMaxVocab = 4 << 20, kMaxMerges = 8 << 20, kMaxValues = 4 << 20;
 
-// Receives the events of the parser. A tree of 150,000 entries is slow to build and hides keys given twice,
-// so the vocabulary and the merges go to flat lists.
+// Receives the events of the parser. The vocabulary and the merges go to flat lists, since a tree of 150,000
+// entries is slow to build and hides keys given twice.
 class DocumentBuilder : public nlohmann::json_sax<json> {
  public:
   DocumentBuilder(std::string_view text, const std::string& file, TokenizerDocument& out)
@@ -103,14 +103,14 @@ class DocumentBuilder : public nlohmann::json_sax<json> {
   }
 
   bool parse_error(std::size_t position, const std::string&, const json::exception& error) override {
-    // The library's message repeats the place.
+    // The library's message begins with the position, which refuse() tells too.
     std::string what = error.what();
     const size_t colon = what.find(": ");
     if (colon != std::string::npos) what = what.substr(colon + 2);
     refuse(position > 0 ? position - 1 : 0, what);
   }
 
-  // At a byte of the text, counted from 0.
+  // Throws an error at a byte of the text, counted from 0.
   [[noreturn]] void refuse(size_t position, const std::string& what) const {
     int64_t line = 1, column = 1;
     for (size_t i = 0; i < position && i < text_.size(); ++i) {
@@ -220,7 +220,7 @@ class DocumentBuilder : public nlohmann::json_sax<json> {
 TokenizerDocument parse_tokenizer_document(std::string_view text, const std::string& file) {
   TokenizerDocument document;
   DocumentBuilder builder(text, file, document);
-  // The parser would pass over the first and stop at the second.
+  // The parser itself would skip a byte-order mark and stop at a zero byte, both without an error.
   if (text.starts_with("\xef\xbb\xbf")) builder.refuse(0, "a byte-order mark before the document");
   if (const size_t zero = text.find('\0'); zero != std::string_view::npos)
     builder.refuse(zero, "a zero byte");

@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kMaxTokenizerBytes = int64_t{256} << 20;
 constexpr int64_t kMaxSideFileBytes = int64_t{64} << 20;
 
-// The file beside tokenizer.json, if there is one.
+// Reads a file beside tokenizer.json into `impl.files`. Returns false if there is none.
 bool read_optional(Tokenizer::Impl& impl, const std::string& folder, const std::string& name) {
   const std::string path = io::join_path(folder, name);
   if (!io::exists(path)) return false;
@@ -29,13 +29,13 @@ void read_main_file(Tokenizer::Impl& impl, const std::string& path) {
   impl.files["tokenizer.json"] = io::read_file(path, kMaxTokenizerBytes);
 }
 
-// A special token is written as a string or as an object with its flags.
+// Returns the text of a special token, which is written as a string or as an object with its flags.
 std::optional<std::string> token_content(const JsonField& field) {
   if (field.is_null()) return std::nullopt;
   return field.is_object() ? field.at("content").as_string() : field.as_string();
 }
 
-// "added_tokens_decoder" of tokenizer_config.json: {"0": {"content": ...}}
+// Reads "added_tokens_decoder" of tokenizer_config.json: {"0": {"content": ...}}.
 std::vector<AddedToken> read_added_tokens_decoder(const JsonField& field) {
   std::vector<AddedToken> tokens;
   if (field.is_null()) return tokens;
@@ -51,7 +51,7 @@ std::vector<AddedToken> read_added_tokens_decoder(const JsonField& field) {
   return tokens;
 }
 
-// Sets a role, and makes its token a special one where it was a plain word of the vocabulary.
+// Sets a role, and makes its token a special one if it was a plain word of the vocabulary.
 void set_role(Tokenizer::Impl& impl, size_t role, const std::string& content, const JsonField& place) {
   Pipeline& pipeline = impl.pipeline;
   const auto id = pipeline.token_to_id(content);
@@ -70,7 +70,7 @@ void set_role(Tokenizer::Impl& impl, size_t role, const std::string& content, co
   }
 }
 
-// One id, a list of ids, or null.
+// Reads one id, a list of ids, or null.
 std::vector<int32_t> read_ids(const Tokenizer::Impl& impl, const JsonField& field) {
   std::vector<JsonField> items;
   if (field.value().is_array()) {
@@ -132,7 +132,7 @@ Tokenizer Tokenizer::from_folder(const std::string& folder) {
   const auto path = [&](const char* name) { return io::join_path(folder, name); };
   read_main_file(*impl, path("tokenizer.json"));
 
-  // The side files as documents; an empty object stands for one that is not there.
+  // Reads a side file as a document; an empty object stands for one that is not there.
   const auto read_side = [&](const char* name) {
     const bool found = read_optional(*impl, folder, name);
     return parse_tokenizer_document(found ? impl->files.at(name) : "{}", path(name));

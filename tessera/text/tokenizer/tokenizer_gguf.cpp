@@ -27,14 +27,14 @@ enum TokenType : int64_t {
   kByte = 6
 };
 
-// What tokenizer.ggml.pre stands for.
+// The pre-tokenizer that a value of tokenizer.ggml.pre stands for.
 struct Family {
   const char* name;
   KnownPattern pattern;
   bool individual_digits = false;
   bool nfc = false;
   bool ignore_merges = false;
-  bool add_bos = false;  // where the file does not say
+  bool add_bos = false;  // default if the file does not say
 };
 
 constexpr Family kFamilies[] = {
@@ -57,11 +57,12 @@ constexpr Family kFamilies[] = {
     {.name = "deepseek-r1-qwen", .pattern = KnownPattern::Qwen2, .nfc = true},
 };
 
-// Of the kind "llama", which has no patterns.
+// The kind "llama" (SentencePiece), whose `pattern` is not used.
 constexpr Family kSentencePiece = {.name = "llama", .pattern = KnownPattern::Gpt2, .add_bos = true};
 constexpr const char* kSpaceSign = "\u2581";
 
-// Far above the longest of honest models; the ways to cut a token cost the square of its length.
+// Far above the longest token of honest models. A limit is needed since the ways to cut a token, and so the
+// work, grow with the square of its length.
 constexpr size_t kMaxTokenBytes = 1 << 10;
 
 class GgufConverter {
@@ -92,18 +93,19 @@ class GgufConverter {
     }
 
     const char* keys[] = {"bos_token_id", "eos_token_id", "padding_token_id", "unknown_token_id"};
-    // Those of the format, where a SentencePiece model says nothing.
+    // Ids that the format assumes if a SentencePiece model gives none.
     const std::array<std::optional<int32_t>, 4> usual = {1, 2, std::nullopt, 0};
     for (size_t role = 0; role < roles.size(); ++role) {
       roles[role] = read_id(std::string("tokenizer.ggml.") + keys[role]);
       if (is_sentencepiece_ && !roles[role] && usual[role] && tokens_.size() > 2) roles[role] = usual[role];
-      // A token with a role is never plain text.
+      // A token with a role is never plain text, so it counts as a control token.
       if (roles[role]) types_[static_cast<size_t>(*roles[role])] = kControl;
     }
     if (const auto end_of_turn = read_id("tokenizer.ggml.eot_token_id")) stop_ids.push_back(*end_of_turn);
   }
 
-  // The same tokenizer as a tokenizer.json. Written piece by piece: the vocabulary is large.
+  // Returns the same tokenizer as a tokenizer.json. It is written piece by piece, since the vocabulary is
+  // large.
   std::string tokenizer_json() const {
     ordered_json head = {{"version", "1.0"},
                          {"truncation", nullptr},
@@ -114,7 +116,7 @@ class GgufConverter {
                          {"post_processor", post_processor()},
                          {"decoder", decoder()}};
     std::string out = head.dump(2);
-    out.erase(out.size() - 2);  // "\n}"
+    out.erase(out.size() - 2);  // removes the closing "\n}"
     const ordered_json unk = is_sentencepiece_ && roles[3] ? ordered_json(token(*roles[3])) : ordered_json();
     const ordered_json model = {{"type", "BPE"},
                                 {"dropout", nullptr},
@@ -127,7 +129,8 @@ class GgufConverter {
     out += ",\n  \"model\": " + model.dump(2);
     out.erase(out.size() - 2);
     out += ",\n    \"vocab\": {";
-    // Rows of padding at the end of the embedding have tokens in this format, and none in tokenizer.json.
+    // In this format rows of padding at the end of the embedding have tokens; tokenizer.json has none for
+    // them.
     size_t count = tokens_.size();
     while (count > 0 && types_[count - 1] == kUnused) --count;
     for (size_t i = 0; i < count; ++i) {
@@ -225,7 +228,7 @@ class GgufConverter {
     return added;
   }
 
-  // In the order of their ranks, each as one string or as a pair.
+  // Returns the merges in the order of their ranks, each as one string or as a pair.
   std::vector<ordered_json> merges() const {
     std::vector<ordered_json> out;
     if (is_sentencepiece_) {
@@ -257,7 +260,7 @@ class GgufConverter {
     return out;
   }
 
-  // SentencePiece's spelling of spaces.
+  // Returns whether a space is put before the text, as SentencePiece does unless the file says no.
   bool has_space_prefix() const {
     return is_sentencepiece_ && file_.get_bool("tokenizer.ggml.add_space_prefix", true);
   }

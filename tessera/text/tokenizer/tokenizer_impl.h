@@ -17,7 +17,7 @@ namespace tessera::text {
 enum class SpecialRole { Bos, Eos, Pad, Unk };
 inline constexpr std::array<const char*, 4> kRoleNames = {"bos_token", "eos_token", "pad_token", "unk_token"};
 
-// What threads need while they encode; one is lent to each call.
+// Buffers that a thread needs while it encodes; one is lent to each call.
 struct EncodeScratch {
   BpeScratch bpe;
   std::vector<AddedSplit> raw_splits, splits;
@@ -28,13 +28,13 @@ struct Tokenizer::Impl {
   Pipeline pipeline;
   std::string place;  // the file or folder, for messages
   std::array<std::optional<int32_t>, 4> roles;
-  // Further end-of-text ids of generation_config.json.
+  // End-of-text ids of generation_config.json beside eos.
   std::vector<int32_t> more_stop_ids;
   std::string chat_template;
 
-  // Contents of the files as they were read, for saving. Always holds tokenizer.json.
+  // Contents of the files as they were read, by name, for saving. It always holds tokenizer.json.
   std::map<std::string, std::string> files;
-  // Roles that were set by hand since.
+  // Roles that set_special_token() has changed since.
   std::array<bool, 4> role_changed{};
   bool template_changed = false;
 

@@ -1,4 +1,4 @@
-// Reading of tokenizer.json into its parts.
+// Reads tokenizer.json into its parts.
 #pragma once
 
 #include <memory>
@@ -18,23 +18,23 @@
 
 namespace tessera::text {
 
-// The document, with the two large tables taken out of it.
+// The parsed document; its two large tables are in flat lists.
 struct TokenizerDocument {
   TokenizerDocument();
   TokenizerDocument(TokenizerDocument&&) noexcept;
   ~TokenizerDocument();
 
-  std::unique_ptr<nlohmann::json> root;  // without model.vocab and model.merges
+  std::unique_ptr<nlohmann::json> root;  // all but model.vocab and model.merges
   bool has_vocab = false, has_merges = false;
   std::vector<std::pair<std::string, int64_t>> vocab;
   std::vector<std::pair<std::string, std::string>> merges;
 };
 
-// Parses without recursion; refuses nesting deeper than 64 and keys given twice. Throws Error(Model) with
-// line and column, or the JSON path.
+// Parses the text of a tokenizer.json without recursion; refuses nesting deeper than 64 and keys given twice.
+// Throws Error(Model) with line and column, or the JSON path.
 TokenizerDocument parse_tokenizer_document(std::string_view text, const std::string& file);
 
-// Everything between text and ids. Immutable.
+// All steps between text and ids. Immutable.
 struct Pipeline {
   std::unique_ptr<Normalizer> normalizer;  // may be null
   PreTokenizer pre_tokenizer;
@@ -43,17 +43,18 @@ struct Pipeline {
   PostProcessor post_processor;
   Decoder decoder;
 
-  // Added tokens first, then the vocabulary.
+  // Looks in the added tokens first, then in the vocabulary.
   std::optional<int32_t> token_to_id(std::string_view token) const;
-  // The text that an id has in the file; null for a hole.
+  // Returns the text of an id in the file; null for an unused id.
   const std::string* token_text(int32_t id) const;
-  // What the decoder sees of it; null for a hole.
+  // Returns the text that the decoder sees of an id; null for an unused id.
   const std::string* decoder_text(int32_t id) const;
   int64_t id_limit() const;
 };
 
-// `extra` are added tokens from beside the file (tokenizer_config.json), those of the file left out. Throws
-// Error(Model), naming the JSON path, for anything that is not supported or does not fit together.
+// Builds the steps. `extra` are added tokens of another file (tokenizer_config.json); those that the document
+// has too are skipped. Throws Error(Model), naming the JSON path, for anything that is not supported or does
+// not fit together.
 Pipeline build_pipeline(TokenizerDocument document, const std::string& file, std::vector<AddedToken> extra);
 
 }  // namespace tessera::text

@@ -8,7 +8,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// An object that keeps the order of the file; empty when there was no file.
+// Parses a side file into an object that keeps the file's order; empty if there was no file.
 ordered_json parse_side_file(const std::map<std::string, std::string>& files, const char* name) {
   const auto found = files.find(name);
   return found != files.end() ? ordered_json::parse(found->second) : ordered_json::object();
@@ -28,8 +28,8 @@ std::map<std::string, std::string> Tokenizer::saved_files() const {
         json[kRoleNames[role]] = id_to_token(*impl.roles[role]);
   };
 
-  // Wherever the base keeps its template, readers must find the new one: Transformers prefers the file,
-  // others read the configuration alone.
+  // A new template must replace the old one wherever the base keeps it, since Transformers prefers the file
+  // and other readers read the configuration alone.
   const bool has_template_file = files.count("chat_template.jinja") > 0;
   if (impl.template_changed && has_template_file) files["chat_template.jinja"] = impl.chat_template;
   if (changed || impl.template_changed || files.count("tokenizer_config.json") == 0) {

@@ -9,7 +9,7 @@
 namespace tessera::text {
 namespace {
 
-// Numbers of Unicode 17, which reach the Digits pre-tokeniser but not the regular expressions.
+// Numbers of Unicode 17, which count for the Digits pre-tokeniser but not for the regular expressions.
 constexpr NewCharacters kNewestNumbers[] = {{"Nd", 0x11de0, 0x11de9}, {"Nl", 0x16ff4, 0x16ff6}};
 
 }  // namespace
@@ -38,7 +38,7 @@ CharTable::CharTable() : flags_(kTableSize) {
   };
   for (const NewCharacters& range : new_characters()) {
     if (range.category[0] == 'L') add(range, kLetter | kWord);
-    if (range.category[0] == 'N') add(range, kNumber | kNumeric | kWord);  // all of them decimal digits
+    if (range.category[0] == 'N') add(range, kNumber | kNumeric | kWord);  // all of them are decimal digits
     if (range.category[0] == 'M') add(range, kWord);
   }
   for (const NewCharacters& range : kNewestNumbers) add(range, kNumeric);
@@ -79,8 +79,8 @@ size_t ascii_prefix(std::string_view text) {
 
 namespace {
 
-// Checks the character that starts with a non-ASCII byte. `size` is the number of bytes that are right;
-// `whole` says whether they make a character.
+// Result of a check of the character that starts with a non-ASCII byte: `size` is the number of valid bytes,
+// `whole` tells whether they make a character.
 struct CheckedChar {
   size_t size;
   bool whole;
@@ -90,7 +90,7 @@ CheckedChar check_char(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
   size_t length = 0;
-  unsigned char low = 0x80, high = 0xbf;  // the range of the second byte
+  unsigned char low = 0x80, high = 0xbf;  // range of the second byte
   if (lead >= 0xc2 && lead <= 0xdf) {
     length = 2;
   } else if (lead >= 0xe0 && lead <= 0xef) {
@@ -118,7 +118,8 @@ size_t valid_utf8_prefix(std::string_view text) {
   size_t i = 0;
   while (true) {
     i += ascii_prefix(text.substr(i));
-    // Runs of other scripts are walked without going back to the ASCII loop at each character.
+    // Stays in this loop in runs of other scripts, so that it does not go back to the ASCII loop at each
+    // character.
     while (i < text.size() && static_cast<unsigned char>(text[i]) >= 0x80) {
       const CheckedChar checked = check_char(text.substr(i));
       if (!checked.whole) return i;

@@ -3,7 +3,7 @@
 namespace tessera::text {
 namespace {
 
-// Unicode 15.1 and 16.
+// Characters of Unicode 15.1 and 16.
 constexpr NewCharacters kNewCharacters[] = {
     {"Lu", 0x1c89, 0x1c89},   {"Lu", 0xa7cb, 0xa7cc},   {"Lu", 0xa7da, 0xa7da},   {"Lu", 0xa7dc, 0xa7dc},
     {"Lu", 0x10d50, 0x10d65}, {"Ll", 0x1c8a, 0x1c8a},   {"Ll", 0xa7cd, 0xa7cd},   {"Ll", 0xa7db, 0xa7db},
@@ -28,7 +28,7 @@ constexpr NewCharacters kNewCharacters[] = {
     {"So", 0x1fadf, 0x1fadf}, {"So", 0x1fae9, 0x1fae9}, {"So", 0x1fbcb, 0x1fbef},
 };
 
-// Capitals first to last, each followed by its small letter at `distance`.
+// The capitals first to last, each of whose small letters lies `distance` behind it.
 struct NewCapitals {
   uint32_t first, last;
   int32_t distance;

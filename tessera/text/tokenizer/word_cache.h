@@ -11,20 +11,20 @@
 
 namespace tessera::text {
 
-// A token and how many bytes of the word it stands for.
+// A token, and the number of bytes of the word that it stands for.
 struct WordToken {
   int32_t id;
   uint32_t length;
 };
 
-// Direct-mapped: a newer word takes the slot of an older one. Words of up to 15 bytes and 6 tokens are kept,
-// which is nearly all of natural text; longer ones are encoded each time. Memory is fixed, 1.5 MiB.
+// A direct-mapped cache: a newer word takes the slot of an older one. It holds words of up to 15 bytes and 6
+// tokens, nearly all of natural text; longer ones are encoded each time. Its memory is fixed at 1.5 MiB.
 class WordCache {
  public:
   static constexpr size_t kMaxBytes = 15;
   static constexpr size_t kMaxTokens = 6;
 
-  // A word as two integers, the length in the last byte, so that equal keys are equal words.
+  // A word as two integers, with the length in the last byte, so that equal keys are equal words.
   struct Key {
     uint64_t low = 0, high = 0;
 
@@ -37,7 +37,7 @@ class WordCache {
     }
   };
 
-  // Appends the tokens of the word to `out` if they are known.
+  // Appends the tokens of the word to `out` and returns true, if the cache holds them.
   bool find(const Key& key, std::vector<WordToken>& out) const {
     if (!slots_) return false;
     const Slot& slot = slots_[index(key)];
@@ -74,7 +74,7 @@ class WordCache {
     return mixed >> 49;
   }
 
-  std::unique_ptr<Slot[]> slots_;  // made at the first insertion
+  std::unique_ptr<Slot[]> slots_;  // allocated at the first insertion
 };
 
 }  // namespace tessera::text
