@@ -1,4 +1,4 @@
-// Where the answers of `tessera generate` go.
+// Writes the answers of `tessera generate` to the terminal or a file.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,22 @@
 
 namespace tessera::cli {
 
-// The end of an answer.
+// How an answer ended.
 struct AnswerEnd {
   std::string reason;  // "stop" or "length"
   int64_t prompt_tokens = 0, new_tokens = 0;
 };
 
-// Prints the answers one after the other in the order of their prompts: the first that is not finished as it
-// grows, later ones when their turn comes. Or writes them to a file as JSON lines, each as a whole when it is
-// finished.
+// Prints the answers in the order of their prompts: the first that is not finished as it grows, later ones
+// when their turn comes. With a path, writes them to a file as JSON lines instead, each when it is finished.
 class AnswerOutput {
  public:
-  // Those of `prompts`, which outlives it: with several printed each answer stands under its own. `path`: of
-  // a new file; empty: standard output. Throws Error(Storage) for a path that cannot be written,
-  // Error(Config) for one that is taken.
+  // Takes the answers to `prompts`, which must outlive this object. If several are printed, each stands under
+  // its prompt. `path` names a new file; "" means standard output. Throws Error(Storage) for a path that
+  // cannot be written, Error(Config) for one that exists.
   AnswerOutput(const std::vector<Prompt>& prompts, const std::string& path);
 
-  // Both throw Error(Storage) for what cannot be written.
+  // Add text to the answer to prompt `index`, and finish it. Both throw Error(Storage) if writing fails.
   void add(size_t index, const std::string& text);
   void finish(size_t index, const AnswerEnd& end);
 
@@ -43,7 +42,7 @@ class AnswerOutput {
 
   const std::vector<Prompt>& prompts_;
   std::vector<Answer> answers_;
-  size_t current_ = 0;  // that is printed
+  size_t current_ = 0;  // index of the answer that is printed as it grows
   std::optional<io::LogFile> file_;
 };
 

@@ -1,4 +1,4 @@
-// What the verbs that make text have in common: their options, and an answer's text as it grows.
+// Parts that the verbs that make text share: their options, and the text of an answer as it grows.
 #pragma once
 
 #include <memory>
@@ -31,23 +31,23 @@ struct AnsweringOptions {
 };
 
 void add_answering_options(CLI::App& verb, AnsweringOptions& options);
-// How a token is chosen, all but the seed.
+// Adds the options that say how a token is chosen, all but the seed.
 void add_sampling_options(CLI::App& verb, models::SamplingOptions& sampling);
 
-// Checks the sampling, and chooses the seed where none is given and one is used: another in every run, told
-// to the user. Throws Error(Config).
+// Checks the sampling options. If a seed is needed and none is given, chooses one (another in every run) and
+// tells it to the user. Throws Error(Config).
 void settle_sampling(AnsweringOptions& options);
 
-// {"role": ..., "content": ...}
+// Makes the message {"role": role, "content": content}.
 nlohmann::ordered_json message(const std::string& role, const std::string& content);
 
-// The ids of a conversation (an array of messages) with the header of the answer behind it.
+// Returns the ids of a conversation (an array of messages), followed by the header of the answer.
 std::vector<int64_t> encode_messages(const text::Tokenizer& tokenizer,
                                      const text::ChatTemplate& chat_template,
                                      const nlohmann::ordered_json& messages,
                                      const nlohmann::ordered_json& tools);
 
-// Puts text on standard output at once. Throws Error(Storage) where that fails, so that no more is made for
+// Puts text on standard output at once. Throws Error(Storage) if that fails, so that no more text is made for
 // nobody.
 void show_text(const std::string& text);
 
@@ -57,7 +57,7 @@ class AnswerText {
   AnswerText(const text::Tokenizer& tokenizer, const std::vector<std::string>& stop_strings)
       : text_(tokenizer, true), stop_(stop_strings) {}
 
-  // What the token adds to what can be shown.
+  // Returns the text that the token adds to the text that can be shown.
   std::string add(int64_t id) { return stop_.add(text_.add(static_cast<int32_t>(id))); }
   std::string finish();
   bool has_stopped() const { return stop_.has_stopped(); }

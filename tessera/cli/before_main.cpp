@@ -17,21 +17,22 @@
 namespace tessera::cli {
 namespace {
 
-// Some 50 microseconds: longer than the pause between two operations of a step, far shorter than a time
-// slice.
+// A spin of some 50 microseconds: longer than the pause between two operations of a step, far shorter than a
+// time slice of the scheduler.
 constexpr char kShortSpin[] = "GOMP_SPINCOUNT=1000";
 
 int saved_stderr = -1, library_words = -1;
 
-// A sanitizer is not ready that early.
+// Sanitizers are not ready before the initialisers, so builds with one leave this out.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
-// All of this runs before the initialisers of all libraries: system calls and plain memory only.
+// These functions run before the initialisers of all libraries, so they use system calls and plain memory
+// only.
 
 constexpr rlim_t kMiB = 1 << 20;
 constexpr rlim_t kUsualStack = 8 * kMiB, kLeastStack = kMiB;
 constexpr rlim_t kUsualFiles = 4096;
-// What LibTorch's initialisers and the smallest model take.
+// Address space that LibTorch's initialisers and the smallest model take.
 constexpr size_t kLeastAddressSpace = 160 * kMiB;
 
 [[noreturn]] void end_early(const char* text, int exit_code) {
@@ -42,19 +43,20 @@ constexpr size_t kLeastAddressSpace = 160 * kMiB;
 void open_standard_streams() {
   for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; ++stream) {
     if (fcntl(stream, F_GETFD) >= 0 || errno != EBADF) continue;
-    // The wrong way round: using the stream fails, as it would have.
+    // The stream is opened the wrong way round, so that using it fails, as it would have with a closed one.
     if (open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0) return;
   }
 }
 
-// Raises the soft limit to `wanted` as far as the hard one allows; whether it changed.
+// Raises the soft limit to `wanted` as far as the hard one allows; returns whether it changed.
 bool raise_limit(__rlimit_resource resource, rlim_t wanted) {
   rlimit limit = {};
   if (getrlimit(resource, &limit) != 0 || limit.rlim_cur >= wanted) return false;
   const rlim_t most = std::min(wanted, limit.rlim_max);
   if (most <= limit.rlim_cur) return false;
   limit.rlim_cur = most;
-  // A system that says yes and does nothing must not run the program again for ever.
+  // The limit is read back: on a system that says yes and does nothing, the program would run itself again
+  // for ever.
   return setrlimit(resource, &limit) == 0 && getrlimit(resource, &limit) == 0 && limit.rlim_cur >= most;
 }
 
@@ -90,19 +92,20 @@ bool is_variable(const char* entry, const char* name) {
   return std::strncmp(entry, name, length) == 0 && entry[length] == '=';
 }
 
-// Where it fails the program goes on as it is.
+// Replaces this process by a new start of the program. If that fails, the program goes on as it is.
 void run_again(char** arguments, char** environment) {
   static char self[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
   const char* path = length > 0 ? self : reinterpret_cast<const char*>(getauxval(AT_EXECFN));
   if (path == nullptr) return;
-  // Started through the dynamic loader, whose arguments are not these.
+  // The program was started through the dynamic loader, which would need other arguments.
   const char* name = std::strrchr(path, '/');
   if (name != nullptr && std::strncmp(name, "/ld-", 4) == 0) return;
   execve(path, arguments, environment);
 }
 
-// An initialiser that ends the process has the last word.
+// Writes at the exit of the process the lines that are still kept back: an initialiser has ended it, and they
+// say why.
 void give_words_back() {
   for (const std::string& line : words_of_libraries()) {
     (void)!write(STDERR_FILENO, line.data(), line.size());
@@ -110,7 +113,9 @@ void give_words_back() {
   }
 }
 
-// OpenMP's library tells at once what it does not understand in its variables.
+// Redirects standard error into a memory file if OpenMP variables are set, since OpenMP's library tells in
+// its initialiser which of their values it does not understand. check_start() tells these lines in the
+// program's own words.
 void keep_words_of_libraries(char** environment) {
   const bool has_openmp = [&] {
     for (; *environment != nullptr; ++environment) {
@@ -151,6 +156,8 @@ void before_libraries(int, char** arguments, char** environment) {
     variables[count] = spin;
     is_changed = true;
   }
+  // The stack of a process is laid out, and OpenMP's variables are read, when a program starts: changes take
+  // effect in a new start. There nothing is left to change, so it does not start itself again.
   if (is_changed && count < kMostVariables) run_again(arguments, variables);
   keep_words_of_libraries(environment);
 }

@@ -1,4 +1,4 @@
-// What the process sets up for itself before the initialisers of its libraries run.
+// Prepares the process before the initialisers of its libraries run.
 #pragma once
 
 #include <string>
@@ -6,21 +6,21 @@
 
 namespace tessera::cli {
 
-// What happens there, without any call by main():
+// This happens without any call by main():
 // - standard streams that are closed are opened on /dev/null: no file of the program gets their numbers;
 // - soft limits on the stack and on open files that are small are raised as far as the hard ones allow;
-// - the program ends with one line where the working folder is gone, or where address space or stack are too
+// - the program ends with one line if the working folder is gone, or if address space or stack are too
 //   small for the libraries to start;
 // - OpenMP's waiting threads get a short spin, unless the environment says otherwise.
 
-// The lines that libraries wrote to standard error while they were initialised, which are kept back. Call it
-// first in main(): it gives standard error back.
+// Gives standard error back, and returns the lines that libraries wrote to it while they were initialised,
+// which are kept back until then. Must be called first in main().
 std::vector<std::string> words_of_libraries();
 
-// How OpenMP's threads wait, for doctor.
+// Describes for doctor how OpenMP's threads wait.
 std::string describe_wait_policy();
 
-// The program's own file; empty where the system does not tell.
+// Returns the path of the program's own file; "" if the system does not tell.
 std::string program_path();
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-// tessera bench train
+// The verb `tessera bench train`.
 #include "tessera/train/bench.h"
 
 #include <cstdio>
@@ -41,7 +41,7 @@ void print_table(const train::BenchResult& result) {
               result.activation_bytes_per_token_per_layer);
 }
 
-// Where the step's time went, on rank 0.
+// Prints where the time of rank 0's step went, and names the file with the timeline of all ranks.
 void print_trace(const train::BenchResult& result, const std::string& path, std::FILE* stream) {
   constexpr size_t kLines = 15;
   std::fprintf(stream,

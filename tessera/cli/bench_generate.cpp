@@ -1,4 +1,4 @@
-// tessera bench generate
+// The verb `tessera bench generate`.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -40,18 +40,18 @@ struct Result {
   models::GenerationTimes times;
   double step_s_median = 0.0, step_bytes = 0.0, total_s = 0.0, bytes_per_token = 0.0, read_gb_s = 0.0;
   int64_t load_rss_bytes = 0, peak_rss_bytes = 0;
-  std::vector<int64_t> prompt, ids;  // of the first sequence
+  std::vector<int64_t> prompt, ids;  // those of the first sequence
 
   double tokens_per_s() const {
     return times.decode_s > 0.0 ? static_cast<double>(times.decode_tokens) / times.decode_s : 0.0;
   }
   double prefill_tokens_per_s() const { return static_cast<double>(times.prefill_tokens) / times.prefill_s; }
   double bandwidth_gb_s() const { return bytes_per_token * tokens_per_s() * 1e-9; }
-  // Medians against each other, as other work on the machine comes in bursts.
+  // Compares medians, since other work on the machine comes in bursts.
   double share() const { return step_bytes * 1e-9 / (step_s_median * read_gb_s); }
 };
 
-// The same for any batch and machine.
+// Returns random ids that are the same for any batch size and on any machine.
 std::vector<int64_t> random_prompt(int64_t sequence, const Options& options, int64_t vocab_size) {
   const CounterRng rng(0, stream_of("bench.generate"), static_cast<uint64_t>(sequence));
   std::vector<int64_t> ids;
@@ -62,8 +62,9 @@ std::vector<int64_t> random_prompt(int64_t sequence, const Options& options, int
   return ids;
 }
 
-// What a decode step must read, divided by its tokens: every weight once (of an embedding that is no output
-// projection next to nothing), and each sequence's keys and values at their mean length.
+// Returns the bytes that a decode step must read for each of its tokens: every weight once (next to nothing
+// of an embedding that is not also the output projection), and each sequence's keys and values at their mean
+// length.
 double bytes_per_token(const models::CausalLM& model, const Options& options) {
   double weights = 0.0;
   for (const at::Tensor& parameter : model.parameters()) weights += static_cast<double>(parameter.nbytes());
@@ -80,7 +81,7 @@ double bytes_per_token(const models::CausalLM& model, const Options& options) {
   return weights / static_cast<double>(options.batch) + per_token * mean_length;
 }
 
-// Reads all weights and does nothing else, in GB/s.
+// Reads all weights and does nothing else; returns the rate in GB/s.
 double read_all(const std::vector<at::Tensor>& weights) {
   double bytes = 0.0;
   const Timer timer;
@@ -94,7 +95,7 @@ double read_all(const std::vector<at::Tensor>& weights) {
   return bytes / timer.seconds() * 1e-9;
 }
 
-// Those of all copies of the model. Collective over them.
+// Returns the times of all copies of the model together. Collective over them.
 models::GenerationTimes joined(const models::GenerationTimes& own, comm::Communicator& copies) {
   models::GenerationTimes all;
   for (const std::string& bytes :
@@ -119,12 +120,12 @@ Result measure(const Options& options, const InferenceRank& rank) {
     models::GenerationRequest request{random_prompt(sequence, options, model->config().vocab_size), {}};
     if (i == 0) result.prompt = request.prompt;
     request.options.max_new_tokens = options.new_tokens;
-    request.options.stop_ids = {-1};  // none
+    request.options.stop_ids = {-1};  // no id ends an answer
     request.options.sampling = options.sampling;
     request.options.sampling.sequence = static_cast<uint64_t>(sequence);
     requests.push_back(generator.add(std::move(request)));
   }
-  // Other work on the machine disturbs both alike if the two take turns.
+  // Decoding and reading take turns, so that other work on the machine disturbs both alike.
   std::vector<double> reads, steps_s;
   double reading_s = 0.0, decode_s = 0.0;
   const std::vector<at::Tensor> weights = model->parameters();

@@ -1,4 +1,4 @@
-// tessera bench tokenize
+// The verb `tessera bench tokenize`.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -28,7 +28,7 @@ struct Options {
 
 struct Pass {
   int64_t num_ids = 0;
-  uint64_t digest = 14695981039346656037ULL;  // FNV-1a, each id as one symbol
+  uint64_t digest = 14695981039346656037ULL;  // FNV-1a hash, each id as one symbol
   double seconds = 0.0;
 };
 
@@ -63,7 +63,8 @@ int run_bench_tokenize(const Options& options) {
   size_t num_bytes = 0;
   for (const std::string_view line : lines) num_bytes += line.size();
 
-  // A data set is tokenised once: later passes find its words in the tokenizer's cache.
+  // A data set is tokenised once, so the first pass is told apart: later ones find its words in the
+  // tokenizer's cache.
   Pass pass = encode_lines(tokenizer, lines);
   const double first = 1e-6 * static_cast<double>(num_bytes) / pass.seconds;
   std::vector<double> seconds;

@@ -1,4 +1,4 @@
-// tessera chat
+// The verb `tessera chat`.
 #include <chrono>
 #include <csignal>
 #include <memory>
@@ -24,26 +24,26 @@ namespace {
 
 volatile std::sig_atomic_t interrupted = 0;
 
-// What the first rank tells the others, which it may take any time to: someone types.
+// Tells the input of the first rank to the others. It may take any time, since someone types it.
 class Listening {
  public:
   explicit Listening(const InferenceRank& rank) : is_first_(rank.is_first()) {
     if (rank.is_alone()) return;
     group_ = rank.world().split(0, rank.world().rank(), "chat");
     group_->set_default_timeout(std::chrono::hours(24 * 365));
-    // It ends them all.
+    // The first rank takes the interrupt, and its end ends all ranks.
     if (!is_first_) std::signal(SIGINT, SIG_IGN);
   }
 
   bool is_first() const { return is_first_; }
-  // The next line of standard input; nothing behind the last.
+  // Returns the next line of standard input; nullopt behind the last line. Collective.
   std::optional<std::string> next_line() const {
     std::string line, told;
     if (is_first_ && read_input_line(line)) told = "+" + line;
     if (group_ != nullptr) told = group_->all_gather_string(told)[0];
     return told.empty() ? std::nullopt : std::optional(told.substr(1));
   }
-  // What the first rank says.
+  // Returns the value of the first rank. Collective.
   bool agreed(bool value) const {
     if (group_ == nullptr) return value;
     const at::Tensor told = at::full({1}, value ? 1 : 0, on_host(at::kLong));
@@ -56,10 +56,10 @@ class Listening {
 
  private:
   const bool is_first_;
-  std::shared_ptr<comm::Communicator> group_;  // null: nobody listens
+  std::shared_ptr<comm::Communicator> group_;  // null if there is only one rank
 };
 
-// While it lives, an interrupt from the keyboard sets `interrupted`, once: a second one ends the program.
+// While this object lives, an interrupt from the keyboard sets `interrupted`; a second one ends the program.
 class InterruptScope {
  public:
   explicit InterruptScope(const Listening& listening) : is_first_(listening.is_first()) {
@@ -99,7 +99,8 @@ class Conversation {
     if (!options_.system.empty()) messages_.push_back(message("system", options_.system));
   }
 
-  // Prints the answer as it grows, and keeps both in the conversation. An Error leaves it as it was.
+  // Prints the answer as it grows, and adds question and answer to the conversation. An Error leaves the
+  // conversation as it was.
   void answer(const std::string& question) {
     nlohmann::ordered_json messages = messages_;
     messages.push_back(message("user", question));
@@ -141,7 +142,7 @@ class Conversation {
   uint64_t num_answers_ = 0;
 };
 
-// "/exti" is a slip, no message; "/usr/bin is ..." is one.
+// Refuses a line such as "/exti", which is a slip and no message; "/usr/bin is ..." is a message.
 void refuse_unknown_command(const std::string& line) {
   if (line[0] != '/') return;
   const std::string word = line.substr(0, line.find_first_of(" \t"));
@@ -153,7 +154,7 @@ void refuse_unknown_command(const std::string& line) {
             std::string("a space before the slash makes it a message"));
 }
 
-// The first rank chooses the seed where none is given.
+// Settles the sampling on all ranks; the first rank chooses the seed if none is given. Collective.
 void settle_sampling_of_all(AnsweringOptions& options, const InferenceRank& rank) {
   if (rank.is_first()) settle_sampling(options);
   if (rank.is_alone()) return;
@@ -188,7 +189,7 @@ int run_chat(AnsweringOptions options, const CommandLine& command_line) {
               .in("byte " + std::to_string(bad));
         conversation.answer(line);
       } catch (const Error& error) {
-        // Someone at a terminal can go on; a script must know.
+        // A user at a terminal can go on; a script must learn of the error.
         if (!is_terminal || error.kind() == ErrorKind::Storage) throw;
         if (listening.is_first()) log::error(error.what());
       }

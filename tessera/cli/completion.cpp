@@ -19,14 +19,14 @@ struct Word {
   std::string text, help;
 };
 
-// A verb, "/recipe/check", and what may follow it.
+// A verb, such as "/recipe/check", and the words that may follow it.
 struct Verb {
   std::string path;
   std::vector<Word> verbs, flags;
   bool takes_keys = false;
 };
 
-// One line, without what a shell would read inside quotes.
+// Returns the first line of a help text, without characters that a shell would interpret inside quotes.
 std::string help_line(std::string text) {
   text = first_line(text);
   std::erase_if(text, [](char c) { return c == '\'' || c == '"' || c == '\\' || c == '`' || c == '$'; });
@@ -65,10 +65,11 @@ std::string paths_of(const std::vector<Verb>& verbs) {
   return join(paths, "|");
 }
 
-// Keys with a number in their path stand for all of a list.
+// Returns the keys of a recipe as words to complete. A key with a number in its path stands for every item of
+// its list.
 std::string keys() { return join(config::known_keys(), "= ") + "="; }
 
-// For bash and zsh: finds the verb among these words, and begins to choose by it.
+// Returns the part of a script for bash or zsh that finds the verb among `words` and opens a `case` on it.
 std::string verb_before(const std::string& words, const std::vector<Verb>& verbs) {
   return "  for word in " + words +
          "; do\n"

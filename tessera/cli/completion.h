@@ -1,4 +1,4 @@
-// Scripts by which a shell completes the program's command line.
+// Makes the scripts by which a shell completes the program's command line.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@ class App;
 
 namespace tessera::cli {
 
-// The script for `shell`: "bash", "zsh" or "fish". It completes verbs, flags, and, where a verb takes
-// key=value, the keys of a recipe; files otherwise.
+// Returns the script for `shell` ("bash", "zsh" or "fish"). It completes verbs, flags and, for verbs that
+// take key=value, the keys of a recipe; otherwise files.
 std::string completion_script(const CLI::App& app, const std::string& shell);
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-// The options of verbs that compute: on which device, and in which type.
+// Options of the verbs that compute: the device, and the type.
 #pragma once
 
 #include <string>
@@ -11,15 +11,16 @@ class App;
 
 namespace tessera::cli {
 
-// --device: what a recipe's key `device` takes, in `value`.
+// Adds --device, which takes the values of a recipe's key `device`, into `value`.
 void add_device(CLI::App& verb, std::string& value);
-// What it names, for this process (core/device.h). Throws E-CONFIG-DEVICE where that cannot be used.
+// Returns the device that `value` names for this process (core/device.h). Throws E-CONFIG-DEVICE if it cannot
+// be used.
 c10::Device device_named(const std::string& value);
 
-// How a verb runs a model: --dtype fp32 (the default), bf16 or fp64, and --device.
+// How a verb runs a model: --dtype (fp32, bf16 or fp64) and --device.
 struct ComputeOptions {
   std::string dtype = "fp32", device = "auto";
-  // Throws E-CONFIG-DEVICE: call it before anything is read.
+  // Returns type and device. Throws E-CONFIG-DEVICE; call it before anything is read.
   c10::TensorOptions resolved() const;
 };
 void add_compute_options(CLI::App& verb, ComputeOptions& options);

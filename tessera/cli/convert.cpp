@@ -1,4 +1,4 @@
-// tessera convert
+// The verb `tessera convert`.
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -23,7 +23,8 @@ namespace tessera::cli {
 
 namespace {
 
-// What was written must be a model that loads: its config parsed, its tensors of the shapes that it names.
+// Checks that the written folder is a model that loads: its config can be parsed, and its tensors have the
+// shapes that it names.
 void check_loads(const std::string& folder, const std::string& source) {
   try {
     const auto model = models::build_model(folder, at::kFloat);

@@ -1,4 +1,4 @@
-// tessera data show, tessera data prepare
+// The verbs `tessera data show` and `tessera data prepare`.
 #include <algorithm>
 #include <iostream>
 #include <memory>
@@ -22,7 +22,7 @@
 namespace tessera::cli {
 namespace {
 
-// Sequences of a stream that are looked at.
+// Number of sequences of a stream that `data show` looks at.
 constexpr int64_t kShownOfAStream = 100;
 
 constexpr const char* kAccelerateHelp = "A configuration file of Accelerate that says more than the recipe";
@@ -33,7 +33,8 @@ struct RecipeRows {
   data::PreparedData rows;
 };
 
-// The same checks as before a training, in the same order. `num_streamed`: sequences of a stream.
+// Runs the checks of a training, in its order, and reads the rows; of a stream, the first `num_streamed`
+// sequences.
 RecipeRows read_rows(config::Recipe recipe, int64_t nproc, int64_t num_streamed) {
   RecipeRows out;
   out.recipe = std::move(recipe);
@@ -84,7 +85,7 @@ void add_prepare(CLI::App& data, Action& action) {
             .hint("streaming=false prepares them; tessera train makes their rows as it goes");
       }
       const RecipeRows made = read_rows(std::move(recipe), 0, 0);
-      // Their packing is kept too.
+      // Making the loaders packs the rows, and their packing is kept too.
       if (made.rows.train.size() > 0)
         data::open_loader(made.rows.train, made.recipe, data::train_loader_options(made.recipe, 0, 1));
       if (made.rows.eval.size() > 0)

@@ -1,4 +1,4 @@
-// tessera debug logits | tokenize | schedule
+// The verbs `tessera debug logits`, `tokenize` and `schedule`.
 #include <cstdio>
 #include <memory>
 #include <optional>

@@ -1,4 +1,4 @@
-// tessera debug schedule
+// The verb `tessera debug schedule`.
 #include <cstdio>
 #include <map>
 #include <memory>

@@ -1,4 +1,4 @@
-// tessera doctor
+// The verb `tessera doctor`.
 #include <cstdio>
 
 #include <ATen/ATen.h>
@@ -58,7 +58,7 @@ double gemm_rate(at::ScalarType type, int threads, train::GemmPath path) {
   return rate;
 }
 
-// What the user has set of this program's own variables.
+// Lists the variables of this program that the user has set.
 std::string settings() {
   std::vector<std::string> texts;
   for (const environment::Variable& variable : environment::variables()) {
@@ -71,7 +71,7 @@ std::string settings() {
          " (all there are: tessera help environment)";
 }
 
-// How ranks would share the cores of this process.
+// Says how ranks would share the cores of this process.
 std::string cores_of_ranks(size_t num_ranks) {
   const CoreSet all = usable_core_set();
   const std::vector<CoreSet> sets(num_ranks, all);
@@ -96,7 +96,7 @@ std::string units_in_use() {
   return way + (is_split ? ", in three bfloat16 parts" : "") + " (TESSERA_PRODUCTS=libtorch: in LibTorch)";
 }
 
-// Its version and what it is for, or why it cannot be used.
+// Returns the library's version and its purpose, or why it cannot be used.
 template <class Library>
 std::string describe_library(const std::string& purpose) {
   std::string why_not;
@@ -104,7 +104,7 @@ std::string describe_library(const std::string& purpose) {
   return library ? version_text(library->version()) + ", for " + purpose : "not used: " + why_not;
 }
 
-// The devices, and why they are not used where they are not.
+// Prints the GPUs, or why they are not used.
 void tell_gpus(const CudaDevices& devices) {
   const cuda::Driver& driver = cuda::driver();
   if (driver.gpus.empty() || cuda::missing() == cuda::Missing::Nothing) {
@@ -126,7 +126,7 @@ void tell_gpus(const CudaDevices& devices) {
   row("NCCL", describe_library<comm::detail::NcclLibrary>("several ranks"));
 }
 
-// Measured on the first device.
+// Prints rates that are measured on the first device.
 void print_device_rates() {
   const c10::Device device(c10::DeviceType::CUDA, 0);
   std::printf("\nthe first GPU: %s of its memory are free\n",
@@ -141,7 +141,7 @@ void print_device_rates() {
 }
 
 int run_doctor() {
-  // Before LibTorch is asked for anything.
+  // Devices are looked for before LibTorch is asked for anything.
   const CudaDevices devices = find_cuda_devices();
   const std::string float_products = units_in_use<float>(),
                     bf16_products = units_in_use<ops::kernels::Bf16>();

@@ -1,4 +1,4 @@
-// tessera environment, which is also `tessera help environment`
+// The verb `tessera environment`, which is also `tessera help environment`.
 #include <cstdio>
 
 #include <CLI/CLI.hpp>

@@ -1,4 +1,4 @@
-// tessera generate
+// The verb `tessera generate`.
 #include <algorithm>
 #include <cstdio>
 #include <iterator>
@@ -36,8 +36,8 @@ struct Work {
   int64_t new_tokens = 0;
 };
 
-// Where ranks hold several copies of the model, each answers its part of the prompts, as one process would:
-// from time to time the first rank gets what is finished.
+// Shares the prompts among the copies of the model that the ranks hold. Each copy answers its part as one
+// process would, and from time to time the first rank gets the answers that are finished.
 class Copies {
  public:
   Copies(const InferenceRank& rank, size_t num_prompts)
@@ -48,7 +48,7 @@ class Copies {
                rank.mesh().coordinate(parallel::kAxisPp) == 0),
         texts_(num_prompts) {}
 
-  // Whether this rank's copy answers the prompt.
+  // Returns whether this rank's copy answers the prompt.
   bool answers(size_t index) const { return index % count_ == number_; }
   void add(size_t index, const std::string& text) {
     if (tells_) texts_[index] += text;
@@ -58,8 +58,9 @@ class Copies {
     texts_[index] = {};
   }
 
-  // After every step: whether any copy, of which this rank's does or does not, goes on. `own`: its work so
-  // far. `output`: of the first rank, gets the answers of the others. Collective over all ranks.
+  // Call it after every step of the generator. Returns whether any copy goes on; `own_goes_on` and `own` are
+  // the state and the work so far of this rank's copy. `output`, of the first rank, gets the answers of the
+  // other copies. Collective over all ranks.
   bool go_on(bool own_goes_on, const Work& own, AnswerOutput* output) {
     work_ = own;
     if (count_ == 1) return own_goes_on;
@@ -91,7 +92,7 @@ class Copies {
     }
     return any_goes_on;
   }
-  // Of all copies, with the longest times.
+  // Returns the work of all copies, with the longest times.
   const Work& work() const { return work_; }
 
  private:
@@ -99,7 +100,7 @@ class Copies {
 
   comm::Communicator& world_;
   const size_t count_, number_;
-  const bool tells_;  // for its copy
+  const bool tells_;  // this rank speaks for its copy
   std::vector<std::string> texts_;
   nlohmann::json finished_ = nlohmann::json::array();
   int64_t num_steps_ = 0;
@@ -130,7 +131,8 @@ std::vector<Prompt> gather_prompts(const Options& options) {
   return prompts;
 }
 
-// Of the first rank, to which standard input belongs: all ranks answer the same prompts with the same seed.
+// Returns the prompts of the first rank, which owns standard input, on all ranks, and gives all ranks its
+// seed. Collective.
 std::vector<Prompt> prompts_of_first(Options& options, comm::Communicator& world) {
   std::vector<Prompt> prompts;
   std::string told;
@@ -150,7 +152,7 @@ std::vector<Prompt> prompts_of_first(Options& options, comm::Communicator& world
   return prompts;
 }
 
-// `chat_template` is null where no prompt is a conversation.
+// `chat_template` may be null if no prompt is a conversation.
 std::vector<int64_t> encode_prompt(const Options& options, const text::Tokenizer& tokenizer,
                                    const text::ChatTemplate* chat_template, const Prompt& prompt) {
   if (!options.is_chat && prompt.messages.is_null()) {
@@ -226,7 +228,8 @@ int run_generate(Options options, const CommandLine& line) {
       if (copies.answers(i)) {
         open[request] = i;
       } else {
-        // Refused on all ranks, if it is.
+        // Every rank adds every prompt, so that one that is refused is refused on all ranks. The prompts of
+        // other copies are then taken back.
         generator.cancel(request);
         generator.take(request);
       }
@@ -246,7 +249,7 @@ int run_generate(Options options, const CommandLine& line) {
       const auto num_tokens = static_cast<int64_t>(result->token_ids.size());
       new_tokens += num_tokens;
       show(index, texts[index].finish());
-      // A callback ends an answer at a stop string.
+      // At a stop string the callback on_token ends the answer, which also counts as "stop".
       const bool is_cut = result->reason == models::FinishReason::Length;
       const AnswerEnd end{is_cut ? "length" : "stop", prompt_tokens[index], num_tokens};
       output ? output->finish(index, end) : copies.finish(index, end);
@@ -268,7 +271,7 @@ void add_generate(CLI::App& app, const CommandLine& line, Action& action) {
   verb->add_option(
       "prompt", options->prompts,
       "The text, or the question; any number of them; - reads one from every line of standard input");
-  // One value each, so that it does not take the prompts behind it.
+  // The option takes one value each time, so that it does not take the prompts behind it.
   verb->add_option("--prompt", options->more_prompts, "The same as an option, any number of times")
       ->allow_extra_args(false);
   verb->add_option(

@@ -24,8 +24,8 @@
 namespace tessera::cli {
 namespace {
 
-// The folder of the package that this program runs from, known by a file that scripts/package.sh puts there;
-// empty when it runs from none.
+// Returns the folder of the package that this program runs from, which a file tells that scripts/package.sh
+// puts there; "" when the program runs from no package.
 std::filesystem::path package() {
   std::error_code ignored;
   const std::filesystem::path root = std::filesystem::path(program_path()).parent_path().parent_path();
@@ -37,16 +37,17 @@ std::string mpirun() {
   return root.empty() ? "mpirun" : (root / "bin/mpirun").string();
 }
 
-// What the user set stays.
+// Sets the variables that OpenMPI reads. A variable that the user has set stays, except for the two folders.
 void configure_mpi(const SessionFolder& session) {
   const std::pair<const char*, const char*> settings[] = {
       {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
       {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
       // A waiting rank lets another one run on its core.
       {"OMPI_MCA_mpi_yield_when_idle", "1"},
-      // Copies between processes may be forbidden (containers); shared memory always works.
+      // Copies between processes may be forbidden (in containers), while shared memory always works.
       {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},
-      // One machine: no remote shell, no batch system, no drivers of networks, no question to displays.
+      // All ranks are on this machine: no remote shell, no batch system, no network drivers, no question to
+      // displays.
       {"OMPI_MCA_plm", "isolated"},
       {"OMPI_MCA_ras", "^slurm,gridengine,tm,lsf,loadleveler,alps"},
       {"OMPI_MCA_pml", "ob1"},
@@ -59,17 +60,17 @@ void configure_mpi(const SessionFolder& session) {
   }
 }
 
-// The first line of the launcher's output that says something, for an error's text.
+// Returns the first line of the launcher's output that says something, in quotes, for an error's text.
 std::string first_words(const std::string& output) {
   size_t begin = 0;
   while (begin < output.size()) {
     const size_t end = std::min(output.find('\n', begin), output.size());
     std::string line = output.substr(begin, end - begin);
     begin = end + 1;
-    // "[host:1234] text"
+    // mpirun puts "[host:1234] " before some lines.
     if (line.rfind('[', 0) == 0 && line.find("] ") != std::string::npos) line.erase(0, line.find("] ") + 2);
     if (line.find_first_of("abcdefghijklmnopqrstuvwxyz") == std::string::npos) continue;
-    // How mpirun tells that a job has ended badly, which is told here.
+    // These lines of mpirun tell that a job has ended badly, which the error itself tells.
     constexpr const char* kEndings[] = {
         "Primary job",   "a non-zero exit code", "mpirun noticed", "mpirun detected",
         "the job to be", "  Process name:",      "  Exit code:"};
@@ -85,13 +86,13 @@ std::string first_words(const std::string& output) {
 
 constexpr char kHint[] = "TESSERA_LAUNCHER_OUTPUT=1 shows all that mpirun says";
 
-// "process 77 on n01"; empty for none.
+// Returns "process 77 on n01", or "" for process 0.
 std::string place_of(pid_t process) {
   return process == 0 ? "" : "process " + std::to_string(process) + " on " + host_name();
 }
 
-// The rank that a signal ended first, in mpirun's words, which may know better than the links: other ranks
-// end with it, and it may not have joined.
+// Returns the rank that a signal ended first, as mpirun tells it. mpirun may know better than the links,
+// since other ranks end with it and it may not have joined.
 std::optional<int64_t> rank_ended_by_signal(const std::string& output) {
   constexpr std::string_view kWords = "noticed that process rank ";
   const size_t found = output.find(kWords);
@@ -106,13 +107,14 @@ std::optional<int64_t> rank_ended_by_signal(const std::string& output) {
       .hint(signal == SIGKILL ? "the system kills the largest process when memory runs out" : "");
 }
 
-// What neither a rank nor the user knows yet is said here.
+// Returns the job's exit code, or throws an Error for an end that no rank has told and the user has not asked
+// for.
 int job_exit_code(const LauncherEnd& end, const RankLinks& links, int64_t nproc) {
   const auto& failure = links.first_failure();
   if (failure && failure->exit_code) return *failure->exit_code;
   const int code = WIFEXITED(end.status) ? WEXITSTATUS(end.status) : 128 + WTERMSIG(end.status);
   if (code == 0) {
-    // Ranks that could not take over the streams wrote into the launcher's.
+    // Ranks that could not join, and so could not take over the streams, wrote into the launcher's.
     if (links.num_joined() == 0) std::fwrite(end.output.data(), 1, end.output.size(), stderr);
     return 0;
   }
@@ -164,7 +166,8 @@ std::vector<std::string> without_launch_options(const std::vector<std::string>& 
 void use_packaged_mpi() {
   const std::filesystem::path root = package();
   if (root.empty()) return;
-  // Those of the machine's own MPI (a loaded module) would have the package's libraries take its plugins.
+  // Variables for the machine's own MPI (such as a loaded module sets) would make the package's libraries
+  // load its plugins.
   const std::pair<const char*, std::string> settings[] = {
       {"OPAL_PREFIX", root},
       {"PMIX_PREFIX", root},
@@ -218,13 +221,13 @@ JobEnd launch(int64_t nproc, const std::vector<std::string>& arguments) {
   const LauncherEnd end = run_launcher(job, links);
   const int code = job_exit_code(end, links, nproc);
   const auto& failure = links.first_failure();
-  // A rank that was asked by itself tells so by its exit code.
+  // A rank that was asked to stop by itself tells so by its exit code.
   const bool is_stopped = failure && failure->exit_code &&
                           (*failure->exit_code == train::kStoppedExitCode || *failure->exit_code > 128);
   return {code, end.signal_to_us != 0 || is_stopped};
 }
 
-// Libraries may lie on a slow disk, and many ranks share the cores.
+// The time is long, since libraries may lie on a slow disk and many ranks share the cores.
 double start_timeout_s(int64_t num_ranks) {
   const double usual = 40.0 + static_cast<double>(num_ranks);
   return environment::get_seconds("TESSERA_START_TIMEOUT").value_or(usual);

@@ -24,7 +24,7 @@ namespace {
 
 constexpr int64_t kMiB = 1 << 20;
 
-// Measured with OpenMPI 4.1, with room to spare: what it takes for itself, and for each rank.
+// Needs of OpenMPI itself and of each rank, measured with OpenMPI 4.1, with room to spare.
 constexpr int64_t kFiles = 64, kFilesOfRank = 16;
 constexpr int64_t kThreads = 5, kThreadsOfRank = 4;
 constexpr int64_t kFileSize = 16 * kMiB;
@@ -61,7 +61,7 @@ void check_threads(int64_t nproc) {
   const int64_t team =
       environment::get("OMP_NUM_THREADS") ? at::get_num_threads() : std::max<int64_t>(1, cores / nproc);
   const int64_t need = kThreads + nproc * (kThreadsOfRank + team);
-  // Beyond that no limit is that near by chance.
+  // No more than this are tried: a system that allows as many has no low limit.
   constexpr int64_t kMostTried = 1024;
   if (can_start_threads(std::min(need, kMostTried), 1)) return;
   throw Error(ErrorKind::Config, "THREADS",
@@ -70,7 +70,7 @@ void check_threads(int64_t nproc) {
       .hint("raise the limits on processes (ulimit -u, or the container's) and on address space (ulimit -v)");
 }
 
-// The launcher and its ranks talk over it.
+// Checks the loopback interface, over which the launcher and its ranks talk.
 void check_loopback() {
   sockaddr_in address = {};
   address.sin_family = AF_INET;

@@ -23,10 +23,12 @@
 namespace tessera::cli {
 namespace {
 
-// What this process was sent and has not passed on yet, and how often it was asked to stop in all.
+// Written by the signal handler: the last signal that asked to stop, and how often this process was asked to
+// stop and to save in all. run_launcher() compares the counts with the ones it has passed on.
 volatile std::sig_atomic_t last_signal = 0, num_stops = 0, num_saves = 0;
 
-// The launcher's end: unlike the others it is not kept from it.
+// The signal that ends the launcher. It is the only one of the signals below that is not blocked in the
+// launcher.
 constexpr int kEndSignal = SIGHUP;
 
 void note(int signal) {
@@ -44,7 +46,7 @@ void note_signals() {
   action.sa_flags = SA_RESTART;
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
     struct sigaction inherited = {};
-    // What is ignored stays so (nohup).
+    // A signal that was ignored when the program started (nohup) stays ignored.
     if (sigaction(signal, nullptr, &inherited) == 0 && inherited.sa_handler == SIG_IGN) continue;
     sigaction(signal, &action, nullptr);
   }
@@ -56,25 +58,37 @@ Error cannot_start(const char* what) {
 
 struct Child {
   pid_t id;
-  int output;  // what it writes
+  int output;  // read end of its standard output and error
 };
 
+// [Note: how signals reach the ranks]
+// mpirun would pass a signal on and end the ranks soon after, which leaves them no time to save. So no
+// request may reach it:
+// - it runs in a session of its own without a controlling terminal, so that Ctrl-C reaches this process only;
+// - it blocks SIGINT, SIGTERM, SIGUSR1 and SIGUSR2, since batch systems signal every process of a job.
+// This process takes the requests and sends them to the ranks itself (RankLinks::pass_on()). Only SIGHUP
+// still ends the launcher, and with it the ranks: this process sends it, and the kernel does if this process
+// dies.
 Child start(const std::vector<std::string>& command, bool has_launcher) {
   std::vector<char*> words;
   for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
-  // The second pipe tells whether exec failed: closed by a successful one.
+  // The second pipe tells whether exec failed: a successful exec closes it, a failed one is followed by
+  // errno.
   int output[2], failure[2];
   if (pipe2(output, O_CLOEXEC) != 0 || pipe2(failure, O_CLOEXEC) != 0)
     throw cannot_start("cannot make a pipe");
   environment::set_default("PATH", "/usr/local/bin:/usr/bin:/bin");
+  // The handlers are set before the fork, so that no signal is lost between.
   note_signals();
   const pid_t parent = getpid(), child = fork();
   if (child < 0) throw cannot_start("cannot start a process");
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, kEndSignal);
-    if (getppid() != parent) _exit(1);
-    setsid();  // without a terminal of its own, from which the first rank may then read that of this process
+    if (getppid() != parent) _exit(1);  // the parent died before prctl(), so no signal will come
+    // A process without a controlling terminal may read any terminal, so the first rank can read this
+    // process's; as a background process of the same session it would be stopped.
+    setsid();
     std::signal(kEndSignal, SIG_DFL);
     sigset_t kept;
     sigemptyset(&kept);
@@ -102,7 +116,7 @@ Child start(const std::vector<std::string>& command, bool has_launcher) {
       .hint("install openmpi-bin, or start the ranks by your cluster's own launcher");
 }
 
-// Reads what is there, keeping the beginning; whether more may come.
+// Reads the output that is there and keeps its beginning; returns whether more may come.
 bool read_output(int file, std::string& kept, bool shows_output) {
   constexpr size_t kMostKept = 64 << 10;
   char block[4096];
@@ -117,8 +131,8 @@ bool read_output(int file, std::string& kept, bool shows_output) {
 
 pid_t parent_of(pid_t id) { return process_status(id).parent; }
 
-// Whether a process of this program runs below `launcher`, whether or not it has joined. No, where the system
-// does not show processes.
+// Returns whether a process of this program runs below `launcher`, whether or not it has joined. Returns
+// false if the system does not show processes.
 bool has_rank_below(pid_t launcher) {
   std::error_code ignored;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", ignored);
@@ -138,18 +152,29 @@ bool has_rank_below(pid_t launcher) {
 
 }  // namespace
 
+// [Note: how a job is ended]
+// The loop ends when the command ends. A job that does not end by itself is ended by force, and `step` counts
+// the measures against it:
+// - Step 0: all is well. When a rank ends badly, step 1 begins, and the other ranks get kPatience_s to end,
+// as
+//   mpirun usually makes them. When ranks have not started in time, step 1 begins too, but the launcher is
+//   sent kEndSignal at once, since ranks that wait for others at their start have nothing to save.
+// - Step 1: after kPatience_s the launcher is sent kEndSignal, on which it ends its ranks.
+// - Later steps: after each further kPatience_s the launcher is killed.
+// A signal to this process does not change `step`: ranks that have started take the request and decide when
+// to end.
 LauncherEnd run_launcher(const LaunchJob& job, RankLinks& links) {
   constexpr int kPollMs = 200;
-  constexpr double kPatience_s = 10.0;  // between one step to an end and the next, harder one
+  constexpr double kPatience_s = 10.0;  // between one measure and the next, harder one
   LauncherEnd end;
   int stops_passed_on = 0, saves_passed_on = 0;
   const Child child = start(job.command, job.has_launcher);
   fcntl(child.output, F_SETFL, O_NONBLOCK);
   const Timer since_start;
   Timer since_step;
-  int step = 0;  // towards the end of what does not end by itself
+  int step = 0;
   bool has_output = true;
-  bool counts_ranks = links.listens();  // else none can join
+  bool counts_ranks = links.listens();  // false: ranks cannot join, so their number says nothing
   for (;;) {
     std::vector<pollfd> waits;
     if (has_output) waits.push_back({child.output, POLLIN, 0});
@@ -157,8 +182,11 @@ LauncherEnd run_launcher(const LaunchJob& job, RankLinks& links) {
     poll(waits.data(), waits.size(), kPollMs);
     links.update();
     const bool have_started = links.num_started() >= job.num_ranks;
-    // A rank that is not ready for it would end.
+    // A rank that has not started is not ready for SIGUSR1 and would end, so a request to save waits until
+    // all have started.
     if (saves_passed_on < num_saves && have_started) links.pass_on(SIGUSR1, saves_passed_on = num_saves);
+    // Ranks that have started are asked to stop. If some have not, there is nothing to save, and they may not
+    // have joined: the launcher ends all of them.
     if (stops_passed_on < num_stops) {
       links.pass_on(last_signal, stops_passed_on = num_stops);
       if (!have_started) kill(child.id, kEndSignal);
@@ -170,7 +198,8 @@ LauncherEnd run_launcher(const LaunchJob& job, RankLinks& links) {
     if (step == 0) {
       const double late_s = since_start.seconds() - job.start_timeout_s;
       if (counts_ranks && !have_started && late_s > 0.0) {
-        // Where none can join (a launcher that clears their environment) they run all the same.
+        // Ranks that cannot join, since the launcher clears their environment, run all the same and are let
+        // alone.
         if (links.num_joined() == 0 && has_rank_below(child.id)) counts_ranks = false;
         end.has_not_started = counts_ranks && late_s > kPatience_s;
         if (end.has_not_started) end.missing = links.missing(job.num_ranks);
@@ -188,10 +217,11 @@ LauncherEnd run_launcher(const LaunchJob& job, RankLinks& links) {
     since_step.restart();
   }
   end.signal_to_us = last_signal;
+  // The last messages and output may have come after the last poll.
   links.update();
   if (has_output) read_output(child.output, end.output, job.shows_output);
   close(child.output);
-  // Whose launcher is gone cannot go on.
+  // Ranks that live on cannot go on without their launcher.
   links.kill_all(SIGKILL);
   return end;
 }

@@ -30,7 +30,8 @@ std::shared_ptr<models::CausalLM> load(std::shared_ptr<models::CausalLM> model,
   }
   const auto& tp = mesh.group(parallel::kAxisTp);
   const auto& pp = mesh.group(parallel::kAxisPp);
-  // Of the whole layers: of their parts, which may be uneven, each rank of tp would make another.
+  // The plan is made before the layers are cut: their parts may be uneven, and each rank of tp would make
+  // another plan.
   std::optional<parallel::PipelinePlan> plan;
   if (pp->size() > 1) plan = models::plan_pipeline(*model, pp->size(), {});
   parallel::ParameterLayouts layouts;
@@ -46,7 +47,8 @@ std::shared_ptr<models::CausalLM> load(std::shared_ptr<models::CausalLM> model,
       return layouts.of(parameter).local_box(parallel::coordinates_on(layouts.axes_of(parameter)));
     };
   }
-  // Adapters are added to weights of the model's own type.
+  // Matrices that are stored in bf16 stay so, unless an adapter is put on them: it is added to weights of the
+  // model's own type.
   models::load_weights(*model, checkpoint::SourceList(std::move(sources)), adapter_folder.empty(), device,
                        box_of);
   model->eval();

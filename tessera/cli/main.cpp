@@ -36,8 +36,8 @@ using tessera::ErrorKind;
 
 int64_t launched_rank = 0;
 
-// One line, however many ranks failed: an error that all ranks meet is told by the first; another rank speaks
-// only if the first has not ended the job by then.
+// Tells an error and ends the job. An error that all ranks meet is told in one line, by the first rank:
+// another rank waits, and speaks only if the first has not ended the job by then.
 int fail(ErrorKind kind, const std::string& text) {
   const auto info = tessera::comm::launch_info();
   const int code = tessera::exit_code(kind);
@@ -52,7 +52,8 @@ int fail(ErrorKind kind, const std::string& text) {
   return code;
 }
 
-// The same in a signal handler: bytes of a mapped file are missing, mostly for all ranks.
+// Does what fail() does from a signal handler, with system calls alone, when bytes of a mapped file are
+// missing; mostly they are missing for all ranks.
 void end_by_fault(const char* line, int code) {
   if (launched_rank > 0) sleep(2);
   (void)!write(fileno(tessera::log::stream()), line, std::strlen(line));
@@ -60,7 +61,8 @@ void end_by_fault(const char* line, int code) {
   _exit(code);
 }
 
-// What a verb printed is its result: a full disk must not cut it off unseen.
+// Flushes standard output and fails if that is not possible: the output of a verb is its result, which a full
+// disk must not cut off unseen.
 int finish_output(int code) {
   if (code != 0) return code;
   std::cout.flush();
@@ -86,7 +88,7 @@ int run(const tessera::cli::Action& action) {
         "error[E-CONFIG-THREADS]: the system does not let this process start another thread. hint: raise "
         "the limits on processes (ulimit -u) and on address space (ulimit -v)");
   } catch (const std::exception& error) {
-    // LibTorch's messages carry a stack trace after their first line.
+    // LibTorch's messages carry a stack trace behind their first line.
     const std::string text = tessera::first_line(error.what());
     const bool is_memory = text.find("allocate memory") != std::string::npos ||  // of the host
                            text.find("out of memory") != std::string::npos;      // of a GPU
@@ -96,7 +98,8 @@ int run(const tessera::cli::Action& action) {
   }
 }
 
-// For "--learning_rate 1e-4": a recipe's key is written learning_rate=1e-4. Empty where `flag` is no key.
+// Returns a hint for a recipe's key that is written as a flag ("--learning_rate 1e-4" instead of
+// learning_rate=1e-4); "" if `flag` is no key.
 std::string key_as_override(const std::string& flag, const std::vector<std::string>& arguments) {
   const size_t equals = flag.find('=');
   std::string key = flag.substr(0, equals);
@@ -113,7 +116,7 @@ std::string key_as_override(const std::string& flag, const std::vector<std::stri
   return "keys of the recipe are written without dashes: " + key + "=" + value;
 }
 
-// The verbs that `tessera help VERB...` names must be there.
+// Fails if a verb that `tessera help VERB...` names does not exist; else returns 0.
 int fail_unknown_help(const CLI::App& app, const std::vector<std::string>& words) {
   const CLI::App* at = &app;
   for (const std::string& word : words) {
@@ -136,7 +139,7 @@ int fail_unknown_help(const CLI::App& app, const std::vector<std::string>& words
   return 0;
 }
 
-// A wrong command line: one line, with the nearest flag or verb.
+// Tells what is wrong with a command line, in one line with the nearest flag or verb; returns the exit code.
 int fail_usage(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& arguments) {
   const CLI::App* at = &app;
   while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
@@ -173,8 +176,8 @@ int fail_usage(const CLI::App& app, const CLI::ParseError& error, const std::vec
   return tessera::exit_code(ErrorKind::Config);
 }
 
-// `tessera help environment` is `tessera environment`, `tessera help [VERB ...]` is `tessera [VERB ...]
-// --help`, `tessera version` is `tessera --version`.
+// Replaces the verbs `help` and `version`: `tessera help environment` is `tessera environment`, any other
+// `tessera help [VERB ...]` is `tessera [VERB ...] --help`, and `tessera version` is `tessera --version`.
 std::vector<std::string> without_word_verbs(std::vector<std::string> arguments) {
   if (arguments.empty()) return arguments;
   if (arguments.size() == 2 && arguments[0] == "help" && arguments[1] == "environment") {
@@ -188,7 +191,8 @@ std::vector<std::string> without_word_verbs(std::vector<std::string> arguments) 
   return arguments;
 }
 
-// A closed pipe or a full disk shows as a failed write, which a log may survive and a save reports.
+// Lets a closed pipe or a full disk show as a failed write, which a log may survive and a save reports,
+// instead of a signal that ends the process.
 void ignore_write_signals() {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
@@ -196,6 +200,19 @@ void ignore_write_signals() {
 
 }  // namespace
 
+// [Note: order of start-up]
+// 1. before_libraries() (before_main.cpp) has run before the initialisers of the libraries. What those wrote
+//    to standard error is kept back, and so would be any line of the program: words_of_libraries() gives the
+//    stream back first of all.
+// 2. use_packaged_mpi() sets variables that MPI reads at its first call, and that launched ranks inherit.
+// 3. join_launching_process() exchanges the standard streams of a rank, so it comes before any output. Then
+//    all ranks but the first are made quiet, and faults of mapped files get a handler, which tells the
+//    starter.
+// 4. The command line is parsed before anything is computed: a wrong one ends the program before any rank is
+//    started.
+// 5. run() turns exceptions into one line and an exit code, so everything that may throw is inside it. The
+//    processor is checked and the allocator installed before the first tensor is made, the environment and
+//    the limits are checked before the verb runs.
 int main(int argc, char** argv) {
   const std::vector<std::string> library_words = tessera::cli::words_of_libraries();
   ignore_write_signals();
@@ -229,7 +246,7 @@ int main(int argc, char** argv) {
   tessera::cli::add_report(app, action);
   tessera::cli::add_environment(app, action);
   tessera::cli::add_completion(app, action);
-  // Words that are turned into flags before parsing; listed here.
+  // These two are turned into flags before parsing; they are added so that the help lists them.
   app.add_subcommand("help", "What a verb takes: tessera help VERB");
   app.add_subcommand("version", "The version");
   if (!line.arguments.empty() && line.arguments[0] == "help") {
@@ -238,7 +255,7 @@ int main(int argc, char** argv) {
   }
   try {
     std::vector<std::string> arguments = without_word_verbs(line.arguments);
-    // The parser takes them from the back.
+    // The parser takes the arguments in reverse order.
     std::reverse(arguments.begin(), arguments.end());
     app.parse(arguments);
   } catch (const CLI::CallForHelp& help) {
@@ -250,16 +267,16 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return fail_usage(app, error, line.arguments);
   }
-  // A reader that leaves ends the verbs that only print, as usual: `tessera data show R | head`.
+  // Verbs that only print end as usual when their reader leaves: `tessera data show R | head`.
   if (!app.got_subcommand("train") && !app.got_subcommand("bench")) std::signal(SIGPIPE, SIG_DFL);
-  // The verb that says which values are right must not be refused for a wrong one.
+  // The verb that tells which values of a variable are right must not be refused for a wrong one.
   if (app.got_subcommand("environment")) return run(action);
   return run([&] {
     const std::string isa_note = tessera::guard_cpu_features();
     if (!isa_note.empty()) tessera::log::info(isa_note);
     tessera::install_cpu_allocator();
     at::set_num_interop_threads(1);
-    // Ranks have what the process that started them has checked.
+    // For a launched rank, the process that started it has checked the environment and the limits.
     if (!is_launched) tessera::cli::check_start(library_words);
     return action();
   });

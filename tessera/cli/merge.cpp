@@ -1,4 +1,4 @@
-// tessera merge
+// The verb `tessera merge`.
 #include "tessera/peft/merge.h"
 
 #include <memory>

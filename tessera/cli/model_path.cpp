@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns what is wrong, or nothing.
+// Resolves `path` in place. Returns the text of what is wrong with it, or "".
 std::string resolve(std::string& path, bool takes_files) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored) || (takes_files && fs::exists(path, ignored))) return "";

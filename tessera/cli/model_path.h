@@ -1,14 +1,15 @@
-// Models that the command line names.
+// Checks models that the command line names.
 #pragma once
 
 #include <CLI/CLI.hpp>
 
 namespace tessera::cli {
 
-// For CLI::Option::transform(): of a path that is there nothing changes, and the name of a model of the hub
-// becomes its folder in the local cache. Others are refused, with how to get the model.
+// Returns a validator for CLI::Option::transform(). It leaves the path of a folder or file as it is, and
+// turns the name of a model of the hub into its folder in the local cache. It refuses other names and says
+// how to get the model.
 CLI::Validator model_path();
-// The same of a folder alone.
+// Returns the validator that accepts folders only.
 CLI::Validator model_folder();
 
 }  // namespace tessera::cli

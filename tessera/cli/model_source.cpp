@@ -17,13 +17,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of a path that is not there, false.
+// Returns whether `path` is a folder; false if there is nothing.
 bool is_folder(const fs::path& path) {
   std::error_code ignored;
   return fs::is_directory(path, ignored);
 }
 
-// Training programs put the base's config.json beside an adapter, but not its weights.
+// Returns whether a folder holds an adapter and no model. It may hold the base's config.json, which training
+// programs put beside an adapter, but not its weights.
 bool is_adapter(const std::string& folder) {
   if (!io::exists(io::join_path(folder, "adapter_config.json"))) return false;
   std::error_code ignored;

@@ -48,7 +48,7 @@ Prompt read_prompt(const ordered_json& object, const data::RawRecord& record, co
 std::vector<Prompt> read_prompt_file(const std::string& path) {
   std::vector<Prompt> prompts;
   data::RawRecord record;
-  std::map<std::string, int64_t> unknown;  // keys without effect, and their first line
+  std::map<std::string, int64_t> unknown;  // keys without effect -> line of their first occurrence
   const auto add = [&](const std::string& name) {
     const ordered_json object = data::parse_record(record, name);
     prompts.push_back(read_prompt(object, record, name));

@@ -24,12 +24,20 @@ namespace tessera::cli {
 namespace {
 
 constexpr char kVariable[] = "TESSERA_LAUNCHED_BY";
-constexpr int kStarted = -1;    // in place of an exit code
+constexpr int kStarted = -1;    // message "this rank has met the others"; no exit code is negative
 constexpr int kNumStreams = 3;  // standard output, error and input
 
 int link_of_this_rank = -1;
 
-// A name without a file, which needs no folder and leaves nothing behind.
+// [Note: link between a rank and its starter]
+// The process that starts the ranks listens on a Unix socket, whose name the ranks find in
+// TESSERA_LAUNCHED_BY. A rank connects and sends messages of one int each: first its number; kStarted when it
+// has met the others; last its exit code, or train::kEndedByOthers. The starter answers the number with its
+// standard streams, as descriptors, and from then on the rank has joined. A socket that is closed without an
+// exit code is a rank that ended without a word: killed, or crashed. SOCK_SEQPACKET keeps messages whole.
+
+// Returns the address for a name in the abstract namespace: it is no file, so it needs no folder and leaves
+// nothing behind.
 sockaddr_un address_of(const std::string& name, socklen_t& length) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
@@ -38,7 +46,7 @@ sockaddr_un address_of(const std::string& name, socklen_t& length) {
   return address;
 }
 
-// One message: an int, with room for the streams that are sent along.
+// One message: an int, with room for the streams (descriptors) that are sent along.
 struct StreamsMessage {
   int value = 0;
   iovec part = {&value, sizeof value};
@@ -117,7 +125,7 @@ void RankLinks::accept_ranks() {
     if (socket < 0) return;
     ucred peer = {};
     socklen_t length = sizeof peer;
-    // The name is open to every user of the machine.
+    // Every user of the machine may connect to an abstract name, so others than this user are turned away.
     if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid()) {
       ranks_[socket].process = peer.pid;
     } else {
@@ -132,7 +140,7 @@ bool RankLinks::take(int socket, Rank& rank) {
     const ssize_t length = recv(socket, &value, sizeof value, 0);
     if (length < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return true;
     if (length != sizeof value) return false;
-    // The rank's number comes first, its exit code last.
+    // The first message is the rank's number; see [Note: link between a rank and its starter].
     if (!rank.number) {
       if (!send_streams(socket)) return false;
       rank.number = value;
@@ -158,8 +166,9 @@ void RankLinks::update() {
   for (auto& [socket, rank] : ranks_) {
     if (!take(socket, rank)) ended.push_back(socket);
   }
-  // A rank that fails tells it before the launcher ends the others. Their ends may be read first: its word,
-  // which is there by then, counts before them.
+  // A rank that fails tells so before the launcher ends the others, but sockets are read one after the other:
+  // the end of a rank that was ended may be read in a pass that came too early to the failed rank's socket.
+  // Its message is there by now, so all sockets are read once more before any end without a word is counted.
   if (!ended.empty()) {
     for (auto& [socket, rank] : ranks_) take(socket, rank);
   }
@@ -183,7 +192,8 @@ std::string RankLinks::missing(int64_t num_ranks) const {
   for (const auto& [socket, rank] : ranks_) {
     if (rank.number) joined[*rank.number] = &rank;
   }
-  // Where one is stopped the others wait for it; a rank that has not joined is missing in any case.
+  // Ranks that have joined and wait are named only if no rank is stopped or absent, for which the others
+  // would wait.
   std::vector<std::string> stopped, absent, waiting;
   for (int64_t number = 0; number < num_ranks; ++number) {
     const auto found = joined.find(number);
@@ -233,7 +243,8 @@ bool join_launching_process(int64_t rank) {
   }
   dup2(streams[0], STDOUT_FILENO);
   close(streams[0]);
-  // Standard error itself stays the launcher's: what libraries write there is told where it explains an end.
+  // Only the log goes to the starter's standard error. Descriptor 2 stays the launcher's, so that the words
+  // of libraries are kept for the error that tells of a bad end.
   log::set_stream(streams[1]);
   if (rank == 0) dup2(streams[2], STDIN_FILENO);
   close(streams[2]);

@@ -1,4 +1,4 @@
-// tessera recipe check | convert | keys | schema
+// The verbs `tessera recipe check`, `convert`, `keys` and `schema`.
 #include "tessera/cli/recipe.h"
 
 #include <iostream>
@@ -27,7 +27,7 @@ struct CheckOptions {
   bool keys_only = false;
 };
 
-// What a training checks before it reads data, in its order.
+// Runs the checks that a training makes before it reads data, in its order.
 void check_model(const config::Recipe& recipe) {
   const auto model_config = models::read_model_config(recipe.base_model);
   config::Problems problems;
@@ -85,7 +85,7 @@ void add_convert_recipe(CLI::App& recipe, Action& action) {
   });
 }
 
-// A verb that prints a text.
+// Adds a verb that prints a text.
 void add_text(CLI::App& recipe, Action& action, const char* name, const char* help, std::string (*text)()) {
   recipe.add_subcommand(name, help)->callback([text, &action] {
     action = [text] {

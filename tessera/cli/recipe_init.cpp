@@ -1,4 +1,4 @@
-// tessera recipe init
+// The verb `tessera recipe init`.
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -29,12 +29,12 @@ bool is_given(const Options& options, const std::string& key) {
   return false;
 }
 
-// What a value is otherwise is YAML, in which `data #1` is `data`.
+// Returns key="text". Without the quotes the value would be read as YAML, in which `data #1` is `data`.
 std::string assignment(const std::string& key, const std::string& text) {
   return key + '=' + nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// The answer on the terminal, or `otherwise` for none. The end of the input is none.
+// Returns the user's answer on the terminal, or `otherwise` for an empty one or at the end of the input.
 std::string ask(const std::string& question, const std::string& otherwise) {
   std::cerr << question << (otherwise.empty() ? "" : " [" + otherwise + "]") << ": " << std::flush;
   std::string answer;
@@ -42,7 +42,8 @@ std::string ask(const std::string& question, const std::string& otherwise) {
   return answer.empty() ? otherwise : answer;
 }
 
-// Asks until the answer is good, and tells what one is; at the end of the input it is `otherwise`.
+// Asks until the answer is good, and says after each other one what is needed. Returns `otherwise` at the end
+// of the input.
 template <class IsGood>
 std::string ask_until(const std::string& question, const std::string& otherwise, const char* need,
                       const IsGood& is_good) {
@@ -54,7 +55,7 @@ std::string ask_until(const std::string& question, const std::string& otherwise,
   }
 }
 
-// Asks for what training cannot be without, and for what most recipes decide.
+// Asks for the keys that training cannot do without, and for those that most recipes set.
 void ask_for_rest(Options& options) {
   const auto ask_for = [&](const std::string& key, const std::string& question,
                            const std::string& otherwise) {

@@ -1,4 +1,4 @@
-// tessera report
+// The verb `tessera report`.
 #include <memory>
 
 #include <CLI/CLI.hpp>
@@ -13,7 +13,7 @@
 namespace tessera::cli {
 namespace {
 
-// An older report may be replaced; another file of the user's may not.
+// Refuses a file that is not an older report: a report may be replaced, another file of the user's may not.
 void check_place(const std::string& path) {
   if (!io::exists(path)) return;
   const std::string begin = report::kPageBegin;

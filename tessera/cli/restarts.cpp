@@ -14,7 +14,8 @@
 namespace tessera::cli {
 namespace {
 
-// A folder and when it was made: one of the same name may take its place.
+// Identifies a checkpoint by the inode and time of its manifest, since a new checkpoint may take the name of
+// an old one.
 using Made = std::pair<ino_t, int64_t>;
 
 Made made(const std::string& output_dir, const std::string& name) {
@@ -23,15 +24,15 @@ Made made(const std::string& output_dir, const std::string& name) {
   return {status.st_ino, status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec};
 }
 
-// The checkpoints of one job: without auto_resume_from_checkpoints those that lay there before are another
-// run's.
+// The checkpoints that one job may go on from. Unless auto_resume_from_checkpoints decides, those that lay in
+// the folder before the job belong to another run.
 class OwnCheckpoints {
  public:
   explicit OwnCheckpoints(const config::Recipe& recipe) : output_dir_(recipe.output_dir) {
     if (recipe.auto_resume_from_checkpoints && recipe.resume_from_checkpoint.empty()) return;
     for (const auto& found : io::list_checkpoints(output_dir_)) others_.insert(made(output_dir_, found.name));
   }
-  // Its name; empty where there is none.
+  // Returns the name of the newest checkpoint; "" when there is none.
   std::string newest() const {
     for (const auto& found : io::list_checkpoints(output_dir_)) {
       if (!others_.contains(made(output_dir_, found.name))) return found.name;
@@ -44,7 +45,7 @@ class OwnCheckpoints {
   std::set<Made> others_;
 };
 
-// How a start ended. `error`: what it threw, which nobody has told yet.
+// The end of one start. `error` is the exception that it threw, which nobody has told yet.
 struct End {
   JobEnd job;
   std::exception_ptr error;
@@ -65,7 +66,7 @@ End end_of(const std::function<JobEnd()>& start) {
     end.error = std::current_exception();
     end.job.exit_code = exit_code(error.kind());
     end.text = error.what();
-    // Not the code: an error that is mended is none.
+    // The line about a restart must not look like an error, so the error's code and hint are cut off.
     if (const size_t code = end.text.find("]: "); code != std::string::npos) end.text.erase(0, code + 3);
     end.text.resize(std::min(end.text.size(), end.text.find(". hint: ")));
   }
@@ -82,6 +83,12 @@ bool will_come_again(int code) {
 
 }  // namespace
 
+// [Note: restarts]
+// `from` is the checkpoint that the next start goes on from ("" = the beginning), and `starts` counts the
+// starts from it. A newer checkpoint after a start is progress: the count begins again, however often the job
+// failed before. Without progress, kMostStarts starts end in a CRASH-LOOP, even if restarts are left: a
+// checkpoint from which the job always fails would use them up for nothing. Ends that will come again, and
+// ends that were asked for, are given at once.
 int run_with_restarts(const config::Recipe& recipe, int64_t max_restarts,
                       const std::function<JobEnd(const std::vector<std::string>& more_keys)>& start) {
   if (recipe.save_strategy == config::Cadence::No) {
@@ -94,6 +101,8 @@ int run_with_restarts(const config::Recipe& recipe, int64_t max_restarts,
   std::string from = checkpoints.newest();
   for (int64_t restarts = 0, starts = 1;; ++restarts, ++starts) {
     std::vector<std::string> more_keys;
+    // The newest checkpoint must win over the one that the recipe names, which only the first start goes on
+    // from.
     if (!from.empty()) {
       more_keys.emplace_back("auto_resume_from_checkpoints=true");
       if (!recipe.resume_from_checkpoint.empty()) more_keys.emplace_back("resume_from_checkpoint=null");
@@ -101,7 +110,7 @@ int run_with_restarts(const config::Recipe& recipe, int64_t max_restarts,
     const End end = end_of([&] { return start(more_keys); });
     if (end.job.exit_code == 0 || end.job.was_asked || will_come_again(end.job.exit_code)) return end.give();
     const std::string newest = checkpoints.newest();
-    if (newest != from) starts = 0;
+    if (newest != from) starts = 0;  // the next start, counted by the loop, is the first from `newest`
     from = newest;
     const std::string place = from.empty() ? "the beginning" : io::join_path(recipe.output_dir, from);
     if (starts >= kMostStarts) {

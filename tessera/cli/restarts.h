@@ -1,4 +1,4 @@
-// `--max-restarts K`: a job that is started again from its newest checkpoint.
+// Implements `--max-restarts K`: a job that fails is started again from its newest checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,14 @@
 
 namespace tessera::cli {
 
-// Runs a job by `start`, which takes the keys that a restart adds to the command line, and gives its end or
-// throws as launch() does. After an end that may not come again, a lost rank, a hang, a full disk, it starts
-// the job again, at most `max_restarts` times, from the newest checkpoint that the job has made, or from
-// where it was started. It does not after an end that will come again (recipe, data, files, checkpoint,
-// numerics: exit codes 2 to 5 and 7), nor after one that was asked for. Says one line for each restart. Gives
-// the last end's exit code, or throws what it threw. Throws Error(Config) where the recipe saves no
-// checkpoints, and Error(Checkpoint, "CRASH-LOOP") where three starts in a row from one checkpoint made none.
+// Runs a job by calling `start` with the keys that a restart adds to the command line; `start` returns the
+// job's end, or throws as launch() does. After an end that may not come again (a lost rank, a hang, a full
+// disk) starts the job again, at most `max_restarts` times, from the newest checkpoint that the job has made,
+// or from where it was started. Does not restart after an end that will come again (recipe, data, files,
+// checkpoint, numerics: exit codes 2 to 5 and 7) or that was asked for. Logs one line for each restart.
+// Returns the exit code of the last end, or throws what the last `start` threw. Throws Error(Config) if the
+// recipe saves no checkpoints, and Error(Checkpoint, "CRASH-LOOP") if three starts in a row from one
+// checkpoint made no newer one.
 int run_with_restarts(const config::Recipe& recipe, int64_t max_restarts,
                       const std::function<JobEnd(const std::vector<std::string>& more_keys)>& start);
 

@@ -22,8 +22,9 @@ namespace {
 
 constexpr char kPrefix[] = "tessera-job-";
 
-// The folder itself is the lock of its session, held for its life: who can take it finds nobody at home. -1
-// where another process holds it or has removed it.
+// Locks a session's folder and returns the lock, or -1 if another process holds it or has removed the folder.
+// A process holds its folder's lock as long as it lives, so whoever gets the lock knows that nobody uses the
+// folder. The inode is compared behind the lock, since the folder may have been replaced before it.
 int take_lock(const std::string& folder) {
   const int file = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
   if (file < 0) return -1;
@@ -35,7 +36,7 @@ int take_lock(const std::string& folder) {
   return -1;
 }
 
-// Removes this user's sessions that nobody holds.
+// Removes this user's session folders that no process holds.
 void remove_left_behind(const std::string& place) {
   std::error_code ignored;
   for (std::filesystem::directory_iterator entry(place, ignored), end; !ignored && entry != end;
@@ -72,7 +73,8 @@ SessionFolder::SessionFolder(std::string_view content, int64_t num_bytes) {
       refused.push_back(place + " (" + format_bytes(static_cast<int64_t>(space.available)) + " free)");
       continue;
     }
-    // Before it is locked another start may take the folder for one that was left behind.
+    // Until it is locked, another start may take the new folder for one that was left behind, and remove it:
+    // then a further one is made.
     constexpr int kTries = 100;
     std::string why = "a folder in it cannot be locked";
     for (int i = 0; i < kTries; ++i) {

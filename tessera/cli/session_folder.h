@@ -1,4 +1,4 @@
-// Where a run of the program keeps its temporary files.
+// A folder for the temporary files of one run of the program.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,13 @@
 
 namespace tessera::cli {
 
-// A folder of this user alone in /dev/shm where the machine has it, or $TMPDIR, /tmp or /var/tmp. It is
-// removed with this object; one whose process was killed is removed by the next object's constructor.
+// A folder that only this user can enter, in /dev/shm if the machine has it, else in $TMPDIR, /tmp or
+// /var/tmp. It is removed with this object; the folder of a process that was killed is removed by a later
+// object's constructor.
 class SessionFolder {
  public:
-  // `content` is what it is for, as errors say it. Throws Error(Storage) where no place can be written or has
-  // `num_bytes` free; the text names each.
+  // `content` names the content in errors. Throws Error(Storage) if no place can be written and has
+  // `num_bytes` free; the text names each place.
   SessionFolder(std::string_view content, int64_t num_bytes);
   ~SessionFolder();
   SessionFolder(const SessionFolder&) = delete;

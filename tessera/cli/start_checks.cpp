@@ -26,7 +26,8 @@
 namespace tessera::cli {
 namespace {
 
-// "OMP_DYNAMIC" in "libgomp: Invalid value for environment variable OMP_DYNAMIC".
+// Returns the variable that a message names: "OMP_DYNAMIC" in "libgomp: Invalid value for environment
+// variable OMP_DYNAMIC".
 std::string variable_in(const std::string& line) {
   for (const char* prefix : {"GOMP_", "OMP_"}) {
     const size_t begin = line.find(prefix);
@@ -34,7 +35,7 @@ std::string variable_in(const std::string& line) {
     const size_t end = line.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ_", begin);
     return line.substr(begin, end == std::string::npos ? end : end - begin);
   }
-  // The one message without its variable's name.
+  // One message does not name its variable.
   return line.find("Stack size") != std::string::npos ? "OMP_STACKSIZE" : "";
 }
 
@@ -51,7 +52,7 @@ void tell_words_of_libraries(const std::vector<std::string>& lines) {
   }
 }
 
-// A team far beyond the cores only waits for itself, or cannot be started.
+// Limits a team far beyond the number of cores, which would only wait for itself or could not be started.
 void limit_team() {
   const int64_t cores = usable_cores(), threads = omp_get_max_threads();
   constexpr int64_t kMostThreads = 256;
@@ -67,7 +68,8 @@ void silence_standard_error() {
   if (nothing >= 0) dup2(nothing, STDERR_FILENO);
 }
 
-// LibTorch's look at the processor complains about it in words of its own, unless it has looked before.
+// Warns if /proc is missing. LibTorch complains about that when it first looks at the processor, so it is
+// made to look now, with standard error silenced.
 void tell_missing_proc() {
   if (access("/proc/self/stat", R_OK) == 0) return;
   log::warn("/proc is not mounted: memory is not measured, and the processor's name is not known");
@@ -78,7 +80,8 @@ void tell_missing_proc() {
   close(saved);
 }
 
-// The threads that this process will compute with: ranks of one machine share its cores.
+// Returns the number of threads that this process will compute with; the ranks of one machine share its
+// cores.
 int64_t team_of_this_process() {
   const int64_t threads = at::get_num_threads();
   if (environment::get("OMP_NUM_THREADS")) return threads;
@@ -98,10 +101,10 @@ bool can_start_threads(int64_t plain, int64_t team) {
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
-    // OpenMP's library says why and ends the process.
+    // OpenMP's library would say why it cannot start threads, and ends the process.
     silence_standard_error();
-    // Threads of many processes are tried in the address space of one. Below this size the thread-local
-    // storage of libraries may not fit.
+    // Threads that would belong to many processes are tried in the address space of one, so their stacks are
+    // small. Below this size the thread-local storage of libraries may not fit.
     constexpr size_t kStack = 256 << 10;
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);

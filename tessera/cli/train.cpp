@@ -1,4 +1,4 @@
-// tessera train RECIPE [--nproc N] [key=value ...]
+// The verb `tessera train RECIPE [--nproc N] [key=value ...]`.
 #include <memory>
 
 #include <CLI/CLI.hpp>
@@ -48,7 +48,7 @@ void add_train(CLI::App& app, const CommandLine& line, Action& action) {
       "SIGUSR1, or touch <output_dir>.tessera-save: it saves one and goes on. See docs/operations.md.");
   verb->callback([options, line, &action] {
     action = [options, line] {
-      // Before any launcher or collective: a bad recipe ends here, once.
+      // The recipe is checked before any launcher or collective, so that a bad one ends here, once.
       const auto info = comm::launch_info();
       if (options->max_restarts > 0 && info.has_launcher) {
         throw Error(ErrorKind::Config, "RESTARTS", "--max-restarts under another launcher")
@@ -57,7 +57,7 @@ void add_train(CLI::App& app, const CommandLine& line, Action& action) {
       }
       const bool has_restarts = options->max_restarts > 0;
       const bool will_relaunch = (options->nproc > 1 && !is_under_launcher(options->nproc)) || has_restarts;
-      // Its warnings are the first rank's to say.
+      // If ranks will be started, the first of them tells the recipe's warnings.
       if (will_relaunch) log::set_quiet(true);
       const config::Recipe recipe =
           config::load_recipe(options->recipe, options->overrides, options->accelerate_config);

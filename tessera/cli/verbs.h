@@ -1,4 +1,4 @@
-// The verbs of the program: each adds its subcommand and what runs it.
+// The verbs of the program. Each function adds its subcommand; its callback sets `action`.
 #pragma once
 
 #include <functional>
@@ -11,10 +11,10 @@ class App;
 
 namespace tessera::cli {
 
-// What the chosen subcommand does; returns the exit code.
+// The work of the chosen subcommand; returns the exit code.
 using Action = std::function<int()>;
 
-// The command line as typed, for the launcher.
+// The command line as typed, from which the launcher starts ranks.
 struct CommandLine {
   std::vector<std::string> arguments;  // without the program's name
 };
