@@ -63,8 +63,8 @@ int run_bench_tokenize(const Options& options) {
   size_t num_bytes = 0;
   for (const std::string_view line : lines) num_bytes += line.size();
 
-  // A data set is tokenised once, so the first pass is told apart: later ones find its words in the
-  // tokenizer's cache.
+  // The first pass is reported by itself: a data set is tokenised only once, and later passes find its words
+  // in the tokenizer's cache.
   Pass pass = encode_lines(tokenizer, lines);
   const double first = 1e-6 * static_cast<double>(num_bytes) / pass.seconds;
   std::vector<double> seconds;

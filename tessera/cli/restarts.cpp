@@ -97,7 +97,7 @@ int run_with_restarts(const config::Recipe& recipe, int64_t max_restarts,
         .hint("a restart goes on from the newest checkpoint");
   }
   const OwnCheckpoints checkpoints(recipe);
-  constexpr int64_t kMostStarts = 3;  // from one checkpoint
+  constexpr int64_t kMostStarts = 3;  // starts in a row from one checkpoint
   std::string from = checkpoints.newest();
   for (int64_t restarts = 0, starts = 1;; ++restarts, ++starts) {
     std::vector<std::string> more_keys;

@@ -16,7 +16,7 @@ namespace tessera::config {
 struct Place {
   std::shared_ptr<const std::string> file;
   int64_t line = 0, column = 0;  // 1-based
-  bool is_override = false;      // from the command line
+  bool is_override = false;      // the node came from the command line
 };
 
 struct Entry;
@@ -26,11 +26,11 @@ struct Node {
   enum class Kind { Null, Scalar, Sequence, Map };
 
   Kind kind = Kind::Null;
-  std::string text;        // of a scalar
+  std::string text;        // text of a scalar
   bool is_quoted = false;  // the scalar stood in quotes: it is text, never a number or a boolean
   Place place;
-  std::vector<Node> items;     // of a sequence
-  std::vector<Entry> entries;  // of a map, in file order
+  std::vector<Node> items;     // items of a sequence
+  std::vector<Entry> entries;  // entries of a map, in file order
 
   bool is_null() const { return kind == Kind::Null; }
   bool is_scalar() const { return kind == Kind::Scalar; }

@@ -64,7 +64,7 @@ struct Recipe : DataConfig {
   std::string tokenizer_config;  // folder of the tokenizer; "" = base_model
   std::map<std::string, std::string> special_tokens;  // pad_token, bos_token, eos_token, unk_token
   std::vector<std::string> tokens;                    // control tokens that the vocabulary must have
-  bool resize_token_embeddings_to_32x = false;        // refused where it would change the model
+  bool resize_token_embeddings_to_32x = false;        // refused if it would change the model
   std::string revision_of_model;                      // branch, tag or commit of a base_model of the hub
   bool random_init = false;  // ours: start from random weights of config.json (pre-training, tests)
 

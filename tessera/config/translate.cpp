@@ -237,6 +237,8 @@ void Translator::set_native(std::string_view key, const Node& value, const Origi
     origin.out.entries.push_back(std::move(entry));
     return;
   }
+  // The key is set already. A value of the command line wins over one of a file. Otherwise a value that
+  // yields gives way to the other one, and any other two values must agree.
   const bool other_is_override = other->key_place.is_override || other->value.place.is_override;
   const bool is_override = origin.entry.key_place.is_override || value.place.is_override;
   if (other_is_override && !is_override) return;

@@ -302,6 +302,7 @@ DecoderStream::DecoderStream(const Decoder& decoder) {
 
 void DecoderStream::add(std::string token, std::string& out) { pass(0, std::move(token), out); }
 
+// The steps finish in order, since the text that one step still holds must pass through the steps behind it.
 void DecoderStream::finish(std::string& out) {
   for (size_t i = 0; i < runs_.size(); ++i)
     runs_[i]->finish([&](std::string text) { pass(i + 1, std::move(text), out); });

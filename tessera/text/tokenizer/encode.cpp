@@ -225,7 +225,7 @@ Encoding Tokenizer::Impl::encode(std::string_view text, const EncodeOptions& opt
     out.ids = post.prefix;
     if (with_spans) out.spans.resize(out.ids.size());
   }
-  auto scratch = borrow_scratch();
+  auto scratch = borrow_scratch();  // freed, not given back, if a step throws
   scratch->raw_splits.clear();
   pipeline.added.raw_matcher().split(
       text, options.parse_special,

@@ -94,6 +94,8 @@ double thread_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
+// Limits one search. It counts the processor time of the thread, which does not depend on other work on the
+// machine.
 struct Deadline {
   double end = 0;
   int calls = 0;

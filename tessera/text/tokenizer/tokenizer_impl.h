@@ -51,6 +51,8 @@ struct Tokenizer::Impl {
   void encode_piece(std::string_view piece, int64_t offset, const EncodeOptions& options, bool with_spans,
                     EncodeScratch& scratch, Encoding& out) const;
 
+  // Buffers that no call uses at the moment. A call takes one for its time, or makes one, so that threads
+  // never wait for each other.
   mutable std::mutex scratch_mutex_;
   mutable std::vector<std::unique_ptr<EncodeScratch>> scratches_;
 };

@@ -12,7 +12,7 @@ enum CharFlags : uint8_t {
   kLetter = 1,    // \p{L}
   kNumber = 2,    // \p{N}
   kSpace = 4,     // \s: White_Space
-  kWord = 8,      // \w: alphabetic, mark, decimal number, connector punctuation
+  kWord = 8,      // \w: alphabetic, mark, decimal number, connector punctuation, join control
   kNewline = 16,  // \r and \n
   kNumeric = 32,  // characters at which the Digits pre-tokeniser splits
 };
