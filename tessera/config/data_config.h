@@ -82,8 +82,7 @@ struct DataConfig {
   std::string mix_strategy = "concat";       // concat, interleave_under, interleave_over
   double mix_temperature = 0.0;              // ours: weights x size^(1 / mix_temperature); 0 = weights alone
   bool dataset_exact_deduplication = false;  // rows with the same tokens and labels are taken once
-  double dataset_near_deduplication =
-      0.0;  // ours: rows with this share of equal 5-grams are the same; 0 = off
+  double dataset_near_deduplication = 0.0;   // ours: share of equal 5-grams that makes rows the same; 0 = off
   std::string dataset_prepared_path;
   std::string on_bad_line = "raise";  // ours: raise or skip
   int64_t max_bad_lines = 100;        // ours: with on_bad_line "skip", more bad lines than this end the run
