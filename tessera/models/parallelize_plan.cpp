@@ -6,7 +6,7 @@
 
 namespace tessera::models {
 
-// One line a family.
+// A new family adds one line here.
 parallel::TensorParallelPlan tensor_parallel_plan(const CausalLM& model) {
   if (const auto* llama = dynamic_cast<const LlamaForCausalLM*>(&model)) return tensor_parallel_plan(*llama);
   if (const auto* gpt2 = dynamic_cast<const Gpt2ForCausalLM*>(&model)) return tensor_parallel_plan(*gpt2);

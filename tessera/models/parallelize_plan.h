@@ -1,4 +1,4 @@
-// How the layers of each family are cut.
+// Finds the tensor-parallel plan of any model.
 #pragma once
 
 #include "tessera/models/common/causal_lm.h"
@@ -6,7 +6,8 @@
 
 namespace tessera::models {
 
-// For tensor parallelism. Throws Error(Config, "TENSOR-PARALLEL") for a model of a family without a plan.
+// Returns the plan by which tensor parallelism cuts the model's layers. Throws Error(Config,
+// "TENSOR-PARALLEL") for a model of a family without a plan.
 parallel::TensorParallelPlan tensor_parallel_plan(const CausalLM& model);
 
 }  // namespace tessera::models

@@ -17,7 +17,7 @@ namespace {
 struct Family {
   std::vector<std::string> model_types;
   std::shared_ptr<const ModelConfig> (*read)(const io::JsonReader&);
-  // Null if the config belongs to another family.
+  // Returns null if the config belongs to another family.
   std::shared_ptr<CausalLM> (*build)(const ModelConfig&, at::ScalarType);
 };
 
@@ -32,7 +32,7 @@ std::shared_ptr<CausalLM> build_as(const ModelConfig& config, at::ScalarType dty
   return own == nullptr ? nullptr : std::make_shared<Model>(*own, dtype);
 }
 
-// One line a family.
+// A new family adds one entry here.
 const std::vector<Family>& families() {
   static const std::vector<Family> table = {
       {{"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe"},

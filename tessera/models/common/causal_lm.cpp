@@ -102,7 +102,7 @@ void CausalLM::set_embedding_noise(double alpha) {
   for (const auto& module : modules(/*include_self=*/false)) {
     auto* const embedding = dynamic_cast<nn::Embedding*>(module.get());
     if (embedding == nullptr) continue;
-    // A table of positions comes after that of the tokens.
+    // The first embedding in the tree is that of the tokens; a table of positions (GPT-2) comes after it.
     embedding->set_noise(alpha);
     return;
   }
@@ -113,13 +113,25 @@ int64_t CausalLM::carried_rows() const {
   return nn::RouterBalance::carried_rows(config().num_experts, config().hidden_size, hidden_type());
 }
 
+// [Note: router sums in a forward] The router losses are functions of sums over all sparse layers and all
+// tokens of the micro-batch, which is known only after the last block, and which are spread over the stages
+// of a pipeline and the ranks of context parallelism. So the layers only add to the sums of one
+// RouterBalance, which the context carries through all blocks. A stage takes the sums of the stages before it
+// out of extra rows of its input and hands them on in extra rows of its output (carried_rows()). The last
+// stage adds the label count, sums over the ranks that hold the other tokens (token_sum_), and only then
+// makes the losses from the sums. Their gradients go the same way back: each layer takes its own in the
+// backward, when the complete sums have come back to it.
 at::Tensor CausalLM::run_blocks(const nn::TokenBatch& batch, int64_t begin, int64_t end,
                                 const at::Tensor& hidden) {
   TESSERA_ASSERT(batch.labels.defined(), "a loss needs labels");
+  // The ids are checked while they are still on the host, so that the check waits for no device.
   check_batch(batch);
   const nn::ForwardOnlyScope forward_only(forward_only_parameters());
   const at::Tensor positions = copy_to(batch.position_ids, device());
   const at::Tensor first = begin == 0 ? copy_to(batch.input_ids, device()) : hidden;
+  // Everything from the embedding to the loss runs inside the model's own hook, which keeps the parameters of
+  // the root (embedding, final norm, output projection) gathered meanwhile. A hook may run the forward again
+  // in the backward, hence the copies in the capture and a new context with new sums in every run.
   return nn::call_hooked(*this, first, [=, this](const at::Tensor& input) {
     nn::SequenceContext context = context_of(batch);
     add_positions(context, positions);
@@ -128,6 +140,7 @@ at::Tensor CausalLM::run_blocks(const nn::TokenBatch& batch, int64_t begin, int6
       context.router_balance =
           c10::make_intrusive<nn::RouterBalance>(config().num_experts, weights, device());
     }
+    // See [Note: router sums in a forward].
     nn::RouterBalance* const balance = context.router_balance.get();
     at::Tensor x = begin == 0 ? embed(input, positions) : input;
     if (begin > 0 && balance != nullptr) x = balance->take_sums(x);
@@ -135,7 +148,7 @@ at::Tensor CausalLM::run_blocks(const nn::TokenBatch& batch, int64_t begin, int6
     if (end < static_cast<int64_t>(blocks().size())) return balance == nullptr ? y : balance->with_sums(y);
     const at::Tensor loss = head().loss(y, batch.labels, batch.sources ? &*batch.sources : nullptr);
     if (balance == nullptr) return loss;
-    balance->count_labels(batch.labels);
+    balance->count_labels(batch.labels);  // before the sum over ranks, each of which has some of the labels
     if (token_sum_) token_sum_(balance->sums());
     return balance->add_loss(loss, batch.labels, batch.router_values);
   });
@@ -152,7 +165,7 @@ at::Tensor CausalLM::logits(const nn::TokenBatch& batch) {
 
 at::Tensor CausalLM::next_logits(nn::KvCache& cache, const std::vector<NewTokens>& batch) {
   TESSERA_ASSERT(!batch.empty(), "next_logits takes at least one sequence");
-  // Less work for each of some hundred small operations than without gradient alone.
+  // Inference mode makes each of the some hundred small operations of a step cheaper than NoGradGuard does.
   const c10::InferenceMode inference;
   check_new_tokens(cache, batch);
   std::vector<int64_t> ids, sequences, starts = {0}, last;
@@ -164,12 +177,15 @@ at::Tensor CausalLM::next_logits(nn::KvCache& cache, const std::vector<NewTokens
     last.push_back(starts.back() - 1);
   }
   const at::Tensor input_ids = host_ids(ids);
+  // Takes the pages that the new tokens need. The cache's lengths change only in finish(): if anything below
+  // throws, the pages go back and the sequences are what they were.
   nn::CacheStep step(cache, sequences, starts);
   const at::Tensor position_ids = copy_to(host_ids(step.positions()), device());
   const auto num_blocks = static_cast<int64_t>(blocks().size());
   const int64_t begin = stage_ ? stage_->begin : 0, end = stage_ ? stage_->end : num_blocks;
   const auto run = [&](const at::Tensor& before) {
     const at::Tensor fed = begin == 0 ? copy_to(input_ids, device()) : before;
+    // Only the last token of each sequence needs logits. With one new token each that is every row.
     const bool are_chosen = last.size() < ids.size() && end == num_blocks;
     return run_cached(fed, position_ids, are_chosen ? copy_to(host_ids(last), device()) : at::Tensor(),
                       {starts, &step, {}, {}, {}}, begin, end);
@@ -192,6 +208,7 @@ at::Tensor CausalLM::run_cached(const at::Tensor& input, const at::Tensor& posit
 }
 
 at::Tensor CausalLM::decode(const at::Tensor& ids, const at::Tensor& positions, const nn::CacheView& cache) {
+  // Each row is a document of one token: starts 0, 1, 2, ...
   std::vector<int64_t> starts(static_cast<size_t>(ids.size(0)) + 1);
   std::iota(starts.begin(), starts.end(), 0);
   return run_cached(ids, positions, {}, {std::move(starts), &cache, {}, {}, {}}, 0,
@@ -236,7 +253,8 @@ nn::KvCacheOptions CausalLM::cache_options() const {
                              .first_layer = first - blocks().begin(),
                              .dtype = hidden_type(),
                              .device = device()};
-  // What one layer looks back over, the pages of all layers keep.
+  // A page holds all layers of its tokens, so it is kept for the layer that looks back farthest: the largest
+  // window, or 0 (everything) if any layer has none.
   options.window = heads.window;
   for (auto block = first; block != behind; ++block) {
     const int64_t window = (*block)->cached_heads().window;

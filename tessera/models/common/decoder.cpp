@@ -16,10 +16,11 @@
 namespace tessera::models {
 namespace {
 
-// The rows of a step's inputs: one of each, then what draw() is told, then pages to the last.
+// The rows of Step::inputs: token ids, positions, the position of the first token in the cache, kDrawRows
+// rows for draw(), and all remaining rows for page numbers.
 enum InputRow : int64_t { kIds, kPositions, kFirsts, kDraws, kPages = kDraws + 1 + kDrawValues };
 
-constexpr int64_t kFewestColumns = 4;
+constexpr int64_t kFewestColumns = 4;  // page columns of the smallest shape
 
 int64_t power_of_two(int64_t least) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(least)));
@@ -41,6 +42,13 @@ Decoder::Decoder(CausalLM& model, nn::KvCache& cache, bool records)
       is_placed_(has_streams_ && model.decodes_alone()),
       records_(records),
       occurred_(cache, model.config().vocab_size) {}
+
+// [Note: what orders a decoding step] Everything on the device runs on its current stream, in the order in
+// which the host asked for it. So Step::inputs may be overwritten while an earlier step is still under way:
+// the copy runs after that step has read them. The pinned host tensor of a step is another one each time, and
+// the host only drops it after asking for the copy: LibTorch gives its memory to nobody else until the copy
+// has run. The host therefore waits for nothing here. It waits once, later, for the chosen tokens
+// (TokenChoice), which it needs for the next step anyway.
 
 void Decoder::write_draws(std::span<int64_t> to, int64_t columns, const std::vector<NewTokens>& batch,
                           const std::vector<TokenDraw>& draws) {
@@ -95,20 +103,24 @@ NextLogits Decoder::decode(const std::vector<NewTokens>& batch, const std::vecto
     sequences.push_back(part.sequence);
     starts.push_back(starts.back() + 1);
   }
+  // May add pages to the cache, and so move it.
   nn::CacheStep own(cache_, sequences, starts);
-  // Recordings read and write the cache at its place.
+  // Recordings hold the addresses of the cache's tensors. When these have moved, all recordings are stale.
   if (std::exchange(num_moves_, cache_.num_moves()) != cache_.num_moves()) steps_.clear();
   size_t most = kFewestColumns;
   for (const int64_t sequence : sequences) most = std::max(most, cache_.pages_of(sequence).size());
   const int64_t rows = power_of_two(std::ssize(batch)), columns = power_of_two(static_cast<int64_t>(most));
 
+  // See [Note: what orders a decoding step].
   const c10::Device device = cache_.options().device;
   const at::Tensor inputs = empty_pinned({kPages + columns, rows}, at::kLong, device);
   const auto input = [&, values = host_span<int64_t>(inputs)](int64_t row, size_t of) -> int64_t& {
     return values[static_cast<size_t>(row * rows) + of];
   };
   inputs.zero_();
-  inputs.narrow(0, kPages, columns).fill_(cache_.allocated_pages());  // nobody's
+  // Rows without a sequence, and the columns beyond a sequence's pages, name the page that no sequence owns:
+  // a recorded step writes and reads all rows, and there it harms nobody.
+  inputs.narrow(0, kPages, columns).fill_(cache_.allocated_pages());
   for (size_t i = 0; i < batch.size(); ++i) {
     input(kIds, i) = batch[i].ids.front();
     input(kPositions, i) = own.positions()[i];
@@ -146,7 +158,10 @@ NextLogits Decoder::run(const Step& step) {
 }
 
 NextLogits Decoder::run_or_replay(Step& step) {
-  // What runs first makes what libraries and ops keep from then on.
+  // The first step of a shape always runs as it is: libraries and ops then make their handles and workspaces,
+  // which they keep, and which must not be made during a recording. The second step records, then replays.
+  // All recordings share one pool of memory, so the tensors that one has made are gone with the next replay
+  // of another; hence NextLogits are valid until the next call alone.
   if (std::exchange(step.has_run, true) && step.graph == nullptr && records_) {
     const auto other = std::find_if(steps_.begin(), steps_.end(),
                                     [](const auto& entry) { return entry.second.graph != nullptr; });

@@ -1,4 +1,4 @@
-// One token of each of some sequences at a time, by work that a device has recorded.
+// Generation of one token for each of several sequences at a time, by work that the device has recorded.
 #pragma once
 
 #include <cstdint>
@@ -17,58 +17,65 @@
 
 namespace tessera::models {
 
-// Logits of next tokens, [at least as many rows as sequences, vocabulary], where the model computes. On a
-// device with streams also the tokens, as draw_tokens() chooses them; undefined elsewhere. Good until the
-// next call of who gave them.
+// The result of one step, on the model's device: the logits of the next tokens, [at least as many rows as
+// sequences, vocabulary], and the tokens chosen from them, in the form that draw_tokens() gives; `chosen` is
+// undefined on a device without streams. Both are valid until the next call of the Decoder that gave them.
 struct NextLogits {
   at::Tensor logits, chosen;
 };
 
-// On a device with streams a decoding step works with tensors that stay at their place: the host copies ids,
-// positions and the numbers of pages into them, once a step and without a wait. Sequences are filled up to a
-// power of two of rows, and pages to one of columns; each such shape runs once as it is, is then recorded
-// (core/device_graph.h), and replayed from there on, until the cache gets more pages and with them another
-// place. Where the device cannot record, or is not asked to, the same operations run one by one, to the same
-// bits. Elsewhere, and for models of which decode() is not the device's alone, all is
-// CausalLM::next_logits(). Tokens are chosen behind that, by operations that are not recorded unless all are
-// the likeliest, from numbers that come along with the ids.
+// On a device with streams a decoding step works with tensors that keep their addresses, so that it can be
+// recorded: once a step the host copies ids, positions and page numbers into them, and does not wait for the
+// copy. The number of sequences is filled up to a power of two of rows, and the pages of each to a power of
+// two of columns, so that there are few shapes. The first step of a shape runs as it is, the second one is
+// recorded (core/device_graph.h), and later ones are replayed, until the cache grows and its memory gets
+// other addresses. If the device cannot record, or `records` is false, the same operations run one by one, to
+// the same bits. On devices without streams, and for models whose decode() needs the host or other ranks
+// (CausalLM::decodes_alone()), every step is CausalLM::next_logits(). Choosing the likeliest tokens is part
+// of the recording; any other choice is made after it, by operations that are not recorded, from numbers that
+// were copied along with the ids.
 //
-// The model and the cache must outlive it, and the model keeps its parameters where they are.
+// The model and the cache must outlive the Decoder, and the model's parameters must keep their addresses.
 class Decoder {
  public:
   Decoder(CausalLM& model, nn::KvCache& cache, bool records = true);
 
-  // As CausalLM::next_logits(); tokens of any number. draws: of each sequence, or empty: all take the
-  // likeliest. A penalty of repetition counts the tokens that a sequence was fed since it first had one.
+  // Feeds each sequence any number of tokens (CausalLM::next_logits()) and chooses its next one. `draws` has
+  // one entry for each sequence, or is empty if all take the likeliest token. A repetition penalty counts the
+  // tokens that a sequence was fed since it first asked for a penalty.
   NextLogits prefill(const std::vector<NewTokens>& batch, const std::vector<TokenDraw>& draws = {});
-  // As prefill(); one token of each sequence.
+  // Does what prefill() does for exactly one token of each sequence, by recorded work where possible.
   NextLogits decode(const std::vector<NewTokens>& batch, const std::vector<TokenDraw>& draws = {});
 
  private:
   // The steps of one shape.
   struct Step {
-    at::Tensor inputs;  // int64, a column for each row of the step (InputRow)
-    NextLogits made;    // of the recording, with the likeliest tokens
-    std::unique_ptr<DeviceGraph> graph;
+    at::Tensor inputs;                   // [InputRow, rows of the step] int64, on the device
+    NextLogits made;                     // tensors that every replay writes, with the likeliest tokens
+    std::unique_ptr<DeviceGraph> graph;  // null until the shape is recorded
     bool has_run = false;
   };
 
+  // Computes a step from step.inputs, by operations that the device runs one by one.
   NextLogits run(const Step& step);
+  // Records or replays a step if it may, and calls run() otherwise.
   NextLogits run_or_replay(Step& step);
-  // What draw() is told of each sequence: its row of occurred_, and its draw_values() as they lie in memory.
+  // Number of int64 values that tell draw() of one sequence: its row of occurred_, then its draw_values(),
+  // whose float64 bits are carried as int64.
   static constexpr int64_t kDrawRows = 1 + kDrawValues;
-  // Into the first columns of [kDrawRows, columns].
+  // Writes these values of each sequence into its column of `to`, [kDrawRows, columns]; later columns stay.
   void write_draws(std::span<int64_t> to, int64_t columns, const std::vector<NewTokens>& batch,
                    const std::vector<TokenDraw>& draws);
-  // From logits and [kDrawRows, sequences] on the device.
+  // Chooses tokens (draw_tokens()) from logits, [sequences, vocabulary], and `told`, [kDrawRows, sequences],
+  // on the device.
   at::Tensor draw(const at::Tensor& logits, const at::Tensor& told, const DrawWork& work) const;
 
   CausalLM& model_;
   nn::KvCache& cache_;
   const bool has_streams_, is_placed_, records_;
   OccurredTokens occurred_;
-  int64_t num_moves_ = 0;                              // of the cache, when steps were recorded
-  std::map<std::pair<int64_t, int64_t>, Step> steps_;  // by rows and columns
+  int64_t num_moves_ = 0;                              // KvCache::num_moves() at the last step
+  std::map<std::pair<int64_t, int64_t>, Step> steps_;  // by numbers of rows and of page columns
 };
 
 }  // namespace tessera::models

@@ -13,9 +13,11 @@ namespace {
 
 enum Value : int64_t { kTemperature, kTopK, kTopP, kMinP, kPenalty, kRandom };
 
+// Returns the last column of [rows, vocabulary]: of running sums, the totals, [rows, 1].
 at::Tensor last_of(const at::Tensor& sums) { return sums.narrow(1, sums.size(1) - 1, 1); }
 
-// As penalize().
+// Does what penalize() does, for rows with different penalties: logits and occurred are [rows, vocabulary],
+// penalty is [rows, 1].
 at::Tensor penalize_rows(const at::Tensor& logits, const at::Tensor& penalty, const at::Tensor& occurred) {
   const at::ScalarType exact = ops::compute_type(logits.scalar_type());
   const at::Tensor scores = logits.to(exact), factor = penalty.to(exact);
@@ -23,14 +25,17 @@ at::Tensor penalize_rows(const at::Tensor& logits, const at::Tensor& penalty, co
   return at::where(occurred, changed.to(logits.scalar_type()), logits);
 }
 
-// Leaves weights those of the tokens that top_k and top_p keep.
+// Sets the weights of the tokens that top_k and top_p leave out to zero. weights (int64) and logits are
+// [rows, vocabulary], top_k and top_p are [rows, 1].
 void cut(const at::Tensor& weights, const at::Tensor& logits, const at::Tensor& top_k,
          const at::Tensor& top_p) {
+  // A stable sort leaves equal logits in the order of their ids, as sampling.h asks.
   const at::Tensor order = logits.argsort(/*stable=*/true, 1, /*descending=*/true);
   const at::Tensor falling = weights.gather(1, order);
   falling.masked_fill_(at::arange(falling.size(1), order.options()).ge(top_k), 0);
   const at::Tensor sums = falling.cumsum(1);
   const at::Tensor needed = (last_of(sums).to(at::kDouble) * top_p).ceil().to(at::kLong);
+  // A token is left out if the tokens before it reach what is needed already.
   falling.masked_fill_(sums.sub_(falling).ge(needed), 0);
   weights.scatter_(1, order, falling);
 }
@@ -42,7 +47,7 @@ std::array<double, kDrawValues> draw_values(const TokenDraw& draw) {
   if (o.is_greedy()) return {0.0, 1.0, 1.0, 0.0, o.repetition_penalty, 0.0};
   constexpr int64_t kAll = std::numeric_limits<int32_t>::max();
   const int64_t top_k = o.top_k > 0 && o.top_k < kAll ? o.top_k : kAll;
-  // Twice the sum of all is never reached, whatever rounds.
+  // top_p = 1 cuts nothing. It becomes 2: the tokens never reach twice the sum of all, however it is rounded.
   const double top_p = o.top_p < 1.0 ? o.top_p : 2.0;
   return {o.temperature, static_cast<double>(top_k), top_p,
           o.min_p,       o.repetition_penalty,       o.random_number(draw.index)};
@@ -55,7 +60,7 @@ void DrawWork::add(const SamplingOptions& options) {
 }
 
 at::Tensor likeliest_tokens(const at::Tensor& logits) {
-  // Of equals the first, and of NaN and a number NaN.
+  // argmax() gives the first of equal logits, and takes a NaN for larger than any number.
   const at::Tensor ids = logits.argmax(1);
   return at::stack({ids.to(at::kDouble), logits.gather(1, ids.unsqueeze(1)).squeeze(1).to(at::kDouble)});
 }
@@ -66,7 +71,7 @@ at::Tensor draw_tokens(const at::Tensor& raw, const at::Tensor& values, const at
                      values.size(0) == kDrawValues && values.size(1) == raw.size(0) &&
                      values.scalar_type() == at::kDouble && occurred.defined() == work.penalizes,
                  "draw_tokens: shapes or types");
-  // [rows, 1]
+  // Returns one value of every row, [rows, 1].
   const auto value = [&](Value which) { return values.select(0, which).unsqueeze(1); };
   const at::Tensor logits = work.penalizes ? penalize_rows(raw, value(kPenalty), occurred) : raw;
   const at::Tensor likeliest = likeliest_tokens(logits);
@@ -74,14 +79,15 @@ at::Tensor draw_tokens(const at::Tensor& raw, const at::Tensor& values, const at
   const at::Tensor highest = likeliest.select(0, 1).unsqueeze(1), temperature = value(kTemperature);
   const at::Tensor is_greedy = temperature.eq(0);
   at::Tensor exact = logits.to(at::kDouble) - highest;
+  // Greedy rows are divided by 1 instead of 0; their result is replaced at the end.
   exact.div_(temperature.masked_fill(is_greedy, 1.0)).exp_().mul_(kWeightOfOne).round_();
   const at::Tensor weights = exact.to(at::kLong);
-  exact.reset();
+  exact.reset();  // frees [rows, vocabulary] of float64 before more is taken
   if (work.cuts) cut(weights, logits, value(kTopK), value(kTopP));
   weights.masked_fill_(weights.lt((value(kMinP) * kWeightOfOne).ceil().to(at::kLong)), 0);
   const at::Tensor sums = weights.cumsum(1), total = last_of(sums);
   const at::Tensor reached = at::minimum((value(kRandom) * total.to(at::kDouble)).to(at::kLong), total - 1);
-  // Numbers that are none may lead anywhere.
+  // A row with NaN has meaningless weights; the clamp keeps its id inside the vocabulary.
   const at::Tensor drawn = at::searchsorted(sums, reached, /*out_int32=*/false, /*right=*/true)
                                .clamp(0, logits.size(1) - 1)
                                .to(at::kDouble);

@@ -1,5 +1,5 @@
-// Choosing the next tokens of a batch where its logits lie, by LibTorch's operations: the definition is that
-// of sampling.h.
+// Chooses the next tokens of a batch on the device that holds its logits, by LibTorch's operations. Which
+// token is chosen is defined in sampling.h.
 #pragma once
 
 #include <array>
@@ -11,18 +11,20 @@
 
 namespace tessera::models {
 
-// How the next token of a sequence is chosen, and its number in the sequence.
+// How the next token of a sequence is chosen.
 struct TokenDraw {
   SamplingOptions options;
-  uint64_t index = 0;
+  uint64_t index = 0;  // number of the token in the sequence
 };
 
-// What draw_tokens() is told of a row, in this order: the temperature (0 = greedy), top_k, top_p and min_p
-// (those that cut nothing where they are not asked for), the penalty of repetition, and the random number.
+// Returns the numbers by which draw_tokens() chooses the token of one row, in this order: the temperature
+// (0 = greedy), top_k, top_p and min_p (each with a value that cuts nothing if it is not asked for), the
+// repetition penalty, and the random number.
 inline constexpr int64_t kDrawValues = 6;
 std::array<double, kDrawValues> draw_values(const TokenDraw& draw);
 
-// What any row of a batch asks for. The others are not changed by it.
+// The kinds of work that at least one row of a batch asks for. A kind is done for all rows; the rows that did
+// not ask for it are not changed by it.
 struct DrawWork {
   bool draws = false, cuts = false, penalizes = false;
 
@@ -30,18 +32,19 @@ struct DrawWork {
   bool is_any() const { return draws || penalizes; }
 };
 
-// What is chosen of logits [rows, vocabulary] (any floating type, any device): [2, rows] float64, the ids of
-// the tokens and the logits of the likeliest ones, of which a row whose logits sample() refuses has one that
-// is not finite; its id is then any of the vocabulary. The host waits for nothing, and no shape depends on
-// values.
-//
-// The likeliest of every row, the first of equals.
+// Both functions below take logits [rows, vocabulary] (any floating type, any device) and return [2, rows]
+// float64 on the same device: the ids of the chosen tokens, and the logits of the likeliest ones. If
+// sample() would refuse a row's logits, the logit of that row is not finite and its id is any of the
+// vocabulary. The host waits for nothing, and no shape depends on values.
+
+// Chooses the likeliest token of every row, the one of the lowest id among equals.
 at::Tensor likeliest_tokens(const at::Tensor& logits);
-// Tokens of all rows by their draw_values(), [kDrawValues, rows] float64 beside the logits. occurred: [rows,
-// vocabulary] bool, where anything is penalized: which tokens have occurred. The token of a row is
-// sample()'s, whatever the other rows ask for. Only a last bit in which the exponential functions of host and
-// device differ may choose another one: it reaches one weight in some thousand, of which it moves the sum by
-// one of 2^40.
+// Chooses the tokens of all rows by their draw_values(): `values` is [kDrawValues, rows] float64 on the
+// device of the logits. `occurred` is [rows, vocabulary] bool and says which tokens have occurred; it is
+// undefined unless work.penalizes. A row gets the token that sample() chooses, whatever the other rows ask
+// for. Only where the exponential functions of host and device differ in the last bit may another token be
+// chosen: that happens to about one weight in a thousand, and moves the sum of the weights by 1, of 2^40 for
+// the likeliest token.
 at::Tensor draw_tokens(const at::Tensor& logits, const at::Tensor& values, const at::Tensor& occurred,
                        const DrawWork& work);
 

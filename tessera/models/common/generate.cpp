@@ -41,9 +41,10 @@ int64_t Generator::add(GenerationRequest request) {
   entry.budget = entry.options.max_new_tokens;
   model_.check_prompt(entry.prompt);
   if (config.generation_bound.has_value()) {
-    // The last token that is chosen is never fed.
+    // The last token that is chosen is never fed to the model, so it needs no position.
     entry.budget = std::min(entry.budget, config.generation_bound->tokens - prompt_size + 1);
   }
+  // See [Note: reserved pages].
   entry.pages = cache_.most_pages(prompt_size, prompt_size + std::max<int64_t>(entry.budget - 1, 0));
   if (const int64_t most = cache_.options().max_pages; most > 0 && entry.pages > most) {
     throw Error(ErrorKind::Config, "CACHE", "the prompt and its answer do not fit the cache")
@@ -60,6 +61,16 @@ int64_t Generator::add(GenerationRequest request) {
   return request_number;
 }
 
+// [Note: reserved pages] In a cache with a bound, a request is admitted only if the pages that it may ever
+// need, for its prompt and its whole budget of tokens, are free beside those that all running requests may
+// ever need. So no running request ever runs out of pages, and none has to be thrown out or computed again.
+// The next request in the queue waits until it fits, and those behind it wait with it: a large request is not
+// overtaken forever. If nothing runs, the next request always fits: add() has refused those that are larger
+// than the cache.
+//
+// A request that has not finished is in waiting_, in running_, or in the local batch of the call that is
+// giving it a token. Its pages are reserved from admit() to finish(), also if an exception ends it.
+
 bool Generator::step() {
   bool has_worked = false;
   while (admit()) has_worked = true;
@@ -72,6 +83,7 @@ bool Generator::step() {
     batch.push_back({running.sequence, {running.result.token_ids.back()}});
     draws.push_back(running.next_draw());
   }
+  // If this throws, nothing has changed: running_ still holds all sequences, and the cache their old lengths.
   const NextLogits logits = decoder_.decode(batch, draws);
   times_.decode_tokens += num_running();
   const std::exception_ptr failure = take_tokens(std::exchange(running_, {}), logits);
@@ -111,6 +123,8 @@ bool Generator::admit() {
   try {
     logits = decoder_.prefill(batch, draws);
   } catch (...) {
+    // Their prompts are moved from and cannot be queued again. Which one failed is not known: all of them
+    // end.
     for (Running& running : group) {
       running.result.reason = FinishReason::Callback;
       finish(running);
@@ -125,12 +139,15 @@ bool Generator::admit() {
 }
 
 std::exception_ptr Generator::take_tokens(std::vector<Running> batch, const NextLogits& logits) {
+  // One request's exception must not take the others along, whose tokens are computed already: it ends its
+  // own request, all others of the batch get their tokens, and the caller throws it afterwards.
   std::exception_ptr failure;
   std::optional<TokenChoice> choice;
   is_taking_ = true;
   for (size_t i = 0; i < batch.size(); ++i) {
     bool goes_on = false;
     try {
+      // Waits for the device, inside the try: an error of the device ends the requests of this batch.
       if (!choice) choice.emplace(logits.logits, logits.chosen);
       if (!cancelled_.contains(batch[i].request))
         goes_on = accept(batch[i], *choice, static_cast<int64_t>(i));
@@ -138,7 +155,8 @@ std::exception_ptr Generator::take_tokens(std::vector<Running> batch, const Next
       failure = std::current_exception();
       batch[i].result.reason = FinishReason::Callback;
     }
-    // A callback may have cancelled this request or a later one of the batch.
+    // A callback may have cancelled this request or a later one of the batch. cancel() does not find those,
+    // since they are neither in waiting_ nor in running_ now, and leaves their numbers in cancelled_.
     if (cancelled_.contains(batch[i].request)) {
       batch[i].result.reason = FinishReason::Callback;
       goes_on = false;

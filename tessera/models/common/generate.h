@@ -16,6 +16,8 @@
 
 namespace tessera::models {
 
+// Why a generation ended: at a stop id, at its largest number of tokens, or by a callback, cancel() or an
+// exception.
 enum class FinishReason { Stop, Length, Callback };
 
 struct GenerateOptions {
@@ -23,13 +25,13 @@ struct GenerateOptions {
   int64_t max_new_tokens = 256;
   // Ids that end the text; they are not part of the result. Empty = the model's eos_token_ids.
   std::vector<int64_t> stop_ids;
-  // Told every new token as it comes (stop ids excepted); false ends the generation. Must not call a
-  // Generator.
+  // Called with every new token as it comes, except stop ids; returning false ends the generation. It may
+  // call Generator::cancel(), and nothing else of a Generator.
   std::function<bool(int64_t)> on_token;
 };
 
 struct Generation {
-  std::vector<int64_t> token_ids;  // the new ones alone
+  std::vector<int64_t> token_ids;  // the new tokens, without the prompt
   FinishReason reason = FinishReason::Length;
 };
 
@@ -39,46 +41,49 @@ struct GenerationRequest {
 };
 
 struct GeneratorOptions {
-  int64_t max_batch = 8;         // sequences that are worked on at once
-  int64_t max_cache_tokens = 0;  // prompts and answers of those together; 0 = no bound
-  // Prompts are read together up to this many tokens, a longer one alone. 1: each alone, so that a result is
-  // the same to the last bit in any batch of at most ops::kSmallLinearRows; else products of several sizes
-  // round differently.
+  int64_t max_batch = 8;         // the most sequences that are worked on at once
+  int64_t max_cache_tokens = 0;  // the most tokens of their prompts and answers together; 0 = no bound
+  // Prompts are read together up to this many tokens; a longer one is read alone. With 1 each is read alone,
+  // and a result is the same to the last bit in any batch of at most ops::kSmallLinearRows; otherwise
+  // products of several sizes round differently.
   int64_t max_prefill_tokens = 1024;
-  bool records = true;  // decoding steps, where the device can (Decoder)
+  bool records = true;  // whether decoding steps are recorded, if the device can (Decoder)
 };
 
-// Where the time went.
+// The time that was spent on prompts and on new tokens, in seconds, and the number of tokens in it.
 struct GenerationTimes {
   double prefill_s = 0.0, decode_s = 0.0;
-  int64_t prefill_tokens = 0;  // of prompts
-  int64_t decode_tokens = 0;   // new ones, without each sequence's first, which comes out of its prefill
+  int64_t prefill_tokens = 0;  // tokens of prompts
+  int64_t decode_tokens = 0;   // new tokens, without each sequence's first, which comes out of its prefill
 
-  // Those of another Generator that runs at the same time: the tokens of both, in the longer times.
+  // Adds the times of another Generator that runs at the same time: tokens add up, and of times the longer
+  // ones count.
   void join(const GenerationTimes& other);
 };
 
 // Continuous batching: requests may be added at any time, wait for a place, and leave as soon as they are
-// finished; one token of every running sequence is made at a time. A request's result does not depend on what
-// else is asked, but for the roundings of its prompt's products (see max_prefill_tokens). One thread uses a
-// Generator; the model must outlive it and should be in eval mode.
+// finished; each step makes one token of every running sequence. A request's result does not depend on the
+// other requests, except for the rounding of its prompt's products (see max_prefill_tokens). One thread uses
+// a Generator; the model must outlive it and should be in eval mode. Collective if the model's next_logits()
+// is: all ranks then make the same calls.
 class Generator {
  public:
   explicit Generator(CausalLM& model, const GeneratorOptions& options = {});
   Generator(const Generator&) = delete;
   Generator& operator=(const Generator&) = delete;
 
-  // Queues a request; returns its number. Throws Error(Config) for sampling options outside their ranges, an
-  // empty prompt, or a request larger than the whole cache, and Error(Model) for a prompt beyond the model's
-  // longest document.
+  // Queues a request and returns its number. Throws Error(Config) for sampling options outside their ranges,
+  // an empty prompt, or a request larger than the whole cache, Error(Data) for ids outside the vocabulary,
+  // and Error(Model) for a prompt longer than the model can generate after.
   int64_t add(GenerationRequest request);
-  // Lets in waiting requests while there is room and makes one token of every running sequence. False if
-  // there was nothing to do. An exception of a callback or of the model ends the request that it came from,
-  // where one request can be named, and leaves the others as they were.
+  // Admits waiting requests while there is room, and makes one token of every running sequence. Returns false
+  // if there was nothing to do. May throw what a callback or the model throws. A callback's exception, and an
+  // Error(Numerics) for a request's logits, end that request; an exception while prompts are read ends the
+  // requests whose prompts these are. All other requests stay as they were.
   bool step();
-  // Ends a request wherever it stands, also from a callback; its result has the reason Callback.
+  // Ends a request, whether it waits or runs, also from a callback; its result has the reason Callback.
   void cancel(int64_t request);
-  // The result, once; nothing while the request is waiting or running.
+  // Returns the result of a finished request, once; nothing while the request is waiting or running.
   std::optional<Generation> take(int64_t request);
 
   int64_t num_waiting() const { return static_cast<int64_t>(waiting_.size()); }
@@ -89,42 +94,44 @@ class Generator {
  private:
   struct Running {
     int64_t request = 0, sequence = 0;
-    int64_t budget = 0;  // new tokens at most
-    int64_t pages = 0;   // that it may come to need
+    int64_t budget = 0;  // the most new tokens
+    int64_t pages = 0;   // the most pages of the cache that it may come to need
     std::vector<int64_t> prompt;
-    std::vector<int64_t> occurred;  // ids so far, where repetition is penalized
+    std::vector<int64_t> occurred;  // all ids so far if repetition is penalized; else empty
     GenerateOptions options;
     Generation result;
 
     TokenDraw next_draw() const { return {options.sampling, result.token_ids.size()}; }
   };
 
-  // Whether the next waiting request may come in behind prompts of `tokens_before` tokens.
+  // Tells whether the next waiting request may be admitted beside prompts of `tokens_before` tokens.
   bool has_room(int64_t tokens_before) const;
   // Reads the prompts of the next waiting requests; returns whether there were any.
   bool admit();
-  // Gives each sequence of the batch its next token, and keeps those that go on running. Returns the
-  // exception of a callback, if any.
+  // Gives each sequence of the batch its next token, moves those that go on to running_ and finishes the
+  // others. Returns the last exception that ended a request, if any.
   std::exception_ptr take_tokens(std::vector<Running> batch, const NextLogits& logits);
-  // Chooses the next token of a sequence, a row of the choice; returns whether it goes on.
+  // Chooses the next token of a sequence, which is row `row` of the choice; returns whether it goes on.
   bool accept(Running& running, const TokenChoice& choice, int64_t row) const;
+  // Frees the sequence's part of the cache and stores its result.
   void finish(Running& running);
 
   CausalLM& model_;
   GeneratorOptions options_;
   nn::KvCache cache_;
   Decoder decoder_;
+  // Number of the next request, and the sum of Running::pages over all sequences in the cache.
   int64_t next_ = 0, reserved_pages_ = 0;
   std::deque<Running> waiting_;
   std::vector<Running> running_;
   std::map<int64_t, Generation> finished_;
-  bool is_taking_ = false;       // tokens are handed to callbacks now,
-  std::set<int64_t> cancelled_;  // which ended these requests
+  bool is_taking_ = false;       // whether take_tokens() is handing tokens to callbacks
+  std::set<int64_t> cancelled_;  // requests that were cancelled meanwhile
   GenerationTimes times_;
 };
 
-// Continues one prompt. Stops before the model's longest document would be exceeded. Errors as
-// Generator::add.
+// Continues one prompt. Stops before the sequence would become longer than the model can generate. Throws
+// what Generator::add() and Generator::step() throw.
 Generation generate(CausalLM& model, const std::vector<int64_t>& prompt, const GenerateOptions& options);
 
 }  // namespace tessera::models

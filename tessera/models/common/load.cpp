@@ -16,15 +16,15 @@
 namespace tessera::models {
 namespace {
 
-// Where a parameter's values go in the memory of all.
+// The place of a parameter's values in the one allocation that holds all of them.
 struct Place {
   std::string name;
   at::Tensor parameter;
-  at::ScalarType type;
-  int64_t offset;
+  at::ScalarType type;  // of the values, which may be narrower than the parameter's
+  int64_t offset;       // in bytes
 
   int64_t bytes() const { return parameter.numel() * static_cast<int64_t>(c10::elementSize(type)); }
-  // Leaves the next one aligned to a cache line.
+  // Returns the offset of the next place, aligned to a cache line.
   int64_t end() const {
     constexpr int64_t kLine = 64;
     return offset + (bytes() + kLine - 1) / kLine * kLine;
@@ -71,7 +71,7 @@ void load_weights(CausalLM& model, const checkpoint::ParameterSource& source, bo
     bytes = place.end();
     places.push_back(std::move(place));
   }
-  // One piece for all: only that is large enough for large pages throughout.
+  // All parameters lie in one allocation: only this is large enough to consist of huge pages throughout.
   const at::Tensor all = at::empty({bytes}, at::TensorOptions(device).dtype(at::kByte));
   if (is_on_host(all)) advise_huge_pages(host_span<char>(all).data(), bytes);
   for (Place& place : places) {
@@ -92,7 +92,7 @@ void load_weights(CausalLM& model, const std::shared_ptr<const checkpoint::Store
 }
 
 void load_weights(CausalLM& model, const io::ModelFiles& files, bool keeps_bf16) {
-  // For as long as this call, which `files` outlives.
+  // A shared pointer that owns nothing: it lives no longer than this call, which `files` outlives.
   const std::shared_ptr<const io::ModelFiles> borrowed(std::shared_ptr<void>(), &files);
   load_weights(model, checkpoint::stored_tensors(borrowed), keeps_bf16);
 }

@@ -1,5 +1,5 @@
-// The values of a model's parameters: where its files keep them, and how a model that is not trained loads
-// them.
+// The values of a model's parameters: in which tensors its files keep them, and how a model that is not
+// trained loads them.
 #pragma once
 
 #include <cstdint>
@@ -15,31 +15,34 @@
 
 namespace tessera::models {
 
-// Where files of the model's family keep its parameters, but for those of adapters. Shapes must be the global
-// ones: make it before any sharding.
+// Returns the table of the tensors in which files of the model's family keep its parameters, without those of
+// adapters. It takes the model's shapes as the global ones, so it must be made before any sharding.
 checkpoint::StateDictAdapter state_dict_adapter(const CausalLM& model);
 
-// Holds the tensors of the files against that table. Throws Error(Model, "TENSORS") that lists what is
-// missing, unknown, of another shape or not of a floating type, under the files' names, at most 20.
+// Compares the tensors of the files with the model's state_dict_adapter(). Throws Error(Model, "TENSORS")
+// that lists what is missing, unknown, of another shape or not of a floating type, under the files' names, at
+// most 20 of them.
 void check_tensors(const CausalLM& model, const checkpoint::StoredTensors& files);
 
-// The box of a parameter that this rank holds, of a model whose layers are cut.
+// Returns the box of a parameter that this rank holds, for a model whose layers are cut among ranks.
 using BoxOf = std::function<parallel::Box(const at::Tensor& parameter)>;
 
-// Gives every parameter that `source` holds its values, on `device`: all of them, or those in its box where
-// the layers are cut. Others stay as they are. Not collective.
-// Keeps each parameter's type; or, where `keeps_bf16`, leaves the matrices of a float32 model that the source
-// keeps in bfloat16 as they are: half the memory to hold and to read, and the same numbers, since the model
-// goes on computing in float32. Such a model cannot be trained and takes no adapter; it requires no gradient.
+// Gives every parameter that `source` holds its values, on `device`: the whole parameter, or the box that
+// `box_of` returns for it if that is set. Other parameters stay as they are. Not collective.
+// Each parameter keeps its type. With `keeps_bf16`, however, the matrices of a float32 model that the source
+// keeps in bfloat16 stay bfloat16: this takes half the memory to hold and to read, and gives the same
+// numbers, since the model goes on computing in float32. Such a model cannot be trained and takes no adapter;
+// its parameters require no gradient.
 void load_weights(CausalLM& model, const checkpoint::ParameterSource& source, bool keeps_bf16 = false,
                   at::Device device = kHost, const BoxOf& box_of = {});
-// The same of the model's files, or a folder's, which are checked first. Single process.
+// Load the weights from the model's files, which are compared with the model first (check_tensors()). For a
+// single process.
 void load_weights(CausalLM& model, const std::shared_ptr<const checkpoint::StoredTensors>& files,
                   bool keeps_bf16 = false, at::Device device = kHost);
 void load_weights(CausalLM& model, const io::ModelFiles& files, bool keeps_bf16 = false);
 
-// Random initial values for all parameters, with the standard deviation of the model's configuration. As any
-// source, the same for any cut; make it before any sharding.
+// Returns random initial values for all parameters, with the standard deviation of the model's configuration.
+// They do not depend on how parameters are cut among ranks; the source must be made before any sharding.
 std::shared_ptr<const checkpoint::ParameterSource> random_source(const CausalLM& model, uint64_t seed);
 
 }  // namespace tessera::models

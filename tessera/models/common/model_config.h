@@ -1,4 +1,4 @@
-// What every causal language model says about itself.
+// The configuration that every causal language model has.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,10 @@
 
 namespace tessera::models {
 
+// The longest sequence that a model takes.
 struct LengthBound {
   int64_t tokens = 0;
-  std::string reason;  // for the error: what lies beyond it
+  std::string reason;  // why longer ones are refused, for the error message
 };
 
 // Sizes and facts common to all families; a family's own config derives from it.
@@ -31,24 +32,24 @@ struct ModelConfig {
   // Standard deviation of random initial weights.
   double initializer_range = 0.02;
   bool tie_word_embeddings = false;
-  // Of each layer that has experts; 0: none has.
+  // Number of experts of each layer that has them, and how many of them a token takes; 0 if no layer has any.
   int64_t num_experts = 0, experts_per_token = 0;
-  // nn::RouterBalance; 0: the loss does not ask for a balance.
+  // Weight of the routers' balance loss (nn::RouterBalance); 0 = no such loss.
   double router_aux_loss_coef = 0.0;
   std::optional<int64_t> bos_token_id, pad_token_id;
   std::vector<int64_t> eos_token_ids;
-  // The type that the config names for the weights (`dtype` or `torch_dtype`), if any.
+  // The type that config.json names for the weights (`dtype` or `torch_dtype`), if any.
   std::optional<DType> stored_dtype;
 
-  // The longest document that the model can take, where there is one.
+  // The longest document that the model can take; nothing if documents may have any length.
   std::optional<LengthBound> document_bound;
-  // The same for a sequence that is generated with a cache.
+  // The longest sequence, prompt and answer, that it can generate with a cache; nothing if there is no bound.
   std::optional<LengthBound> generation_bound;
 
-  // What the user of a training run should know beforehand; may be empty.
+  // A sentence that the user of a training run should read beforehand; may be empty.
   std::string training_note;
 
-  // The config.json, for errors.
+  // Path of the config.json, for errors.
   std::string source_file;
 };
 

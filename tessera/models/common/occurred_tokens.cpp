@@ -14,10 +14,12 @@ int64_t OccurredTokens::row_of(int64_t sequence) {
   const auto first = sequences_.begin() + kNobodys + 1;
   auto found = std::find(first, sequences_.end(), sequence);
   if (found != sequences_.end()) return found - sequences_.begin();
+  // Takes the first row that is free: never given, or of a sequence that the cache has no more.
   found = std::find_if(first, sequences_.end(),
                        [this](int64_t own) { return own == kNobody || !cache_.has(own); });
   const int64_t row = found - sequences_.begin();
   if (found == sequences_.end()) {
+    // Doubles the number of rows.
     const int64_t present = has_occurred_.defined() ? has_occurred_.size(0) : 0;
     const auto options = at::TensorOptions(cache_.options().device).dtype(at::kBool);
     const at::Tensor more = at::zeros({std::max(kFewest, 2 * present), vocabulary_}, options);

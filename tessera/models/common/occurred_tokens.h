@@ -1,4 +1,4 @@
-// Which tokens have occurred in sequences, for penalties of repetition on a device.
+// Records which tokens have occurred in sequences, for repetition penalties on a device.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,21 @@
 
 namespace tessera::models {
 
-// A row of the vocabulary for each sequence that asks for one, on the cache's device, kept until the cache
-// has no such sequence any more. The host waits for nothing. The cache must outlive it.
+// A table on the cache's device with one row of flags, [vocabulary], for each sequence that asks for one. A
+// sequence keeps its row until the cache no longer has the sequence; the row is then given to another one.
+// The host waits for nothing. The cache must outlive the table.
 class OccurredTokens {
  public:
   OccurredTokens(const nn::KvCache& cache, int64_t vocabulary) : cache_(cache), vocabulary_(vocabulary) {}
 
-  // Of sequences without a row, which may be written and says nothing.
+  // Number of the row that stands for all sequences without a row: it may be written, and what it holds means
+  // nothing.
   static constexpr int64_t kNobodys = 0;
-  // The row of a sequence; a new one, in which nothing has occurred, where it has none.
+  // Returns the number of a sequence's row. A sequence without a row gets one in which nothing has occurred.
   int64_t row_of(int64_t sequence);
-  // ids[i] has occurred in row rows[i]; both [any number] int64 on the device.
+  // Notes that ids[i] has occurred in row rows[i]; both are int64 tensors of one size on the device.
   void add(const at::Tensor& rows, const at::Tensor& ids);
-  // [rows, vocabulary] bool, of rows [rows] int64 on the device.
+  // Returns the flags of some rows, [rows, vocabulary] bool; `rows` is [rows] int64 on the device.
   at::Tensor of(const at::Tensor& rows) const { return has_occurred_.index_select(0, rows); }
 
  private:
@@ -30,7 +32,7 @@ class OccurredTokens {
   int64_t vocabulary_;
   static constexpr int64_t kNobody = -1;
   at::Tensor has_occurred_;                     // [rows, vocabulary] bool
-  std::vector<int64_t> sequences_ = {kNobody};  // of each row
+  std::vector<int64_t> sequences_ = {kNobody};  // the sequence that each row belongs to
 };
 
 }  // namespace tessera::models

@@ -1,4 +1,4 @@
-// Where single-device models meet the mesh.
+// Applies all kinds of parallelism to a single-device model.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,23 @@
 
 namespace tessera::models {
 
-// Cuts the layers of `model`, on the meta device with its adapters, over the ranks of `axis`, and the output
-// projection with the loss: parallel::tensor_parallel() by the family's plan. Collective along the axis.
+// Cuts the layers of `model`, and the output projection with the loss, over the ranks of `axis`: calls
+// parallel::tensor_parallel() with the family's plan. The model is on the meta device and has its adapters.
+// Returns the layouts of the parameters. Collective along the axis.
 parallel::ParameterLayouts cut_layers(CausalLM& model, const parallel::RankAxis& axis,
                                       const parallel::TensorParallelOptions& options = {});
 
 struct ParallelizeOptions {
-  // Of every n-th block keep the input alone and recompute the rest in the backward; 0: of none.
+  // Every block whose number (from 1) is a multiple of this keeps its input alone and recomputes the rest in
+  // the backward (activation checkpointing); 0 = no block does.
   int64_t checkpoint_every = 0;
-  bool recompute_mlps = false;  // nn::Block::recompute_hidden() of every block
-  // What blocks save of at least so many bytes lies on the host until their backward
-  // (parallel::offload_activations()); 0: nothing.
+  bool recompute_mlps = false;  // calls nn::Block::recompute_hidden() of every block
+  // Saved activations of at least this many bytes lie on the host until their block's backward
+  // (parallel::offload_activations()); 0 = none do.
   int64_t least_offloaded_bytes = 0;
   parallel::TensorParallelOptions tensor_parallel;
   ContextParallelMethod context_parallel = ContextParallelMethod::Auto;  // along the axis `cp`
-  std::optional<parallel::PipelinePlan> pipeline;  // for as many ranks as the mesh's axis has
+  std::optional<parallel::PipelinePlan> pipeline;  // made for as many ranks as the axis `pp` has
   parallel::ShardOptions shard;
 };
 
@@ -37,9 +39,9 @@ struct ParallelModel {
   std::unique_ptr<Pipeline> pipeline;  // null where each rank runs the whole model
 };
 
-// Applies, in this order, tensor and context parallelism along the mesh's axes, the cut into stages, expert
-// parallelism, recomputation and offloading of activations, and full sharding to the model's blocks. `model`
-// is on the meta device, adapters included, and outlives the result; the tiles get memory in
+// Applies to the model's blocks, in this order, tensor and context parallelism along the mesh's axes, the cut
+// into stages, expert parallelism, recompute and offloading of activations, and full sharding. `model` is on
+// the meta device, adapters included, and must outlive the result; the tiles get memory in
 // ShardedModel::materialize(). Collective.
 ParallelModel parallelize(CausalLM& model, const parallel::DeviceMesh& mesh,
                           const ParallelizeOptions& options);

@@ -12,7 +12,7 @@
 namespace tessera::models {
 namespace {
 
-// Of the products of a sparse layer's experts, those that a token does not take.
+// Returns the cost of the products of those experts of a block's sparse layers that a token does not take.
 double idle_work_of(const torch::nn::Module& block, const ModelConfig& config) {
   double work = 0.0;
   for (const auto& module : block.modules(/*include_self=*/false)) {
@@ -44,7 +44,7 @@ parallel::PipelinePlan plan_pipeline(const CausalLM& model, int64_t num_ranks,
   parallel::PartCosts costs = parallel::product_costs(parts);
   for (size_t i = 0; i < costs.blocks.size(); ++i)
     costs.blocks[i] -= idle_work_of(*parts.blocks[i], model.config());
-  // The embedding is a copy of rows.
+  // An embedding copies one row for each token, which is counted as hidden_size multiplications.
   costs.first = static_cast<double>(model.config().hidden_size);
   return parallel::plan_pipeline(model, parts, costs, num_ranks, options);
 }

@@ -13,32 +13,39 @@
 
 namespace tessera::models {
 
+// Returns the model's parameters and blocks in the order in which a micro-batch goes through them: embedding
+// tables, blocks, final norm and output projection.
 parallel::PipelineParts pipeline_parts(const CausalLM& model);
 
-// parallel::plan_pipeline() by the products of every block and of the output projection for a token, of
-// experts those that a token takes. `model` is whole, with its adapters.
+// Calls parallel::plan_pipeline() with the cost of every block and of the output projection: the matrix
+// products for one token, counting only as many experts as a token takes. `model` is whole and has its
+// adapters.
 parallel::PipelinePlan plan_pipeline(const CausalLM& model, int64_t num_ranks,
                                      const parallel::PipelineOptions& options);
 
-// Has CausalLM::next_logits() run in the plan's stages, one for each rank of `group`, which call it together:
-// a step goes through them one behind the other. Comes before the model's weights.
+// Makes CausalLM::next_logits() run in the plan's stages, one for each rank of `group`: it becomes collective
+// over the group, and a step goes through the ranks one after the other. Must be called before the weights
+// are loaded.
 void decode_in_stages(CausalLM& model, const parallel::PipelinePlan& plan,
                       const std::shared_ptr<comm::Communicator>& group);
 
-// Runs a model that was cut.
+// Runs a model that was cut into stages.
 class Pipeline {
  public:
-  // The model and what shards it outlive it. `ranks_per_batch`: ranks that hold a part of a batch's tokens
-  // each where it goes from stage to stage (parallel::TensorParallelOptions::sequence_parallel).
+  // `model` and `sharded` must outlive the pipeline. `ranks_per_batch` is the number of ranks among which the
+  // tokens of a micro-batch are cut while it goes from stage to stage
+  // (parallel::TensorParallelOptions::sequence_parallel).
   Pipeline(CausalLM& model, parallel::ShardedModel& sharded, parallel::Pipeline pipeline,
            int64_t ranks_per_batch = 1);
 
   struct Pass {
     const std::vector<nn::TokenBatch>& micro_batches;
-    double scale = 1.0;  // of the loss, for the backward
+    double scale = 1.0;  // factor of the loss in the backward
+    // Returns the place at which a micro-batch draws its random numbers (nn::RandomScope).
     std::function<nn::RandomPlace(int64_t micro_batch)> random_place;
   };
-  // parallel::Pipeline::run(): the sum of CausalLM::loss() over the micro-batches. Collective.
+  // Runs the micro-batches through the stages (parallel::Pipeline::run()) and returns the sum of
+  // CausalLM::loss() over them, a float64 tensor of one element. Collective.
   at::Tensor run(const Pass& pass) const;
 
  private:

@@ -3,7 +3,7 @@
 namespace tessera::models {
 namespace {
 
-constexpr int64_t kMaxElements = int64_t{1} << 44;  // of one weight
+constexpr int64_t kMaxElements = int64_t{1} << 44;  // largest number of elements of one weight
 
 void refuse_unsupported(const io::JsonReader& reader) {
   if (reader.has("quantization_config")) {
@@ -18,7 +18,8 @@ void refuse_unsupported(const io::JsonReader& reader) {
 }
 
 void read_tokens(const io::JsonReader& reader, ModelConfig& config) {
-  // Some configs give -1 for "none"; ids beyond the vocabulary are the tokenizer's affair (added tokens).
+  // Some configs give -1 for "none". Ids beyond the vocabulary are let through: the tokenizer may have added
+  // tokens.
   const auto token = [&](const char* key) {
     auto id = reader.optional_integer(key, -1, kMaxSize);
     return id.has_value() && *id < 0 ? std::nullopt : id;

@@ -1,4 +1,4 @@
-// What the readers of config.json share.
+// Helpers that the families' readers of config.json share.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,20 @@
 
 namespace tessera::models {
 
-inline constexpr int64_t kMaxSize = int64_t{1} << 31;  // of one dimension
+inline constexpr int64_t kMaxSize = int64_t{1} << 31;  // largest size of one dim
 inline constexpr int64_t kMaxLayers = 10000, kMaxHeads = 1 << 20;
 
-// Error(Model, "UNSUPPORTED") about `key`, to be completed and thrown.
+// Returns an Error(Model, "UNSUPPORTED") about `key`, for the caller to complete and throw.
 Error unsupported(const io::JsonReader& reader, const std::string& key, const std::string& what);
 
-// Fills what does not depend on the family: source_file, model_type, the special tokens and the stored type.
-// Refuses quantised weights and other architectures than causal language models.
+// Fills the fields that do not depend on the family: source_file, model_type, the special tokens and the
+// stored type. Throws Error(Model, "UNSUPPORTED") for quantised weights and for architectures other than
+// causal language models.
 void read_common(const io::JsonReader& reader, ModelConfig& config);
 
-// Each size is sane alone; refuses `keys` of which config.hidden_size columns would be more than any weight
-// holds, before anything is built of them.
+// Throws if a weight of `size` rows and config.hidden_size columns, for any {key, size} of `keys`, would have
+// more than 2^44 elements. Each size was checked alone before; this checks their product before a model is
+// built.
 void check_products(const io::JsonReader& reader, const ModelConfig& config,
                     const std::vector<std::pair<std::string, int64_t>>& keys);
 

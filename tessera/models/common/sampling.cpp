@@ -25,8 +25,8 @@ Error not_finite() {
   return {ErrorKind::Numerics, "LOGITS", "the model computed logits that are not finite"};
 }
 
-// The first of the largest logits. Several running maxima side by side, which the compiler turns into
-// vectors.
+// Returns the index of the first of the largest logits. Keeps several running maxima side by side, so that
+// the compiler makes vector instructions of the loop.
 template <class T>
 int64_t argmax(const T* logits, int64_t size) {
   constexpr int64_t kLanes = 64;
@@ -36,7 +36,7 @@ int64_t argmax(const T* logits, int64_t size) {
   std::fill(lanes, lanes + kLanes, kLowest);
   const auto take = [&](int64_t lane, T value) {
     lanes[lane] = value > lanes[lane] ? value : lanes[lane];
-    // True for NaN too.
+    // The negated comparison is true for NaN too.
     bad[lane] |= static_cast<int32_t>(!(value <= kHighest));
   };
   int64_t i = 0;
@@ -58,13 +58,15 @@ int64_t likeliest_token(const at::Tensor& logits) {
   return argmax(host_span<const float>(values).data(), values.numel());
 }
 
-// Tokens by falling logit, then by rising id, sorted only as far as they are asked for.
+// The order of tokens by falling logit, then by rising id. It is sorted only as far as it is asked for, since
+// top_k and top_p mostly need a few of many thousands.
 class FallingTokens {
  public:
   explicit FallingTokens(const std::vector<double>& logits) : logits_(logits), order_(logits.size()) {
     std::iota(order_.begin(), order_.end(), 0);
   }
 
+  // Returns the token at place `rank` of the order.
   size_t token(size_t rank) {
     while (rank >= sorted_) sort_more();
     return static_cast<size_t>(order_[rank]);
@@ -102,7 +104,7 @@ int64_t sum_of(const std::vector<Weighted>& tokens) {
   return sum;
 }
 
-// The tokens that the options leave, by rising id.
+// Returns the tokens that top_k, top_p and min_p keep, by rising id.
 std::vector<Weighted> kept_tokens(const std::vector<double>& logits, double highest,
                                   const SamplingOptions& o) {
   const auto weight = [&](size_t token) {
@@ -111,7 +113,8 @@ std::vector<Weighted> kept_tokens(const std::vector<double>& logits, double high
   };
   std::optional<FallingTokens> falling;
   if (o.cuts()) falling.emplace(logits);
-  // Where top_k leaves some out they fall, else they rise.
+  // If top_k leaves tokens out, `kept` is filled in falling order; otherwise it holds all by rising id, which
+  // needs no sort.
   const bool fall = o.top_k > 0 && o.top_k < std::ssize(logits);
   std::vector<Weighted> kept(fall ? static_cast<size_t>(o.top_k) : logits.size());
   for (size_t i = 0; i < kept.size(); ++i) {
@@ -120,7 +123,7 @@ std::vector<Weighted> kept_tokens(const std::vector<double>& logits, double high
   }
   if (o.top_p < 1.0) {
     const auto needed = static_cast<int64_t>(std::ceil(o.top_p * static_cast<double>(sum_of(kept))));
-    size_t ranks = 0;
+    size_t ranks = 0;  // number of first tokens that reach `needed`
     for (int64_t reached = 0; ranks < kept.size() && reached < needed; ++ranks)
       reached += kept[fall ? ranks : falling->token(ranks)].weight;
     const size_t last = falling->token(ranks - 1);

@@ -1,11 +1,12 @@
 // Choosing the next token.
 //
-// Tokens fall by their logits, equal ones rise by their ids. A token's weight is exp((logit - highest) /
-// temperature), rounded to a whole number of 2^-40, and the sums of these numbers are exact in any order, so
-// that who adds in another order chooses the same token. top_k keeps the first k tokens; top_p of those the
-// fewest first ones that reach ceil(top_p * sum of all); min_p of those the ones of at least min_p. Drawn is,
-// of what is kept by rising id, the first token with which the sum exceeds floor(random number * sum of all).
-// draw_tokens.h does the same on a device.
+// Tokens are ordered by falling logit, equal ones by rising id. A token's weight is exp((logit - highest) /
+// temperature), rounded to a whole multiple of 2^-40. Sums of such numbers are exact in any order of
+// addition, so host and device choose the same token although they add in different orders. Three cuts
+// follow, each of what the one before has kept: top_k keeps the first k tokens; top_p keeps the fewest first
+// tokens whose weights reach ceil(top_p * their sum); min_p keeps the tokens whose weight is at least min_p.
+// The draw goes through the kept tokens by rising id and takes the first one with which the sum of weights
+// exceeds floor(random number * sum of all kept weights). draw_tokens.h does the same on a device.
 #pragma once
 
 #include <cstdint>
@@ -17,56 +18,62 @@ namespace tessera::models {
 
 struct SamplingOptions {
   double temperature = 0.0;  // 0 = greedy: the likeliest token, the lowest id among equals
-  double top_p = 1.0;        // smallest set of tokens whose probabilities reach it, in (0, 1]
-  int64_t top_k = 0;         // the likeliest k tokens; 0 = all
-  double min_p = 0.0;        // tokens at least this fraction as likely as the likeliest, in [0, 1]
-  // The logit of every token that has occurred, in prompt or answer, is divided by it where it is positive
-  // and multiplied where it is negative; above 0, 1 = none. Before all others, greedy choice included.
+  double top_p = 1.0;        // keeps the smallest set of tokens whose probabilities reach it, in (0, 1]
+  int64_t top_k = 0;         // keeps the likeliest k tokens; 0 = all
+  double min_p = 0.0;        // keeps tokens at least this fraction as likely as the likeliest, in [0, 1]
+  // The logit of every token that has occurred, in prompt or answer, is divided by the penalty if it is
+  // positive and multiplied by it if it is negative. Above 0; 1 = no penalty. It is applied before all other
+  // options and before a greedy choice.
   double repetition_penalty = 1.0;
   uint64_t seed = 0;
-  uint64_t sequence = 0;  // answers of one seed that differ in it draw other numbers
+  uint64_t sequence = 0;  // number of an answer: answers of one seed draw different random numbers
 
-  // Whether no random number is drawn.
+  // Tells whether no random number is drawn.
   bool is_greedy() const { return temperature < 1e-6; }
-  // Whether the likeliest token comes next, whatever came before.
+  // Tells whether the likeliest token comes next, whatever tokens have occurred.
   bool takes_likeliest() const { return is_greedy() && repetition_penalty == 1.0; }
-  // Whether a draw asks in which order tokens fall.
+  // Tells whether a draw needs the order of tokens by falling logit.
   bool cuts() const { return !is_greedy() && (top_k > 0 || top_p < 1.0); }
-  // The random number of the sequence's token `index`, in [0, 1).
+  // Returns the random number of the sequence's token `index`, in [0, 1).
   double random_number(uint64_t index) const;
   // Throws Error(Config, "SAMPLING") for values outside their ranges.
   void check() const;
 };
 
-// The weight of the likeliest token, and of how many tokens weights can be added up.
+// The weight of the likeliest token, as an integer (a weight of 1), and the largest vocabulary whose weights
+// can be added up: 2^21 weights of at most 2^40 each do not overflow int64.
 inline constexpr double kWeightOfOne = 0x1p40;
 inline constexpr int64_t kMostWeights = int64_t{1} << 21;
 
-// Divides the logits of `occurred` (ids below the vocabulary's size, any number of times) as the options'
-// repetition_penalty says; the tensor itself where it says nothing.
+// Returns logits [vocabulary] with options.repetition_penalty applied to the tokens `occurred`: ids below the
+// vocabulary's size, each any number of times. Without a penalty, or if nothing has occurred, returns the
+// tensor itself.
 at::Tensor penalize(const at::Tensor& logits, const SamplingOptions& options,
                     const std::vector<int64_t>& occurred);
 
-// Chooses a token from logits [vocabulary] (any floating type, CPU). A function of the logits, the options
-// and `index`, the number of the token in its sequence. The options apply in the order temperature, top_k,
-// top_p, min_p, as in Transformers. Throws Error(Numerics) if no logit is finite or one is NaN or infinite.
+// Chooses a token from logits [vocabulary] (any floating type, any device, copied to the host). The choice is
+// a function of the logits, the options and `index`, the number of the token in its sequence. The options
+// apply in the order temperature, top_k, top_p, min_p, as in Transformers; repetition_penalty is left to
+// penalize(). Throws Error(Numerics) if a logit is NaN or +infinity, or if all are -infinity.
 int64_t sample(const at::Tensor& logits, const SamplingOptions& options, uint64_t index);
 
-// The next tokens of several sequences, for which the host waits once: for those that were chosen on a
-// device, or else for the logits.
+// The next tokens of several sequences. The host waits once for all of them: for the tokens if a device has
+// chosen them, and otherwise for the logits.
 class TokenChoice {
  public:
-  // logits: [at least as many rows as sequences, vocabulary], on any device; chosen: what draw_tokens() or
-  // likeliest_tokens() has made of them, or undefined.
+  // Waits for the values. `logits` is [at least as many rows as sequences, vocabulary], on any device;
+  // `chosen` is the result of draw_tokens() or likeliest_tokens() for them, or undefined.
   TokenChoice(const at::Tensor& logits, const at::Tensor& chosen);
 
-  // The token of a row: as it was chosen, by the same options, or sample(penalize()).
+  // Returns the token of a row. If a device has chosen it, `options`, `occurred` and `index` must be those by
+  // which it did; otherwise the token is sample(penalize()) of the row. Throws Error(Numerics) as sample()
+  // does.
   int64_t choose(int64_t row, const SamplingOptions& options, const std::vector<int64_t>& occurred,
                  uint64_t index) const;
 
  private:
   bool is_chosen_;
-  at::Tensor values_;  // what was chosen, or logits, on the host
+  at::Tensor values_;  // on the host: `chosen` if is_chosen_, else the logits
 };
 
 }  // namespace tessera::models

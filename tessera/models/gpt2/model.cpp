@@ -41,8 +41,8 @@ std::shared_ptr<nn::Block> make_block(const Gpt2Config& c, int64_t layer, at::Sc
        {block->attention->qkv_proj, block->attention->o_proj, block->mlp->up_proj, block->mlp->down_proj}) {
     linear->set_stored_transposed();
   }
-  // So that the sum over the 2 n_layer residual branches does not grow with their number (Radford et al.,
-  // 2019, section 2.3).
+  // Smaller initial weights of the last projection of each residual branch keep the sum over the 2 n_layer
+  // branches from growing with their number (Radford et al., 2019, section 2.3).
   const double multiple = 1.0 / std::sqrt(2.0 * static_cast<double>(c.num_layers));
   block->attention->o_proj->set_initial_multiple(multiple);
   block->mlp->down_proj->set_initial_multiple(multiple);
@@ -92,7 +92,7 @@ std::vector<checkpoint::StoredPart> Gpt2ForCausalLM::stored_parts(
 }
 
 bool Gpt2ForCausalLM::ignores_tensor(const std::string& name) const {
-  // Masks that old versions saved.
+  // Old versions of Transformers saved the causal masks.
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
 }
 

@@ -13,24 +13,25 @@
 
 namespace tessera::models {
 
-// What Hugging Face files call `transformer`.
+// The part of the model that Hugging Face files call `transformer`: embeddings, blocks and the final norm.
 class Gpt2Model : public torch::nn::Module {
  public:
   Gpt2Model(const Gpt2Config& config, at::ScalarType dtype);
 
-  std::shared_ptr<nn::Embedding> wte, wpe;  // of tokens, of positions
-  std::vector<std::shared_ptr<nn::Block>> h;
-  std::shared_ptr<nn::Norm> ln_f;
+  std::shared_ptr<nn::Embedding> wte, wpe;    // embeddings of tokens and of positions
+  std::vector<std::shared_ptr<nn::Block>> h;  // the blocks
+  std::shared_ptr<nn::Norm> ln_f;             // the final norm
 };
 
-// Without an lm_head where the output projection is tied to the embedding, as it is in all published models.
+// GPT-2 with its output projection. It has no lm_head if the projection is tied to the embedding, as it is in
+// all published models.
 class Gpt2ForCausalLM : public CausalLM {
  public:
   Gpt2ForCausalLM(const Gpt2Config& config, at::ScalarType dtype);
 
   const Gpt2Config& config() const override { return config_; }
   std::vector<TiedParameter> tied_parameters() const override;
-  // Files of the model without its head lack "transformer.".
+  // Adds names without "transformer.", which files of the model without its head use.
   std::vector<checkpoint::StoredPart> stored_parts(const std::string& name, const at::Tensor& parameter,
                                                    const checkpoint::LayerParts& layers) const override;
   bool ignores_tensor(const std::string& name) const override;

@@ -1,4 +1,4 @@
-// How the layers of GPT-2 are cut.
+// How tensor parallelism cuts the layers of GPT-2.
 #pragma once
 
 #include "tessera/models/gpt2/model.h"
@@ -6,8 +6,8 @@
 
 namespace tessera::models {
 
-// Attention between its heads, the MLP along its hidden size, embedding and output projection along the
-// vocabulary. Positions and norms are whole on every rank.
+// Returns the plan: attention is cut between its heads, the MLP along its hidden size, embedding and output
+// projection along the vocabulary. The table of positions and the norms are whole on every rank.
 parallel::TensorParallelPlan tensor_parallel_plan(const Gpt2ForCausalLM& model);
 
 }  // namespace tessera::models

@@ -9,7 +9,7 @@ namespace tessera::models {
 namespace {
 
 constexpr double kHuge = 1e18;
-constexpr int64_t kMaxExperts = 1 << 17;  // of all layers
+constexpr int64_t kMaxExperts = 1 << 17;  // largest number of experts of all layers together
 
 nn::RopeType parse_rope_type(const io::JsonReader& rope, const std::string& section) {
   const std::string key = rope.has("rope_type") ? "rope_type" : "type";
@@ -37,7 +37,8 @@ void read_yarn(const io::JsonReader& rope, nn::RopeOptions& out) {
   out.attention_factor = rope.number("attention_factor", 1e-6, 1e6, inferred);
 }
 
-// Both forms: `rope_scaling` beside `rope_theta`, and `rope_parameters` that holds everything.
+// Reads either form of the configuration: `rope_scaling` beside `rope_theta`, or `rope_parameters` that holds
+// everything.
 nn::RopeOptions read_rope(const io::JsonReader& reader, const LlamaConfig& config) {
   nn::RopeOptions out;
   out.head_dim = config.head_dim;
@@ -87,8 +88,9 @@ nn::RopeOptions read_rope(const io::JsonReader& reader, const LlamaConfig& confi
 }
 
 void read_lengths(const io::JsonReader& reader, LlamaConfig& config) {
-  // With dynamic RoPE every length beyond has its own frequencies, so that the keys of a cache grow stale.
-  // The others could go on, to positions that the model never learned.
+  // Dynamic RoPE gives every length beyond the bound its own frequencies, so the keys in a cache, which were
+  // rotated by older ones, would be wrong. The other types could go on, but to positions that the model never
+  // learned.
   config.generation_bound = {
       config.max_position_embeddings,
       config.rope.type == nn::RopeType::Dynamic
@@ -96,9 +98,9 @@ void read_lengths(const io::JsonReader& reader, LlamaConfig& config) {
           : "max_position_embeddings of its config.json is where its positions end"};
 }
 
-// The window of Mistral and Mixtral applies to all layers whenever it is given; the Qwens' only if
-// use_sliding_window says so, to the layers that layer_types names or from layer max_window_layers on, and
-// Qwen3-MoE's to all.
+// Reads the window of each layer. The window of Mistral and Mixtral applies to all layers whenever it is
+// given. That of the Qwens applies only if use_sliding_window says so: in Qwen3-MoE to all layers, in the
+// others to those that layer_types names, or else from layer max_window_layers on.
 void read_windows(const io::JsonReader& reader, LlamaConfig& config) {
   const bool is_mistral = config.model_type == "mistral" || config.model_type == "mixtral";
   const bool slides_all = is_mistral || config.model_type == "qwen3_moe";
@@ -120,7 +122,8 @@ void read_windows(const io::JsonReader& reader, LlamaConfig& config) {
   }
 }
 
-// Mixtral has experts in all layers; Qwen3-MoE in every decoder_sparse_step-th, but for mlp_only_layers.
+// Reads which layers have experts, and of what size. Mixtral has experts in all layers, Qwen3-MoE in every
+// decoder_sparse_step-th layer except those of mlp_only_layers.
 void read_experts(const io::JsonReader& reader, LlamaConfig& config) {
   const bool is_mixtral = config.model_type == "mixtral";
   if (!is_mixtral && config.model_type != "qwen3_moe") return;
@@ -180,7 +183,7 @@ LlamaConfig read_llama_config(const io::JsonReader& reader) {
         .got(std::to_string(c.num_kv_heads))
         .need("a divisor of " + std::to_string(c.num_heads));
   }
-  // Qwen3's default does not follow from the other sizes.
+  // The default head_dim of Qwen3 is fixed; that of the others is hidden_size / num_attention_heads.
   if (c.model_type == "qwen3") {
     c.head_dim = reader.integer("head_dim", 1, kMaxHeads, 128);
   } else if (reader.has("head_dim")) {

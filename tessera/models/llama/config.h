@@ -1,5 +1,5 @@
-// config.json of the Llama family: Llama, Mistral, Mixtral, Qwen2, Qwen3, Qwen3-MoE and what shares their
-// model_type.
+// config.json of the Llama family: Llama, Mistral, Mixtral, Qwen2, Qwen3, Qwen3-MoE and models that share
+// their model_type.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,14 @@ struct LlamaConfig : ModelConfig {
   bool output_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;
-  // The window of each layer's attention (ops::AttentionFormula); empty: none has one.
+  // The window of each layer's attention (ops::AttentionFormula), 0 = none; empty if no layer has one.
   std::vector<int64_t> windows;
   nn::RopeOptions rope;
-  // Of layers with experts, where there are any: which layers these are, the hidden size of an expert, and
-  // nn::SparseMLPOptions::normalises.
-  std::vector<bool> sparse_layers = {};
-  int64_t expert_size = 0;
-  bool normalises_router = true;
+  std::vector<bool> sparse_layers = {};  // for each layer, whether it has experts; empty if none has
+  int64_t expert_size = 0;               // hidden size of an expert
+  bool normalises_router = true;         // nn::SparseMLPOptions::normalises
 
-  // Of the files' MLP of a layer.
+  // Returns the name that the files give to the MLP of a layer.
   std::string mlp_name(int64_t layer) const {
     return is_sparse(layer) && model_type == "mixtral" ? "block_sparse_moe" : "mlp";
   }
@@ -36,8 +34,9 @@ struct LlamaConfig : ModelConfig {
   }
 };
 
-// Reads and validates. Throws Error(Model, "CONFIG") naming file and key for a missing or bad value, and
-// Error(Model, "UNSUPPORTED") for a feature that the model would compute wrongly without.
+// Reads and validates a config.json. Throws Error(Model, "CONFIG") naming file and key for a missing or bad
+// value, and Error(Model, "UNSUPPORTED") for a feature that is not implemented and without which results
+// would be wrong.
 LlamaConfig read_llama_config(const io::JsonReader& reader);
 
 }  // namespace tessera::models

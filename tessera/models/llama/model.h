@@ -1,4 +1,4 @@
-// Llama and the families that share its shape, with experts or without.
+// Llama and the families that share its shape, with or without experts.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@
 
 namespace tessera::models {
 
-// What Hugging Face files call `model`: embedding, layers, final norm.
+// The part of the model that Hugging Face files call `model`: embedding, layers and the final norm.
 class LlamaModel : public torch::nn::Module {
  public:
   LlamaModel(const LlamaConfig& config, at::ScalarType dtype);
@@ -25,7 +25,8 @@ class LlamaModel : public torch::nn::Module {
   std::shared_ptr<nn::RMSNorm> norm;
 };
 
-// With tied embeddings there is no lm_head: the output projection reads the embedding's weight.
+// Llama with its output projection. With tied embeddings there is no lm_head: the projection then reads the
+// embedding's weight.
 class LlamaForCausalLM : public CausalLM {
  public:
   LlamaForCausalLM(const LlamaConfig& config, at::ScalarType dtype);

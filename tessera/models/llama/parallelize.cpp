@@ -7,7 +7,8 @@
 namespace tessera::models {
 namespace {
 
-// Every expert along its hidden size; all ranks choose alike, and add up what the experts of a token give.
+// Adds the plan of one sparse layer: every expert is cut along its hidden size. All ranks compute the whole
+// router, so they choose the same experts, and the outputs of a token's experts are summed over ranks once.
 void add_experts(const std::string& name, const nn::SparseMLP& mlp,
                  std::vector<std::pair<std::string, parallel::LayerStyle>>& layers) {
   using parallel::LayerStyle;
