@@ -17,7 +17,26 @@
 namespace tessera::checkpoint {
 namespace {
 
-// The steps wait for it. memcpy() does not read what it overwrites, as at::Tensor::copy_() does.
+// [Note: a save beside the steps] Two threads of a rank work at once: the main thread with its steps, and the
+// thread of std::async() that writes. They share no memory that either writes:
+//
+// - start() copies the values on the main thread and returns when all copies are made, so they belong to one
+//   step. The thread reads the copies alone; the next step may change the tiles at once.
+// - The copies' memory is used again by the next take(). No thread reads it then: start() asserts that no
+//   save is under way, and only wait(), which joins the thread, ends that.
+// - reserve() also writes copies_ on a thread. Both functions that look at copies_ on the main thread join it
+//   first: has_memory_for() and start().
+// - The thread's collectives run on group_, those of the steps on world_ and others. So their order between
+//   the two threads does not matter, and on group_ all ranks have the same order, as there is one save at a
+//   time.
+//
+// All ranks must join the thread at the same step of their main threads: an error of the save is thrown
+// there, on all ranks (save_checkpoint() agrees on it), and a rank that met it one step earlier would leave
+// the others alone in a collective. So the ranks agree through has_ended(), which is false until the last
+// rank's thread has ended, or all of them call wait() and block.
+
+// Copies values into `copy`, a dense tensor on the host of the same type and size. The steps wait for this
+// copy, so it uses memcpy() if it can: at::Tensor::copy_() also reads the memory that it overwrites.
 void copy_values(const at::Tensor& copy, const at::Tensor& values) {
   if (values.device().type() != kHost || !values.is_contiguous()) {
     copy.copy_(values);
@@ -44,6 +63,7 @@ int64_t Snapshot::bytes_to_come(const std::vector<StateTensor>& tensors) const {
 }
 
 void Snapshot::reserve(const std::vector<StateTensor>& tensors) {
+  // Writing one byte of each page makes the system provide the page now, on this thread.
   constexpr int64_t kPageBytes = 4096;
   copies_.resize(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -62,7 +82,7 @@ std::vector<StateTensor> Snapshot::take(const std::vector<StateTensor>& tensors)
   for (size_t i = 0; i < tensors.size(); ++i) {
     StateTensor& own = taken.emplace_back(tensors[i]);
     own.set = nullptr;
-    own.get = nullptr;
+    own.get = nullptr;  // stays so for boxes that other ranks write
     if (!is_writer(tensors[i], i)) continue;
     const at::Tensor values = tensors[i].get();
     at::Tensor& copy = copies_[i];
@@ -79,6 +99,7 @@ BackgroundSave::BackgroundSave(comm::Communicator& world)
     : world_(world), group_(world.split(0, world.rank(), "checkpoint")) {}
 
 BackgroundSave::~BackgroundSave() {
+  // The threads use this object, and what `after` captured. Their errors are not thrown any more.
   for (const auto* work : {&reserving_, &writing_}) {
     if (work->valid()) work->wait();
   }
@@ -86,20 +107,23 @@ BackgroundSave::~BackgroundSave() {
 
 bool BackgroundSave::has_memory_for(const std::vector<StateTensor>& tensors) {
   if (reserving_.valid()) reserving_.get();
-  // Every rank's machine, need, and what is free there; a twentieth of what it may have stays so.
+  // Every rank tells the bytes that it needs, those that its machine can spare, and the machine's name. A
+  // twentieth of the memory that its processes may use stays free.
   const int64_t spare = available_memory_bytes() - usable_memory_bytes() / 20;
   const auto told = world_.all_gather_string(std::to_string(snapshot_.bytes_to_come(tensors)) + " " +
                                              std::to_string(spare) + " " + host_name());
-  std::map<std::string, std::pair<int64_t, int64_t>> machines;  // needed, spare
+  std::map<std::string, std::pair<int64_t, int64_t>> machines;  // by name: bytes needed, bytes to spare
   for (const std::string& text : told) {
     size_t end = 0;
     const int64_t needed = std::stoll(text, &end);
     size_t more = 0;
     const int64_t left = std::stoll(text.substr(end), &more);
+    // The needs of a machine's ranks add up; of what they see as free, the least counts.
     auto& machine = machines.try_emplace(text.substr(end + more), 0, left).first->second;
     machine.first += needed;
     machine.second = std::min(machine.second, left);
   }
+  // A machine whose copies all exist already needs nothing, however little is free.
   return std::ranges::all_of(machines, [](const auto& machine) {
     return machine.second.first == 0 || machine.second.first <= machine.second.second;
   });
@@ -111,6 +135,8 @@ void BackgroundSave::reserve(const std::vector<StateTensor>& tensors) {
 
 void BackgroundSave::start(const std::vector<StateTensor>& tensors, CheckpointNotes notes,
                            const std::string& output_dir, std::function<void()> after) {
+  // See [Note: a save beside the steps]. The arguments are evaluated on this thread: take() copies here, and
+  // the thread owns the notes, its tensors and a share of the communicator.
   TESSERA_ASSERT(!is_under_way(), "two saves at a time");
   if (reserving_.valid()) reserving_.get();
   writing_ = std::async(std::launch::async, [group = group_, taken = snapshot_.take(tensors),
@@ -128,6 +154,7 @@ void BackgroundSave::save(const std::vector<StateTensor>& tensors, const Checkpo
 }
 
 bool BackgroundSave::has_ended() {
+  // This collective runs on world_, in the main thread's order. See [Note: a save beside the steps].
   const bool is_here = writing_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
   const auto all = world_.all_gather_string(is_here ? "" : "writing");
   return std::ranges::all_of(all, [](const std::string& rank) { return rank.empty(); });

@@ -12,50 +12,55 @@
 
 namespace tessera::checkpoint {
 
-// Values of tensors as they are now, in host memory: those that this rank writes into a checkpoint. The
-// memory is kept for the next snapshot.
+// Copies, in host memory, of the values that this rank writes into a checkpoint. The memory is kept for the
+// next snapshot. All calls get the same tensors in the same order.
 class Snapshot {
  public:
-  // Bytes that take() needs beside what is kept from the last one.
+  // Returns the bytes that take() would allocate beside the memory that is kept from the last snapshot.
   int64_t bytes_to_come(const std::vector<StateTensor>& tensors) const;
-  // Takes that memory, and touches it, so that take() has only to copy.
+  // Allocates that memory and touches its pages, so that take() only has to copy.
   void reserve(const std::vector<StateTensor>& tensors);
-  // The same tensors, whose values are the copies: valid until the next take(). They can be saved, not set.
+  // Copies the values as they are now. Returns the same tensors with the copies as their values, which are
+  // valid until the next take(). They can be saved, but not set.
   std::vector<StateTensor> take(const std::vector<StateTensor>& tensors);
 
  private:
-  std::vector<at::Tensor> copies_;  // of each tensor; undefined where another rank writes
+  std::vector<at::Tensor> copies_;  // one for each tensor; undefined if another rank writes its box
 };
 
-// Saves of one run, one at a time. They use a group of their own, so they meet no collective of the steps,
-// and a save that takes long is no error.
+// Saves the checkpoints of one run on a thread, one at a time. They use a communicator of their own, so their
+// collectives never mix with those of the steps, and a save that takes long is no error.
 class BackgroundSave {
  public:
-  // Collective over `world`, which outlives this.
+  // Makes the communicator of the saves. Collective over `world`, which must outlive this object.
   explicit BackgroundSave(comm::Communicator& world);
-  // Waits for what is under way.
+  // Waits for the save that is under way, if there is one.
   ~BackgroundSave();
   BackgroundSave(const BackgroundSave&) = delete;
   BackgroundSave& operator=(const BackgroundSave&) = delete;
 
-  // Whether every machine has the memory for a snapshot of its ranks. The same on all ranks. Collective.
+  // Tells whether every machine has the memory for a snapshot of its ranks. The answer is the same on all
+  // ranks. Collective.
   bool has_memory_for(const std::vector<StateTensor>& tensors);
-  // Takes the memory for snapshots, on a thread: for an early call, so that the first save is as quick as the
+  // Allocates the memory for snapshots on a thread. Called early, it makes the first save as quick as the
   // others. Not collective.
   void reserve(const std::vector<StateTensor>& tensors);
-  // save_checkpoint() of copies of the values, on a thread, and then `after` there, which must not throw.
-  // Returns when the copies are made. Requires none under way. Collective.
+  // Copies the values, returns, and runs save_checkpoint() of the copies on a thread, followed by `after`,
+  // which must not throw. No save may be under way. Collective.
   void start(const std::vector<StateTensor>& tensors, CheckpointNotes notes, const std::string& output_dir,
              std::function<void()> after);
-  // The same at once, without copies. Throws what save_checkpoint() throws. Collective.
+  // Runs save_checkpoint() and then `after` before it returns, without copies. No save may be under way.
+  // Throws what save_checkpoint() throws. Collective.
   void save(const std::vector<StateTensor>& tensors, const CheckpointNotes& notes,
             const std::string& output_dir, const std::function<void()>& after);
 
+  // Tells whether a save was started and not waited for yet.
   bool is_under_way() const { return writing_.valid(); }
-  // Whether it has ended on all ranks, well or not: wait() then returns at once. Collective.
+  // Tells whether the save that is under way has ended on all ranks, with or without success; wait() then
+  // returns at once. The answer is the same on all ranks. Collective.
   bool has_ended();
-  // Until it has ended. Throws on every rank alike what save_checkpoint() threw; it is then under way no
-  // more.
+  // Waits for the save that is under way, which is then under way no more. Throws on every rank what
+  // save_checkpoint() threw there. All ranks call it at the same step.
   void wait() { writing_.get(); }
 
  private:

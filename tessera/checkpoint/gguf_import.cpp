@@ -10,7 +10,7 @@
 namespace tessera::checkpoint {
 namespace {
 
-// Copies one tensor in blocks of rows.
+// Converts one weight to `dtype` and writes it, a block of rows at a time.
 void copy_weight(const GgufModel& model, const GgufWeight& weight, DType dtype,
                  io::ShardedSafetensorsWriter& writer) {
   constexpr int64_t kBlockElements = int64_t{1} << 20;

@@ -1,4 +1,4 @@
-// Making a Hugging Face model folder out of a GGUF file.
+// Makes a Hugging Face model folder from a GGUF file.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,12 @@
 
 namespace tessera::checkpoint {
 
-// Bytes of the weights that import_gguf() writes.
+// Returns the bytes of the weights that import_gguf() writes; INT64_MAX if the sum overflows.
 int64_t gguf_import_bytes(const GgufModel& model, DType dtype);
 
 // Writes config.json, generation_config.json and the weights, expanded to `dtype` (F32, BF16 or F16), into
-// `folder`; the tokenizer is text::Tokenizer's to write. Holds a few MiB of one tensor at a time.
+// `folder`, which is made if it is missing. The tokenizer is not written here but by text::Tokenizer. Holds a
+// few MiB of one tensor at a time.
 void import_gguf(const GgufModel& model, const std::string& folder, DType dtype);
 
 }  // namespace tessera::checkpoint

@@ -20,7 +20,9 @@ struct Architecture {
   const char* gguf;
   const char* model_type;
   const char* class_name;
-  bool interleaves_rope;  // q and k rows lie as (pair, half) instead of (half, pair)
+  // Says in which order GGUF files keep the rows of a head of q and k: (pair, half) if true, which rotates
+  // neighbouring rows, or Hugging Face's (half, pair).
+  bool interleaves_rope;
 };
 constexpr std::array<Architecture, 3> kArchitectures = {{
     {"llama", "llama", "LlamaForCausalLM", true},
@@ -37,7 +39,7 @@ constexpr std::array<NamePair, 3> kOuterNames = {{
     {"output_norm.weight", "model.norm.weight"},
     {"output.weight", "lm_head.weight"},
 }};
-// Below "blk.<n>." and "model.layers.<n>.".
+// Names of a layer's tensors after the prefixes "blk.<n>." and "model.layers.<n>.".
 constexpr std::array<NamePair, 15> kLayerNames = {{
     {"attn_norm.weight", "input_layernorm.weight"},
     {"attn_q.weight", "self_attn.q_proj.weight"},
@@ -56,7 +58,7 @@ constexpr std::array<NamePair, 15> kLayerNames = {{
     {"ffn_down.weight", "mlp.down_proj.weight"},
 }};
 
-// What every layer has, whatever the architecture.
+// Tensors that every layer has, whatever the architecture.
 constexpr std::array<const char*, 9> kLayerWeights = {
     "attn_norm.weight", "attn_q.weight",   "attn_k.weight", "attn_v.weight",  "attn_output.weight",
     "ffn_norm.weight",  "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight"};
@@ -120,8 +122,9 @@ int64_t positive(const io::GgufFile& file, const std::string& key) {
   return value;
 }
 
-// A number above zero. The decimal that a float32 of the file was made from: 1e-05,
-// not 9.999999747378752e-06.
+// Returns the number of a key, which must be above zero; `fallback` if the key is missing, NAN for none. The
+// file stores a float32; the result is the shortest decimal that rounds to it, which is the one that it was
+// made from: 1e-05, not 9.999999747378752e-06.
 double positive_number(const io::GgufFile& file, const std::string& key, double fallback = NAN) {
   const double stored = std::isnan(fallback) ? file.get_float(key) : file.get_float(key, fallback);
   if (!std::isfinite(stored) || stored <= 0.0) {
@@ -204,14 +207,14 @@ nlohmann::ordered_json make_config(const io::GgufFile& file, const Architecture&
   return config;
 }
 
-// Row of the GGUF tensor that holds row `row` of Hugging Face's.
+// Returns the row of the GGUF tensor that holds row `row` of Hugging Face's.
 int64_t interleaved_row(int64_t row, int64_t head_dim) {
   const int64_t half = head_dim / 2, head = row / head_dim, in_head = row % head_dim;
   return head * head_dim + in_head % half * 2 + in_head / half;
 }
 
-// Calls f(stored, count, row) for runs of rows that lie one behind the other in the file: rows [stored,
-// stored + count) of it are those from first_row + row on.
+// Calls f(stored, count, row) for each run of rows that lie one after the other in the file: rows [stored,
+// stored + count) of the file's tensor are the rows of the weight from first_row + row on.
 template <class F>
 void each_run(const GgufWeight& weight, int64_t first_row, int64_t num_rows, const F& f) {
   if (weight.head_dim == 0) return f(first_row, num_rows, 0);
@@ -281,7 +284,7 @@ void GgufModel::read_rows(const GgufWeight& weight, int64_t first_row, int64_t n
                           float* destination) const {
   const io::GgufTensor& tensor = *weight.tensor;
   const int64_t row_elements = tensor.row_elements();
-  if (weight.head_dim != 0 && tensor.shape.size() == 1) {  // permuted by element
+  if (weight.head_dim != 0 && tensor.shape.size() == 1) {  // a bias, whose elements are permuted as rows are
     std::vector<float> stored(static_cast<size_t>(num_rows * row_elements));
     file_.read_f32(tensor, first_row, num_rows, stored.data());
     for (size_t i = 0; i < stored.size(); ++i) {

@@ -1,4 +1,4 @@
-// A GGUF file as the Hugging Face model that it holds.
+// Presents a GGUF file as the Hugging Face model that it holds.
 #pragma once
 
 #include <cstdint>
@@ -13,35 +13,37 @@
 
 namespace tessera::checkpoint {
 
-// One weight: what a Hugging Face folder would call it, expanded to float32, and where the file keeps it.
+// One weight of the model and the tensor of the file that holds it.
 struct GgufWeight {
-  io::TensorSpec spec;  // of one dim or two
-  const io::GgufTensor* tensor = nullptr;
-  // The rows (elements of a vector) of heads of this size lie interleaved in the file; 0: they do not.
+  io::TensorSpec spec;                     // Hugging Face's name, shape (one dim or two), type float32
+  const io::GgufTensor* tensor = nullptr;  // owned by the GgufModel
+  // Size of the heads whose rows (or elements, of a vector) lie interleaved in the file; 0 = not interleaved.
   int64_t head_dim = 0;
 };
 
 // Safe to read from several threads.
 class GgufModel {
  public:
-  // Throws Error(Model) for an architecture or a tensor that it does not know, for missing metadata and for a
-  // setting that is not a number.
+  // Throws Error(Model) for an architecture or a tensor that is not known, for a missing tensor or missing
+  // metadata, and for a setting that is no valid number.
   explicit GgufModel(io::GgufFile file);
 
   const std::string& path() const { return file_.path(); }
   const std::string& model_type() const { return model_type_; }  // "llama", "qwen2", "qwen3"
-  // In file order.
+  // The weights in file order.
   const std::vector<GgufWeight>& weights() const { return weights_; }
-  // The text of config.json, for weights of type F32, BF16 or F16.
+  // Returns the text of config.json for weights of type F32, BF16 or F16.
   std::string config(DType dtype) const;
-  // Of generation_config.json; empty where there is nothing to say.
+  // Returns the text of generation_config.json; empty if the file names no special tokens.
   std::string generation_config() const;
 
-  // Expands rows [first_row, first_row + num_rows) of a weight, in Hugging Face's order, to
-  // destination[num_rows * columns]. A vector is one row. The rows of the query and key projections, which
-  // files of the llama architecture keep interleaved for their rotary embedding, are put back.
+  // Expands rows [first_row, first_row + num_rows) of a weight to float32, into destination[num_rows *
+  // columns]. A vector counts as one row. Rows are in Hugging Face's order: those of the query and key
+  // projections, which files of the llama architecture keep interleaved for their rotary embedding, are put
+  // back.
   void read_rows(const GgufWeight& weight, int64_t first_row, int64_t num_rows, float* destination) const;
-  // The same rows of a weight of two dims as the file's blocks, io::GgufFile::row_bytes() each.
+  // Copies the same rows of a weight of two dims as they are, in the file's blocks; each row takes
+  // io::GgufFile::row_bytes() bytes.
   void read_blocks(const GgufWeight& weight, int64_t first_row, int64_t num_rows, char* destination) const;
 
  private:

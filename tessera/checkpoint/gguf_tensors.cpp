@@ -36,7 +36,7 @@ class GgufTensors : public StoredTensors {
                    "a destination of the box's size");
     if (destination.numel() == 0) return;
     const at::NoGradGuard no_grad;
-    // Rows are expanded whole; a vector is one.
+    // Rows are expanded whole, since a block of quantised values cannot be cut. A vector is one row.
     const bool is_vector = shape.size() == 1;
     const at::Tensor to = is_vector ? destination.unsqueeze(0) : destination;
     const int64_t columns = shape.back(), first = is_vector ? 0 : box.offset[0];
@@ -44,10 +44,11 @@ class GgufTensors : public StoredTensors {
     if (is_direct && box.size.back() == columns) {
       return model_->read_rows(weight, first, to.size(0), to.mutable_data_ptr<float>());
     }
-    // Makes rows [first + row, first + row + count) of all columns.
+    // Copies the box's columns out of whole rows into the destination's rows from `row` on.
     const auto copy_rows = [&](int64_t row, const at::Tensor& rows) {
       to.narrow(0, row, rows.size(0)).copy_(rows.narrow(1, box.offset.back(), box.size.back()));
     };
+    // If the destination's device can expand blocks itself, the file's bytes go there: they are fewer.
     const auto expand = ops::leaves(to).expand_ggml;
     const io::GgufTensor& tensor = *weight.tensor;
     if (expand != nullptr && !is_vector && tensor.type != io::GgmlType::F32) {
@@ -65,14 +66,15 @@ class GgufTensors : public StoredTensors {
  private:
   using Expand = decltype(ops::Leaves::expand_ggml);
 
-  // Calls f(row, count) for all rows, as many at a time as fill the staging memory.
+  // Calls f(row, count) for all rows, as many at a time as fit into the staging memory.
   template <class F>
   static void each_step(int64_t num_rows, int64_t row_bytes, const F& f) {
     const int64_t step = std::clamp<int64_t>(kStagingBytes / row_bytes, 1, num_rows);
     for (int64_t row = 0; row < num_rows; row += step) f(row, std::min(step, num_rows - row));
   }
 
-  // On the device of `like`, to which the file's blocks are copied, and of its type, or float32 for float64.
+  // Returns rows [first, first + count) of a weight, [count, columns]: copies the file's blocks to the device
+  // of `like` and expands them there, to the type of `like`, or to float32 if that is float64.
   at::Tensor expanded_rows(const GgufWeight& weight, int64_t first, int64_t count, const at::Tensor& like,
                            Expand expand) const {
     const io::GgufTensor& tensor = *weight.tensor;

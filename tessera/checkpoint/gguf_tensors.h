@@ -1,4 +1,4 @@
-// The weights of a GGUF file, read where they lie.
+// The weights of a GGUF file as stored tensors.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,8 @@
 
 namespace tessera::checkpoint {
 
-// As the tensors of a Hugging Face folder in float32, expanded as they are read.
+// Returns the file's weights as the tensors that a Hugging Face folder in float32 would have. They stay in
+// the file and are expanded as they are read.
 std::shared_ptr<const StoredTensors> stored_tensors(std::shared_ptr<const GgufModel> model);
 
 }  // namespace tessera::checkpoint

@@ -1,4 +1,4 @@
-// Where files hold the parameters of layers that say so themselves.
+// Finds the stored tensors of parameters whose layers say in which form files hold them.
 #pragma once
 
 #include <optional>
@@ -14,21 +14,23 @@
 
 namespace tessera::checkpoint {
 
-// What the Linears of a model, adapters among them, say of the files of its family: which matrices these hold
-// transposed, and in which order the outputs. Shapes must be the global ones: make it before any sharding.
-// The model outlives it.
+// Collects from the Linears of a model, and from their adapters, the form in which files of its family hold
+// their parameters: whether a matrix is stored transposed, and in which order its outputs are stored. The
+// shapes of the model must be the global ones, so it must be made before any sharding. The model must outlive
+// it.
 class LayerParts {
  public:
   explicit LayerParts(const torch::nn::Module& model);
 
-  // Of a parameter of the model that files hold as `stored` or one of `aliases`.
+  // Returns the stored parts that make up a parameter of the model; files hold it under the name `stored` or
+  // one of `aliases`. A parameter of no Linear is stored as it is.
   std::vector<StoredPart> of(const at::Tensor& parameter, const std::string& stored,
                              std::vector<std::string> aliases = {}) const;
 
  private:
   struct Form {
     bool is_transposed = false;
-    std::optional<int64_t> out_dim;  // of the parameter, along the layer's outputs
+    std::optional<int64_t> out_dim;  // dim of the parameter that runs along the layer's outputs
     const nn::Linear* layer = nullptr;
   };
   std::unordered_map<const c10::TensorImpl*, Form> forms_;

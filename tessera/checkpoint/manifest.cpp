@@ -21,9 +21,9 @@ using parallel::Layout;
 using parallel::Placement;
 
 constexpr const char* kFormat = "tessera-checkpoint";
-constexpr int64_t kMaxPieces = int64_t{1} << 24;  // of a tensor
+constexpr int64_t kMaxPieces = int64_t{1} << 24;  // largest number of tiles of one tensor
 
-// For checksums alone: keys sorted, so that the order in a file does not count.
+// Returns the checksum of a manifest. nlohmann::json sorts keys, so their order in the file does not count.
 std::string checksum_of(const json& content) {
   ContentHash hash;
   hash.add(content.dump());
@@ -81,9 +81,10 @@ Layout layout_from(const json& tensor) {
 
 using BoxKey = std::pair<std::vector<int64_t>, std::vector<int64_t>>;
 
-// Every box that some rank holds; those without elements are not written.
+// Returns every box that some rank holds and that has elements: each is written once.
 std::set<BoxKey> boxes_of(const Layout& layout) {
   std::set<BoxKey> boxes;
+  // Counts through the coordinates like an odometer. Replicated axes stay at 0, since they change no box.
   std::vector<int64_t> coordinates(layout.axes().size(), 0);
   while (true) {
     const Box box = layout.local_box(coordinates);

@@ -1,4 +1,4 @@
-// What a sharded checkpoint consists of: the file manifest.json of its folder.
+// The file manifest.json of a checkpoint's folder, which lists everything that the checkpoint consists of.
 #pragma once
 
 #include <cstdint>
@@ -14,36 +14,38 @@ namespace tessera::checkpoint {
 
 inline constexpr int64_t kCheckpointVersion = 2;
 
-// The box of a tensor that one rank has written, under the tensor's name in its file.
+// The box of a tensor that one rank has written; it stands in the rank's file under the tensor's name.
 struct StoredTile {
   parallel::Box box;
-  std::string file;
-  std::string hash;  // of its bytes
+  std::string file;  // name of the file in the folder
+  std::string hash;  // TileHash of the tile's bytes
 };
 
+// One tensor of a checkpoint: its tiles are the boxes of its layout.
 struct CheckpointTensor {
   std::string name;
-  parallel::Layout layout;  // of the run that wrote it; the boxes of its tiles
+  parallel::Layout layout;  // as the run that wrote it had cut the tensor
   std::vector<StoredTile> tiles;
 };
 
 struct Manifest {
   int64_t step = 0;
-  std::string run;                               // names the run, through all its restarts
-  nlohmann::ordered_json state;                  // the trainer's own
-  std::map<std::string, int64_t> files;          // bytes of each file of tiles
-  std::map<std::string, nlohmann::json> others;  // {"bytes", "hash"} of each other file
+  std::string run;                               // id of the run, which all its restarts keep
+  nlohmann::ordered_json state;                  // values that the trainer writes and reads
+  std::map<std::string, int64_t> files;          // bytes of each file of tiles, by name
+  std::map<std::string, nlohmann::json> others;  // {"bytes", "hash"} of each other file, by name
   std::vector<CheckpointTensor> tensors;
 };
 
-// The text of manifest.json, with a checksum of its own.
+// Returns the text of manifest.json, which ends with a checksum of itself.
 std::string manifest_text(const Manifest& manifest);
-// Of `folder`/manifest.json, checked: the tiles of every tensor are the boxes of its layout, each once, so
-// that they make the tensor without a hole. Throws Error(Checkpoint): "NO-MANIFEST", "VERSION" for one that a
-// later program has written, "MANIFEST" for any other fault.
+// Reads and checks `folder`/manifest.json. The tiles of every tensor must be the boxes of its layout, each
+// once, so that they make the tensor without a hole. Throws Error(Checkpoint): "NO-MANIFEST" if there is
+// none, "VERSION" for another format version, "MANIFEST" for any other fault.
 Manifest read_manifest(const std::string& folder);
 
-// What `tiles` are written as and read from.
+// Convert one tensor with its tiles to its entry in manifest.json, and back. tensor_from_json() throws
+// std::exception for an entry that is not sound.
 nlohmann::ordered_json to_json(const CheckpointTensor& tensor);
 CheckpointTensor tensor_from_json(const nlohmann::json& json);
 

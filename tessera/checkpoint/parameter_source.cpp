@@ -61,7 +61,8 @@ class StoredSource : public ParameterSource {
   }
 
  private:
-  // Small parts that lie close together: the rectangle around them, a few of its rows at a time.
+  // Reads several parts of one stored tensor at once: reads the rectangle around them, a few of its rows at a
+  // time, and copies the parts out of it. The parts are small and lie close together.
   void read_together(const std::string& name, const std::vector<StateDictAdapter::Overlap>& overlaps,
                      const at::Tensor& destination) const {
     std::vector<Box> parts;
@@ -85,7 +86,7 @@ class StoredSource : public ParameterSource {
     }
   }
 
-  // The tensor that holds the part: its own name comes before the others.
+  // Returns the files' tensor that holds the part, or null. The part's own name is tried before its aliases.
   const io::TensorSpec* stored(const StoredPart& part) const {
     const io::TensorSpec* found = files_->find(part.name);
     for (const std::string& alias : part.aliases) {

@@ -1,4 +1,4 @@
-// Where the values of a model's parameters come from.
+// Sources of the values that a model's parameters start with.
 #pragma once
 
 #include <memory>
@@ -16,30 +16,33 @@
 
 namespace tessera::checkpoint {
 
-// Values by the model's names of parameters and by boxes, the same whatever the boxes: one rank reads whole
-// parameters, many read a tile each. Safe to use from several threads.
+// Gives the values in any box of a parameter, which it knows by the model's name for it. An element's value
+// does not depend on the box: one rank reads whole parameters, many ranks read a tile each. Safe to use from
+// several threads.
 class ParameterSource {
  public:
   virtual ~ParameterSource() = default;
 
-  // Whether it has values for the parameter.
+  // Tells whether it has values for the parameter.
   virtual bool holds(const std::string& parameter) const = 0;
-  // The type in which it keeps the values of a parameter that it holds; nothing where it makes them, or keeps
-  // parts in several types.
+  // Returns the type in which it keeps the values of a parameter that it holds; nothing if it computes them,
+  // or keeps parts of them in several types.
   virtual std::optional<DType> stored_dtype(const std::string& parameter) const = 0;
-  // Writes `box` of a parameter that it holds into `destination`, a contiguous tensor of the box's size and
-  // of a floating type, to which the values are converted. Needs at most 16 MiB beside it.
+  // Writes the values in `box` of a parameter that it holds into `destination`, a contiguous tensor of the
+  // box's size and of a floating type, to which the values are converted. Needs at most 16 MiB of memory
+  // beside the destination.
   virtual void read(const std::string& parameter, const parallel::Box& box,
                     const at::Tensor& destination) const = 0;
 };
 
-// The parameters of the adapter's table of which `files` hold all parts. The table is of the whole model:
-// reading from one that was made when parameters were cut among ranks already, or by which a file's tensor
-// has another shape, is an Error that names the parameter.
+// Returns a source of those parameters in the adapter's table whose parts are all in `files`. The table must
+// have been made of the whole model: reading throws an Error that names the parameter if the table was made
+// after parameters had been cut among ranks, or if a file's tensor has another shape than the table says.
 std::shared_ptr<const ParameterSource> stored_source(std::shared_ptr<const StoredTensors> files,
                                                      StateDictAdapter adapter);
 
-// The first of several sources that holds a parameter. Reading one that none holds is an Error(Config).
+// Takes each parameter from the first of several sources that holds it. Reading a parameter that none holds
+// throws Error(Config).
 class SourceList : public ParameterSource {
  public:
   explicit SourceList(std::vector<std::shared_ptr<const ParameterSource>> sources)
@@ -57,8 +60,8 @@ class SourceList : public ParameterSource {
   std::vector<std::shared_ptr<const ParameterSource>> sources_;
 };
 
-// Single process: gives every parameter of the module that `source` holds memory on `device` and its values,
-// in the parameter's type; others stay as they are.
+// Gives every parameter of the module that `source` holds memory on `device` and its values, in the
+// parameter's type; others stay as they are. For a single process.
 void materialize(torch::nn::Module& module, const ParameterSource& source, at::Device device = kHost);
 
 }  // namespace tessera::checkpoint

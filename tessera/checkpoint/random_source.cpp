@@ -12,13 +12,15 @@ namespace {
 
 constexpr int64_t kGrain = 4096;
 
-// Calls make(index in the whole) for every element of the box. Rows of the last dim are runs of both.
+// Sets every element of the destination to make(its index in the whole parameter). A row along the last dim
+// is contiguous both in the box and in the whole, so the index is computed once for each row.
 template <class Make>
 void fill(const at::Tensor& destination, const std::vector<int64_t>& shape, const parallel::Box& box,
           const Make& make) {
   const size_t rank = shape.size();
   const int64_t row = rank == 0 ? 1 : box.size.back();
-  const auto row_begin = [&](int64_t number) {  // of row `number` of the box, in the whole
+  // Returns the index in the whole of the first element of row `number` of the box.
+  const auto row_begin = [&](int64_t number) {
     int64_t begin = 0, stride = 1;
     for (size_t d = rank; d-- > 0;) {
       const bool is_row = d + 1 == rank;

@@ -13,17 +13,18 @@
 
 namespace tessera::checkpoint {
 
-// Fills `destination`, contiguous on the CPU and of a floating type, with `box` of a parameter of this shape.
-// Every element is a function of the seed, the parameter's name and the element's index in the whole.
+// Fills `destination`, a contiguous tensor of the box's size and of a floating type, with the initial values
+// in `box` of a parameter `name` of this shape. Every element is a function of the seed, the name and the
+// element's index in the whole parameter.
 void fill_box(const at::Tensor& destination, const std::string& name, const std::vector<int64_t>& shape,
               const parallel::Box& box, const nn::InitialValue& value, uint64_t seed);
 
-// What the modules of a tree say that their parameters start from (nn::HasInitialValues); holds no parameter
-// of a module that does not say it.
+// Gives the initial values that the modules of a tree define for their parameters (nn::HasInitialValues). It
+// holds no parameter of a module that defines none.
 class RandomSource : public ParameterSource {
  public:
-  // Takes down names and shapes: the shapes must be the global ones, before any sharding.
-  // `standard_deviation` is what InitialValue::normal() counts in.
+  // Copies names and shapes. The shapes must be the global ones, so it must be made before any sharding.
+  // `standard_deviation` is the unit in which InitialValue::normal() gives its multiple.
   RandomSource(const torch::nn::Module& root, double standard_deviation, uint64_t seed);
 
   bool holds(const std::string& parameter) const override { return entries_.count(parameter) > 0; }

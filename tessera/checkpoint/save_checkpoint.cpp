@@ -28,7 +28,7 @@ using nlohmann::ordered_json;
 using parallel::AxisPlacement;
 using parallel::Placement;
 
-constexpr int64_t kSideBytes = int64_t{1} << 20;  // of manifests and blocks
+constexpr int64_t kSideBytes = int64_t{1} << 20;  // allowance for the manifest, headers and disk blocks
 
 std::string file_of_rank(int64_t rank) {
   char name[48];
@@ -36,10 +36,10 @@ std::string file_of_rank(int64_t rank) {
   return name;
 }
 
-// What this rank has written of a tensor, and how large its file is.
+// Lists the tiles that one rank has written, each as a tensor with one tile, and the rank's file.
 struct Written {
   std::vector<CheckpointTensor> tensors;
-  std::string file;
+  std::string file;  // empty if the rank has written nothing
   int64_t num_bytes = 0;
 };
 
@@ -59,6 +59,8 @@ Written write_tiles(const std::vector<StateTensor>& tensors, const std::string& 
   for (const StateTensor* tensor : own) {
     const at::Tensor values = tensor->get().to(kHost).contiguous();
     const auto num_bytes = static_cast<int64_t>(values.nbytes());
+    // The hash is made of the bytes in memory, not of the file, so it also detects what goes wrong on the way
+    // to the disk. A piece is hashed right after it is written, while it is still in the cache.
     TileHash hash;
     for (int64_t begin = 0; begin < num_bytes; begin += kTilePieceBytes) {
       const char* piece = static_cast<const char*>(values.const_data_ptr()) + begin;
@@ -81,8 +83,9 @@ std::string to_text(const Written& written) {
   return ordered_json({{"file", written.file}, {"bytes", written.num_bytes}, {"tensors", tensors}}).dump();
 }
 
-// All ranks' tiles as one manifest. A file that a rank has written and this one does not see, or sees in
-// another size, lies on another disk.
+// Adds the tiles that all ranks have written to the manifest; texts[rank] is the rank's to_text(). If this
+// rank does not see a file that another has written, or sees it in another size, output_dir lies on different
+// disks, and this throws Error(Storage, "NOT-SHARED").
 void merge(const std::vector<std::string>& texts, const std::string& folder, Manifest& manifest) {
   std::map<std::string, size_t> places;
   for (size_t rank = 0; rank < texts.size(); ++rank) {
@@ -124,8 +127,8 @@ void require_space(const std::string& folder, int64_t num_bytes) {
 }  // namespace
 
 bool is_writer(const StateTensor& tensor, size_t number) {
-  // Of one value it is the first, whose tile of the parameter has elements.
-  int64_t copy = 0;  // of this rank, among those that hold the box
+  // Numbers the ranks that hold the same box: the coordinates on the axes that replicate it are the digits.
+  int64_t copy = 0;
   for (size_t a = 0; a < tensor.coordinates.size(); ++a) {
     const AxisPlacement& axis = tensor.layout.axes()[a];
     if (axis.placement.kind == Placement::Kind::Replicate) copy = copy * axis.size + tensor.coordinates[a];
@@ -135,6 +138,8 @@ bool is_writer(const StateTensor& tensor, size_t number) {
           copy * std::ssize(holders) + (std::ranges::find(holders, tensor.coordinates[a]) - holders.begin());
     }
   }
+  // A tensor of one value (an optimizer's step count) is replicated also on ranks whose tile of the parameter
+  // is empty. It is written by the first copy, whose rank has elements of the parameter.
   const auto turn = static_cast<int64_t>(number) % tensor.layout.num_replicas();
   return copy == (tensor.layout.numel() == 1 ? 0 : turn) && tensor.box().numel() > 0;
 }
@@ -146,6 +151,19 @@ int64_t checkpoint_bytes(const std::vector<StateTensor>& tensors) {
   return bytes;
 }
 
+// [Note: phases of a save] A checkpoint is written in three phases, each of which ends with work.finish():
+//
+// 1. The first rank checks the space and makes the staging folder, whose name all ranks then learn.
+// 2. Every rank writes its file of tiles into it and tells the others what it has written.
+// 3. The first rank checks that it sees all files, writes the manifest, which lists them with their hashes,
+//    and commits the folder: everything is flushed to the disk, and one rename gives the folder its name.
+//
+// Nobody reads a folder under its staging name, so a process that is killed in any phase leaves the older
+// checkpoints as they are. finish() throws on all ranks if any of them has failed, so phase 3 never lists a
+// file that is not whole. It also says that every rank has ended its phase: when an error makes the first
+// rank remove the staging folder (the destructor of `folder`), no rank is still writing into it. Code
+// between two finish() that may throw on one rank alone stands inside work.run(): elsewhere it would leave
+// the other ranks in a collective.
 void save_checkpoint(const std::vector<StateTensor>& tensors, const CheckpointNotes& notes,
                      const std::string& output_dir, comm::Communicator& world) {
   comm::AgreedWork work({&world}, "save the checkpoint");

@@ -1,4 +1,4 @@
-// Writing what a run carries so that any other number of ranks can go on from it.
+// Writes the state of a run so that any other number of ranks can go on from it.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +13,31 @@
 
 namespace tessera::checkpoint {
 
-// What a checkpoint holds beside its tensors.
+// The content of a checkpoint beside its tensors.
 struct CheckpointNotes {
   int64_t step = 0;
-  std::string run;                                         // names the run, through all its restarts
-  nlohmann::ordered_json state;                            // the trainer's own
-  std::vector<std::pair<std::string, std::string>> files;  // "metrics.jsonl", "events": name and bytes
+  std::string run;               // id of the run, which all its restarts keep
+  nlohmann::ordered_json state;  // values that the trainer writes and reads
+  // Name and bytes of small files ("metrics.jsonl", "events"). The first rank's are written.
+  std::vector<std::pair<std::string, std::string>> files;
 };
 
-// Bytes that the tensors take in a checkpoint: every element once. The same on every rank.
+// Returns the bytes that the tensors take in a checkpoint, which holds every element once. The same on every
+// rank.
 int64_t checkpoint_bytes(const std::vector<StateTensor>& tensors);
 
-// Whether this rank's save_checkpoint() writes its box of tensor number `number`. Of what several ranks hold
-// alike they take turns, so that all write about as much.
+// Tells whether this rank writes its box of tensor number `number` in save_checkpoint(). If several ranks
+// hold the same box, one of them writes it; they take turns from tensor to tensor, so that all write about as
+// much.
 bool is_writer(const StateTensor& tensor, size_t number);
 
-// Writes `output_dir`/checkpoint-<step>: each rank of `world` its own tiles, as they are, into one
-// safetensors file; of what several ranks hold alike, one of them. No rank needs memory beside them, but a
-// copy of a tile that is not contiguous or on another device than the CPU. A folder of the same step is
-// replaced. All ranks see the same files. Until everything is on the disk the older checkpoints are what
-// there is, and after an error on any rank as well. Throws on every rank: Error(Storage), also "NO-SPACE"
-// before anything is written. Collective.
+// Writes the folder `output_dir`/checkpoint-<step>. Each rank of `world` writes the tiles for which it
+// is_writer(), as they are, into one safetensors file. No rank needs memory beside its tiles, except for a
+// copy of one tile at a time if that is not contiguous or lies on another device than the CPU. A folder of
+// the same step is replaced. `output_dir` must lie on a file system that all ranks share. The checkpoint
+// appears when everything is on the disk; until then, and after an error on any rank, the older checkpoints
+// are what there is. Throws Error(Storage) on every rank; "NO-SPACE" comes before anything is written.
+// Collective.
 void save_checkpoint(const std::vector<StateTensor>& tensors, const CheckpointNotes& notes,
                      const std::string& output_dir, comm::Communicator& world);
 

@@ -47,21 +47,22 @@ std::vector<io::TensorSpec> specs_of(const parallel::ShardedModel& model, const 
   return specs;
 }
 
-// What the last update has spoilt must not pass for a model.
+// Throws if a trained weight is not finite: a model that the last update has spoilt must not be saved.
 void check_finite(const std::string& name, const at::Tensor& value) {
   if (at::isfinite(value).all().item<bool>()) return;
   throw Error(ErrorKind::Numerics, "WEIGHT", "the trained weight '" + name + "' is not finite")
       .hint("nothing is saved; lower learning_rate, check the data, or set max_grad_norm");
 }
 
+// Throws if a finite weight has become infinite in the type that is written.
 void check_fits(const std::string& name, const at::Tensor& value) {
   if (at::isfinite(value).all().item<bool>()) return;
   throw Error(ErrorKind::Numerics, "WEIGHT", "the weight '" + name + "' is too large for the type to write")
       .hint("--dtype bf16 has the range of float32");
 }
 
-// The configuration with the type of the weights. Both spellings: Transformers 5 reads `dtype`, older ones
-// `torch_dtype`.
+// Returns the text of config.json with the type of the weights set, under both of its keys: Transformers 5
+// reads `dtype`, older versions read `torch_dtype`.
 std::string config_text(const std::string& text, DType dtype) {
   auto config = nlohmann::ordered_json::parse(text);
   const char* name = dtype == DType::F64    ? "float64"
@@ -73,7 +74,8 @@ std::string config_text(const std::string& text, DType dtype) {
   return config.dump(2) + "\n";
 }
 
-// Elements of a stored tensor, in its order, in pieces of whole rows.
+// Writes `elements`, which are `box` of a stored tensor in the order of that tensor. Elements that are not
+// contiguous, such as a transposed view, are copied in pieces of whole rows.
 void write_box(io::ShardedSafetensorsWriter& writer, const StoredPart& part, const Box& box,
                const at::Tensor& elements) {
   const auto element = static_cast<int64_t>(elements.element_size());
@@ -94,7 +96,8 @@ void write_box(io::ShardedSafetensorsWriter& writer, const StoredPart& part, con
   }
 }
 
-// What `whole` holds of one stored tensor. Small parts that lie side by side are written as one.
+// Writes the parts of one stored tensor that the parameter `whole` makes up. If several parts fill a
+// rectangle of the stored tensor, they are put together and written as one.
 void write_parts(io::ShardedSafetensorsWriter& writer, const std::vector<StateDictAdapter::Overlap>& overlaps,
                  const at::Tensor& whole) {
   std::vector<Box> parts;

@@ -1,4 +1,4 @@
-// Writing the parameters of a sharded model as the folder that Transformers, PEFT and vLLM load as it is.
+// Writes the parameters of a sharded model as a folder that Transformers, PEFT and vLLM load as it is.
 #pragma once
 
 #include <cstdint>
@@ -15,36 +15,37 @@
 
 namespace tessera::checkpoint {
 
-// What a folder is to hold: the parameters of a table, as its stored tensors, and small files beside them.
+// The content of a folder: the parameters of a table, written as the table's stored tensors, and small files.
 struct FolderPlan {
   StateDictAdapter table;
-  io::ShardedSafetensorsWriter::Options weights;
-  std::vector<std::pair<std::string, std::string>> files;  // name and text
-  std::optional<DType> dtype;  // of the weights; nothing for that of each parameter
+  io::ShardedSafetensorsWriter::Options weights;           // names and sizes of the files of tensors
+  std::vector<std::pair<std::string, std::string>> files;  // name and text of each small file
+  std::optional<DType> dtype;  // type of all written weights; nothing = each parameter's own type
 };
 
-// The base model's own files as they were when a run began: what is saved of them later.
+// The base model's small files as they were when a run began. They are saved with the result later.
 struct BaseFiles {
   std::string config;      // the text of config.json
-  std::string generation;  // of generation_config.json; empty where there is none
+  std::string generation;  // the text of generation_config.json; empty if there is none
 };
-// Throws Error(Model) where there is no config.json.
+// Reads these files of a model folder. Throws Error(Model) if there is no config.json.
 BaseFiles read_base_files(const std::string& folder);
 
-// A model folder whose weights are of type `dtype`: config.json says so and is the base's otherwise.
+// Returns the plan of a model folder whose weights are of type `dtype`. Its config.json is the base's with
+// this type.
 FolderPlan model_folder(StateDictAdapter table, const BaseFiles& base, DType dtype);
 
-// The plan with weights of type `dtype`, which a config.json in it says.
+// Returns the plan changed to weights of type `dtype`, also in its config.json if it has one.
 FolderPlan with_dtype(FolderPlan plan, DType dtype);
 
-// Bytes of the tensors that save_folder() writes.
+// Returns the bytes of the tensors that save_folder() writes; `dtype` as in FolderPlan.
 int64_t weight_bytes(const parallel::ShardedModel& model, const StateDictAdapter& table,
                      std::optional<DType> dtype = {});
 
-// Writes the plan into `folder`, which is made where it is missing. One parameter is gathered at a time, and
-// written by the first rank, which needs 16 MiB beside it where the files keep it transposed or cut along
-// another dim than the first. Collective; `work` holds what went wrong, also an Error(Numerics) for a weight
-// that is not finite, or not in the plan's type: its finish() is the caller's.
+// Writes the plan into `folder`, which is made if it is missing. One parameter is gathered at a time and
+// written by the first rank, which needs 16 MiB beside it if the files keep it transposed or cut along
+// another dim than the first. Collective. Errors are kept in `work`, among them an Error(Numerics) for a
+// weight that is not finite, or no longer finite in the plan's type; the caller must call work.finish().
 void save_folder(const parallel::ShardedModel& model, const FolderPlan& plan, const std::string& folder,
                  comm::AgreedWork& work);
 

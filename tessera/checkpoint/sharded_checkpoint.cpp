@@ -55,7 +55,7 @@ struct ShardedCheckpoint::State {
   std::mutex mutex;  // guards `files`
   std::map<std::string, std::unique_ptr<const io::SafetensorsFile>> files;
 
-  // Opened where it is first needed.
+  // Returns a file of the checkpoint, which is opened when it is first needed.
   const io::SafetensorsFile& file(const std::string& name) {
     const std::lock_guard lock(mutex);
     auto& file = files[name];
@@ -68,7 +68,7 @@ struct ShardedCheckpoint::State {
     }
     return *file;
   }
-  // The stored tensor of a tile.
+  // Returns the file's tensor that is the tile, after checking it against the manifest.
   const io::TensorInfo& tile(const CheckpointTensor& tensor, const StoredTile& tile) {
     const io::TensorInfo* found = file(tile.file).find(tensor.name);
     if (found == nullptr || found->shape != tile.box.size || found->dtype != tensor.layout.dtype()) {
@@ -95,13 +95,15 @@ std::shared_ptr<const ShardedCheckpoint> ShardedCheckpoint::open(const std::stri
 
 const Manifest& ShardedCheckpoint::manifest() const { return state_->manifest; }
 
-// One half of the buffer is read as the other one is hashed.
+// A thread reads the next piece into one half of the buffer while this thread hashes the other half. Before
+// the next read begins, `next.get()` has waited for the one before, and hash.add() for its half has returned;
+// so there is one read at a time, and nobody hashes the half that is written.
 void ShardedCheckpoint::verify(int64_t rank, int64_t num_ranks) const {
   struct Piece {
     const CheckpointTensor* tensor;
     const StoredTile* tile;
     int64_t begin, size;
-    bool is_last;  // of its tile
+    bool is_last;  // whether it is the last piece of its tile
   };
   constexpr int64_t kHalfBytes = 8 * kTilePieceBytes;
   std::vector<Piece> pieces;

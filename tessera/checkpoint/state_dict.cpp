@@ -40,8 +40,8 @@ struct Described {
   bool is_floating = true;
 };
 
-// Where each tensor of the module lies in `given`: its name there, in the order of parameters and buffers.
-// Throws where the two do not fit.
+// Returns for each tensor of the module, parameters first, then buffers, the name under which `given` has it.
+// Throws an error that lists all differences if the two do not fit.
 std::vector<std::string> match(const ShardedModel& model, const std::map<std::string, Described>& given) {
   MismatchList mismatches(
       {"missing", "of another shape", "of another kind", "that the module does not have"});
@@ -79,7 +79,8 @@ std::vector<std::string> match(const ShardedModel& model, const std::map<std::st
       .hint("names are those of named_parameters() and named_buffers()");
 }
 
-// Has `read` write every tile and buffer. A gathered copy would go stale.
+// Has `read` write every tile and buffer. Gathered parameters are freed first, since they would keep the old
+// values. Buffers on the meta device get memory.
 void load(ShardedModel& model, const std::function<void()>& read) {
   model.reshard();
   model.overwrite([&] {
@@ -93,7 +94,7 @@ void load(ShardedModel& model, const std::function<void()>& read) {
   });
 }
 
-// The tensor of one name in a dict, if its values can be sent.
+// Returns the tensor `name` of a dict. Throws if it has no values that can be sent to other ranks.
 at::Tensor readable(const std::string& name, const at::Tensor& tensor) {
   const auto error = [&](const std::string& got) {
     return Error(ErrorKind::Checkpoint, "STATE-DICT",
@@ -105,14 +106,14 @@ at::Tensor readable(const std::string& name, const at::Tensor& tensor) {
   if (tensor.is_meta()) throw error("one on the meta device");
   if (tensor.layout() != at::kStrided) throw error("one of another layout");
   if (!find_dtype(tensor.scalar_type())) throw error(c10::toString(tensor.scalar_type()));
-  return tensor.detach();  // a hollow one names itself
+  return tensor.detach();  // throws for a hollow tensor, in an error that names its parameter
 }
 
-// Calls `take` with every whole tensor on the ranks that hold the first copy of it, in order.
+// Calls `take` with every whole tensor, in the order of StateDict, on the ranks of the first replica.
 void gather(const ShardedModel& model,
             const std::function<void(const std::string& name, const at::Tensor& whole)>& take) {
   model.check_has_values();
-  // The other replicas hold the same.
+  // The other replicas hold the same values and gather nothing.
   if (model.groups().replicate->rank() != 0) return;
   for (const ShardedParameter& parameter : model.parameters()) {
     take(parameter.name, model.full_tensor(parameter));

@@ -22,7 +22,7 @@ std::vector<int64_t> swapped(std::vector<int64_t> dims, bool is_swapped) {
   return dims;
 }
 
-// Whether the boxes are all of a tensor of this shape, each element once.
+// Tells whether the boxes cover a tensor of this shape, each element once.
 bool tile(const std::vector<int64_t>& shape, const std::vector<Box>& boxes) {
   const Box whole = whole_box(shape);
   int64_t numel = 0;
@@ -36,7 +36,8 @@ bool tile(const std::vector<int64_t>& shape, const std::vector<Box>& boxes) {
   return numel == whole.numel();
 }
 
-// A table of a model whose parameters are cut has the shapes of one rank's parts.
+// Throws unless the box lies inside the parameter. The usual cause is a table that was made after the model's
+// parameters were cut among ranks: it then has the shapes of one rank's parts.
 void require_inside(const StoredParameter& parameter, const Box& box) {
   if (box.size.size() == parameter.shape.size() && intersect(box, whole_box(parameter.shape)) == box) return;
   throw Error(ErrorKind::Config, "STATE-DICT-TABLE",

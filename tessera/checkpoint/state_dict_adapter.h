@@ -1,4 +1,4 @@
-// How the tensors of a family's files make up the parameters of its model, and the other way round.
+// A table that says how the tensors of files make up the parameters of a model, and the other way round.
 #pragma once
 
 #include <cstdint>
@@ -15,33 +15,36 @@
 
 namespace tessera::checkpoint {
 
-// A rectangle of a stored tensor that holds a rectangle of a parameter, element by element in the same order.
+// A rectangle of a stored tensor that holds a rectangle of a parameter: the same elements in the same order,
+// or in that of the transpose.
 struct StoredPart {
-  std::string name;             // of the stored tensor
-  std::vector<int64_t> shape;   // of the whole stored tensor
-  parallel::Box box;            // the part of it
-  std::vector<int64_t> offset;  // where the part begins in the parameter, in the parameter's dims
-  bool is_transposed = false;   // a matrix that is stored with its dims swapped
+  std::string name;             // name of the stored tensor
+  std::vector<int64_t> shape;   // shape of the whole stored tensor
+  parallel::Box box;            // the rectangle of the stored tensor
+  std::vector<int64_t> offset;  // where the rectangle of the parameter begins, in the parameter's dims
+  bool is_transposed = false;   // whether the matrix is stored with its dims swapped
   std::vector<std::string>
       aliases;  // other names under which files may hold the stored tensor (tied weights)
 
-  // The part of the parameter.
+  // Returns the rectangle of the parameter.
   parallel::Box in_parameter() const;
 };
 
-// The stored tensor `name` is the parameter, of this shape, as it is.
+// Returns the part that says: the stored tensor `name` is the whole parameter, of this shape, as it is.
 StoredPart stored_as_is(std::string name, std::vector<int64_t> shape, std::vector<std::string> aliases = {});
-// The same of a matrix that is stored as its transpose; `shape` is the parameter's.
+// Returns the part that says: the stored tensor `name` is the transpose of the parameter, a matrix of this
+// shape.
 StoredPart stored_transposed(std::string name, const std::vector<int64_t>& shape);
 
+// A parameter and the stored parts that it is made of.
 struct StoredParameter {
   std::string name;
   std::vector<int64_t> shape;
   std::vector<StoredPart> parts;
 };
 
-// A table of parameters; their parts tile them, and tile every stored tensor that they name. Reading and
-// writing go through the same table, by boxes.
+// A table of parameters. The parts of each parameter tile it, and all parts together tile every stored tensor
+// that they name. Reading and writing go through the same table, by boxes.
 class StateDictAdapter {
  public:
   StateDictAdapter() = default;
@@ -49,30 +52,32 @@ class StateDictAdapter {
   explicit StateDictAdapter(std::vector<StoredParameter> parameters);
 
   const std::vector<StoredParameter>& parameters() const { return parameters_; }
-  // Null for a parameter that the table does not have.
+  // Returns null for a parameter that the table does not have.
   const StoredParameter* find(std::string_view parameter) const;
 
-  // A stored tensor and what makes it.
+  // A stored tensor and the parameters that it holds parts of.
   struct StoredTensor {
     std::string name;
     std::vector<std::string> aliases;
     std::vector<int64_t> shape;
     std::vector<std::string> parameters;  // in the order of the table
   };
-  // In the order in which the table first names them.
+  // The stored tensors, in the order in which the table first names them.
   const std::vector<StoredTensor>& stored_tensors() const { return stored_; }
 
-  // What a box of a parameter has in common with one stored tensor.
+  // The elements that a box of a parameter has in common with one part.
   struct Overlap {
     const StoredPart* part = nullptr;
-    parallel::Box stored;  // in the stored tensor
-    parallel::Box local;   // in the box, from its corner on, in the parameter's dims
+    parallel::Box stored;  // their place in the stored tensor
+    parallel::Box local;   // their place in the box, relative to its corner, in the parameter's dims
 
-    // Those elements of `tile`, which holds the box, in the order of the stored tensor: a view.
+    // Returns a view of these elements of `tile`, a tensor of the box's size, in the dims of the stored
+    // tensor.
     at::Tensor view(const at::Tensor& tile) const;
   };
-  // All of the box: every element is in one of the overlaps. Those with one stored tensor stand together.
-  // Throws Error(Config) for a box that is not inside the parameter as the table has it.
+  // Cuts a box of a parameter into its overlaps with the parts: every element of the box is in exactly one.
+  // Each entry of the result holds the overlaps with one stored tensor. Throws Error(Config) for a box that
+  // is not inside the parameter as the table has it.
   std::vector<std::vector<Overlap>> overlaps(std::string_view parameter, const parallel::Box& box) const;
 
  private:
@@ -81,17 +86,18 @@ class StateDictAdapter {
   std::vector<StoredTensor> stored_;
 };
 
-// How the tensors of files differ from those of a table, by the files' names.
+// Differences between the tensors of files and those of a table, as names of stored tensors.
 struct TensorMismatches {
   std::vector<std::string> missing, unknown;
-  std::vector<std::string> wrong_shape, wrong_type;  // with what is there in brackets
+  std::vector<std::string> wrong_shape, wrong_type;  // each name with the shape or type found, in brackets
 
   bool empty() const;
-  // All of it, at most 20 names.
+  // Describes all differences, with at most 20 names.
   std::string text() const;
 };
 
-// `is_ignored` says of a name whether files may hold it although no parameter is made of it.
+// Compares the tensors of the files with the table. `is_ignored` tells of a name whether files may hold it
+// although no parameter is made of it.
 TensorMismatches compare_tensors(const StateDictAdapter& adapter, const StoredTensors& files,
                                  const std::function<bool(const std::string& name)>& is_ignored);
 

@@ -15,15 +15,18 @@ namespace {
 using parallel::Box;
 
 constexpr int64_t kStagingBytes = int64_t{16} << 20;
-// Reading so much more takes no longer than another call.
+// Reading this many bytes more takes no longer than another call.
 constexpr int64_t kLargestGapBytes = int64_t{16} << 10;
 
+// Tells whether values of the stored type can be converted to the wanted one.
 bool is_converted(DType stored, at::ScalarType wanted) {
   if (at::isFloatingType(wanted)) return is_weight_dtype(stored);
   return !is_floating(stored) && at::isIntegralType(wanted, /*includeBool=*/true);
 }
 
-// Reads boxes of one tensor, cutting them until a piece fits the staging buffer.
+// Reads boxes of one tensor. A box is read in one call if its elements, with the gaps between them, fit into
+// the staging buffer and the gaps are short; otherwise it is cut along its first dim of more than one slice,
+// and the pieces are read in the same way.
 class BoxReader {
  public:
   BoxReader(const io::SafetensorsFile& file, const io::TensorInfo& tensor)
@@ -47,13 +50,14 @@ class BoxReader {
       file_.read(tensor_, first * element_, span * element_, destination.mutable_data_ptr());
       return;
     }
-    // The first dim of more than one slice; `one` is what each of these spans.
+    // `cut` is the first dim of more than one slice; a slice spans `one` elements of the file, and the next
+    // one begins `stride` elements later.
     size_t cut = 0;
     while (cut < box.size.size() && box.size[cut] == 1) ++cut;
     const int64_t stride = span == 1 ? 1 : strides_[cut];
     const int64_t one = span == 1 ? 1 : span - (box.size[cut] - 1) * stride;
     const int64_t most = kStagingBytes / element_;
-    // The gaps between slices are the widest of the box.
+    // The gaps between these slices are the widest of the box; those of later dims lie inside a slice.
     const bool reads_gaps = (stride - one) * element_ <= kLargestGapBytes;
     if (reads_gaps && span <= most) {
       if (!staging_.defined() || staging_.numel() < span) staging_ = at::empty({span}, on_host(type_));
@@ -61,6 +65,8 @@ class BoxReader {
       destination.copy_(staging_.as_strided(box.size, strides_, 0));
       return;
     }
+    // Each piece has as many slices as fit into the staging buffer, or one if the gaps are too wide to be
+    // read.
     const int64_t step = reads_gaps && one <= most ? 1 + (most - one) / stride : 1;
     for (int64_t done = 0; done < box.size[cut]; done += step) {
       Box piece = box;

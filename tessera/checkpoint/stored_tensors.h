@@ -15,26 +15,28 @@
 
 namespace tessera::checkpoint {
 
-// Whether weights are read from tensors of this type: F64, F32, F16 and BF16.
+// Tells whether weights are read from tensors of this type: F64, F32, F16 and BF16.
 bool is_weight_dtype(DType dtype);
 
-// All of a tensor of this shape.
+// Returns the box that is all of a tensor of this shape.
 parallel::Box whole_box(const std::vector<int64_t>& shape);
-// Rows [first, first + count) along dim 0; of a scalar, which has one row, all.
+// Returns the box of rows [first, first + count) along dim 0. A scalar counts as one row.
 parallel::Box row_box(const std::vector<int64_t>& shape, int64_t first, int64_t count);
 
-// Reads `box` of a stored tensor, any cut of any number of dims, into `destination`: a tensor of the box's
-// size with any strides, to whose type floating values are converted to floating ones, and integers to
-// integers. Needs at most 16 MiB beside it, and nothing where the types agree and the box is one run of the
-// file and of the memory of the CPU. Throws Error(Model) for a missing tensor, and "DTYPE" for stored types
-// that are not read: floating ones other than F64, F32, F16 and BF16 that would have to be converted.
+// Reads `box` of a stored tensor, which may be cut along any of its dims, into `destination`: a tensor of the
+// box's size with any strides on any device. Values are converted to its type, floating ones to floating ones
+// and integers to integers. Needs at most 16 MiB of memory beside the destination, and none if the types
+// agree and the box is one contiguous run in the file and in memory of the host. Throws Error(Model) for a
+// missing tensor, and Error(Model, "DTYPE") for a conversion that is not supported: from floating types other
+// than F64, F32, F16 and BF16, or between floating types and integers.
 void read_box(const io::ModelFiles& files, const std::string& name, const parallel::Box& box,
               const at::Tensor& destination);
-// The same of a tensor of one file.
+// Reads in the same way from a tensor of one file.
 void read_box(const io::SafetensorsFile& file, const io::TensorInfo& tensor, const parallel::Box& box,
               const at::Tensor& destination);
 
-// What read_box() is of one folder, for files of any format. Safe to read from several threads.
+// The tensors of a folder or file of any format, which can be read by boxes. Safe to read from several
+// threads.
 class StoredTensors {
  public:
   virtual ~StoredTensors() = default;
@@ -42,12 +44,12 @@ class StoredTensors {
   StoredTensors& operator=(const StoredTensors&) = delete;
 
   const std::vector<io::TensorSpec>& tensors() const { return tensors_; }
-  // Null when there is no such tensor.
+  // Returns null if there is no such tensor.
   const io::TensorSpec* find(std::string_view name) const;
-  // The folder or file, for errors.
+  // Path of the folder or file, for errors.
   const std::string& place() const { return place_; }
 
-  // As read_box().
+  // Reads `box` of the tensor `name` as read_box() does.
   virtual void read(const std::string& name, const parallel::Box& box,
                     const at::Tensor& destination) const = 0;
 
@@ -60,7 +62,7 @@ class StoredTensors {
   std::unordered_map<std::string_view, size_t> index_;
 };
 
-// The safetensors files of a folder.
+// Returns the tensors of the safetensors files of a folder.
 std::shared_ptr<const StoredTensors> stored_tensors(std::shared_ptr<const io::ModelFiles> files);
 
 }  // namespace tessera::checkpoint

@@ -1,4 +1,4 @@
-// The hash of a tile's bytes, written and read in pieces.
+// The hash of a tile's bytes, computed in pieces as the tile is written or read.
 #pragma once
 
 #include <array>
@@ -11,15 +11,16 @@
 
 namespace tessera::checkpoint {
 
-// Small enough that what was hashed is still in the cache when it is written.
+// Size of a piece: small enough to stay in the processor's cache while it is written and hashed.
 inline constexpr int64_t kTilePieceBytes = int64_t{1} << 20;
 
-// Word i of eight bytes goes to lane i mod 8, and each lane is a chain like ContentHash: eight chains at once
-// keep up with memory, which one does not. Every step of a chain is a bijection, so a change within a word
-// always changes the hash. The last words are filled up with zeros, and the length counts.
+// A hash with eight lanes: word i of eight bytes goes to lane i mod 8, and each lane is a chain of steps as
+// in ContentHash. Eight chains at once keep up with memory, which one does not. Every step of a chain is a
+// bijection, so a change within a word always changes the hash. The last block is filled up with zeros, and
+// the number of bytes is hashed too.
 class TileHash {
  public:
-  // Pieces of kTilePieceBytes, in order; the last one may be shorter.
+  // Adds the next piece. All pieces have a multiple of kTilePieceBytes bytes, except the last one.
   void add(const void* bytes, int64_t size) {
     const auto* const begin = static_cast<const char*>(bytes);
     const int64_t rest = size % kBlockBytes;
@@ -43,7 +44,7 @@ class TileHash {
   static_assert(kTilePieceBytes % kBlockBytes == 0);
 
   void add_blocks(const char* at, int64_t count) {
-    std::array<uint64_t, kLanes> lanes = lanes_;  // which stay in registers
+    std::array<uint64_t, kLanes> lanes = lanes_;  // a copy that the compiler keeps in registers
     for (; count > 0; --count, at += kBlockBytes) {
 #pragma GCC unroll 8
       for (size_t lane = 0; lane < kLanes; ++lane) {
