@@ -1,4 +1,4 @@
-// Whether folders can be exchanged where the tests keep theirs: not on every file system.
+// Tells whether two folders can be exchanged in the place where tests keep theirs; not every file system can.
 #pragma once
 
 #include <filesystem>

@@ -1,5 +1,6 @@
-// A device that computes nothing, at LibTorch's place for other backends: its clock goes on when a test says
-// that work was run, its events keep the time, its allocator says what it is told to say.
+// A device that computes nothing, registered as LibTorch's PrivateUse1. Its clock advances when a test says
+// that work was run, its events keep the clock's time, and its allocator reports the statistics that a test
+// sets.
 #pragma once
 
 #include <atomic>
@@ -17,12 +18,12 @@ inline const c10::Device kClockDevice(c10::DeviceType::PrivateUse1, 0);
 
 struct ClockDeviceState {
   std::atomic<double> clock_ms{0.0};
-  std::atomic<int64_t> num_events{0};        // that are there
-  std::atomic<int64_t> num_synchronised{0};  // waits of the host
+  std::atomic<int64_t> num_events{0};        // events that exist now
+  std::atomic<int64_t> num_synchronised{0};  // how often the host has waited for the device
 };
 inline ClockDeviceState g_clock_device;
 
-// The device works for so long on what its stream holds next.
+// Advances the clock by the time that the device takes for its next work.
 inline void run_on_clock_device(double milliseconds) {
   g_clock_device.clock_ms = g_clock_device.clock_ms + milliseconds;
 }
@@ -72,7 +73,7 @@ class ClockDeviceAllocator final : public c10::DeviceAllocator {
   void copy_data(void*, const void*, size_t) const override {}
 };
 
-// Puts both in their places; they stay to the end of the program.
+// Registers the device guard and the allocator with LibTorch, until the end of the program.
 inline ClockDeviceAllocator& install_clock_device() {
   static auto* const guard = new ClockGuardImpl;
   static auto* const allocator = new ClockDeviceAllocator;

@@ -10,7 +10,7 @@
 
 namespace tessera::testing {
 
-// One member of a gzip file.
+// Returns the text as one member of a gzip file.
 inline std::string gzipped(std::string_view text) {
   z_stream state = {};
   constexpr int kGzipFormat = 16;
@@ -27,7 +27,7 @@ inline std::string gzipped(std::string_view text) {
   return out;
 }
 
-// One frame of a Zstandard file, with a checksum.
+// Returns the text as one frame of a Zstandard file, with a checksum.
 inline std::string zstd_frame(std::string_view text) {
   ZSTD_CCtx* const context = ZSTD_createCCtx();
   ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);

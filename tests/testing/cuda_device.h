@@ -12,11 +12,11 @@
 
 namespace tessera::testing {
 namespace detail {
-// Before main(), as LibTorch looks for its CUDA part once.
+// Opened before main(), since LibTorch looks for its CUDA part only once.
 inline const bool kHasOpenedCuda = cuda::open();
 }  // namespace detail
 
-// Throws E-CONFIG-DEVICE where there is none.
+// Returns the GPU. Throws E-CONFIG-DEVICE if there is none.
 inline c10::Device cuda_device() { return resolve_device({DeviceKind::Cuda}); }
 
 }  // namespace tessera::testing

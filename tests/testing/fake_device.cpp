@@ -34,7 +34,7 @@
 
 namespace tessera::testing::fake_device {
 
-// What a stream has got while it was recorded.
+// The tasks that a stream has got while it was recorded.
 struct Graph {
   std::vector<std::function<void()>> tasks;
   uint64_t memory = 0;
@@ -45,11 +45,11 @@ namespace {
 
 constexpr auto kType = c10::DeviceType::PrivateUse1;
 constexpr c10::DeviceIndex kDevices = 8;
-constexpr int64_t kPool = 64;  // streams of each device
+constexpr int64_t kPool = 64;  // number of streams of each device
 
 Options g_options;
-// Never destroyed: threads run to the end of the program.
-std::mutex& g_mutex = *new std::mutex;  // of events and of the first fault
+// These are never destroyed, since the queues' threads run to the end of the program.
+std::mutex& g_mutex = *new std::mutex;  // guards all events and g_fault
 std::condition_variable& g_changed = *new std::condition_variable;
 std::string& g_fault = *new std::string;
 
@@ -60,7 +60,7 @@ void note_fault(const std::string& what) {
 
 std::atomic<int64_t> g_tasks = 0, g_replays = 0;
 
-// Tasks that run one after the other on a thread of its own.
+// A stream: its tasks run one after the other on a thread of its own.
 class Queue {
  public:
   Queue(c10::DeviceIndex device, c10::StreamId id) : device_(device), id_(id) {}
@@ -81,7 +81,7 @@ class Queue {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [this] { return is_idle(); });
   }
-  // Null: no more.
+  // Puts all tasks into `graph` from now on, instead of running them; null ends this.
   void record_into(Graph* graph) {
     const std::lock_guard<std::mutex> lock(mutex_);
     recording_ = graph;
@@ -90,12 +90,12 @@ class Queue {
     const std::lock_guard<std::mutex> lock(mutex_);
     return recording_ != nullptr;
   }
-  // Whose memory it gets; 0 = nobody's.
+  // Returns the number of the pool that the stream's allocations come from; 0 = the common one.
   uint64_t memory() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return recording_ == nullptr || g_options.shares_graph_memory ? 0 : recording_->memory;
   }
-  // Whatever a stream that is recorded may not be asked for spoils the recording.
+  // Called for requests that a stream must not get while it is recorded: spoils the recording and throws.
   void refuse_to_record(const char* what) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (recording_ == nullptr) return;
@@ -289,20 +289,20 @@ class Guard : public c10::impl::DeviceGuardImplInterface {
 
 c10::Stream current() { return Guard().getStream({kType, t_device}); }
 
-// What a free one is filled with: NaN in every floating type.
+// Byte with which free memory is filled: it makes NaN in every floating type.
 constexpr int kPoison = 0xff;
 
 struct Block {
   void* data = nullptr;
   size_t size = 0;
   c10::Stream stream;
-  uint64_t graphs = 0;  // whose memory it is; 0 = nobody's
+  uint64_t graphs = 0;  // number of the graphs' pool that it belongs to; 0 = the common one
 };
 
 class Memory : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t size) override {
-    // With shares_graph_memory a recording takes what the others take.
+    // The option shares_graph_memory makes a recording take memory of the default stream, as other work does.
     const bool is_shared = g_options.shares_graph_memory && queue_of(current()).is_recorded();
     const c10::Stream stream = is_shared ? Guard().getDefaultStream(current().device()) : current();
     const uint64_t graphs = queue_of(stream).memory();
@@ -333,7 +333,7 @@ class Memory : public c10::Allocator {
     default_copy_data(to, from, count);
   }
 
-  // What these graphs have is for others from now on.
+  // Returns the memory of a pool of graphs to the common one.
   void release_graphs(uint64_t graphs) {
     const std::lock_guard<std::mutex> lock(mutex_);
     graphs_.erase(graphs);
@@ -365,7 +365,7 @@ class Memory : public c10::Allocator {
   }
   void give(const c10::Stream& stream, void* data, size_t size, uint64_t graphs) {
     Queue& queue = queue_of(stream);
-    // A tensor that a graph has left belongs to no place of a stream's order.
+    // A tensor that a graph has left is freed at no place in the stream's order, so it is not poisoned.
     if (graphs == 0 || queue.is_recorded()) queue.push([data, size] { std::memset(data, kPoison, size); });
     free_[{stream.device_index(), stream.id(), size, graphs}].push_back(data);
   }
@@ -376,7 +376,7 @@ class Memory : public c10::Allocator {
   std::set<uint64_t> graphs_;
 };
 
-// Host memory whose copies run in their stream's turn.
+// Pinned host memory: copies from and to it run in their stream's turn.
 class PinnedMemory : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t size) override {
@@ -410,12 +410,12 @@ class PinnedMemory : public c10::Allocator {
   }
 
   std::mutex mutex_;
-  std::map<const void*, const void*> ends_;  // of each block, by its begin
+  std::map<const void*, const void*> ends_;  // the end of each block, by its begin
 };
 
 bool is_fake(const at::Tensor& tensor) { return tensor.defined() && tensor.device().type() == kType; }
 
-// A tensor's memory as the CPU sees it, without holding it.
+// A tensor's memory as the CPU sees it. It does not keep the memory alive.
 struct Place {
   void* data = nullptr;
   std::vector<int64_t> sizes, strides;
@@ -498,13 +498,13 @@ class Argument {
 torch::jit::Stack call(const c10::OperatorHandle& op, const std::vector<Argument>& arguments, bool is_real) {
   torch::jit::Stack stack;
   for (const Argument& argument : arguments) stack.push_back(argument.on_cpu(is_real));
-  // What an operation gives back may be one of its arguments, which the call drops before.
+  // The result of an operation may be one of its arguments, which the call itself drops: they are held here.
   const torch::jit::Stack held = stack;
   op.callBoxed(&stack);
   return stack;
 }
 
-// Whether the shapes of its results depend on values.
+// Tells whether the shapes of an operation's results depend on values.
 bool reads_values(const std::string& name) {
   return name == "aten::nonzero" || name == "aten::masked_select" || name == "aten::equal";
 }
@@ -513,8 +513,8 @@ at::Tensor empty_like_on(const at::Tensor& like, c10::Device device) {
   return at::empty_strided(like.sizes(), like.strides(), at::TensorOptions(device).dtype(like.scalar_type()));
 }
 
-// Any operation: runs on the CPU, on the same memory, when the current stream comes to it. Results are made
-// with the shapes that the CPU gives for zeros.
+// Runs any operation: on the CPU, on the same memory, when the current stream comes to it. The results are
+// allocated at once, with the shapes that the CPU gives for arguments of zeros.
 void run_boxed(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   const std::vector<c10::IValue> values = torch::jit::last(*stack, schema.arguments().size()).vec();
@@ -554,7 +554,7 @@ void run_boxed(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   std::vector<Place> to;
   if (is_in_place) {
     for (const auto& result : schema.returns()) stack->push_back(*written(result));
-    // Outputs may come with another size.
+    // An output argument may have another size and is then resized.
     if (schema.overload_name().find("out") != std::string::npos) {
       const torch::jit::Stack like = call(op, arguments, false);
       for (size_t i = 0; i < like.size(); ++i) {
@@ -637,7 +637,7 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   };
   if (!is_fake(to)) {
     queue.push([from = Place(from), to] {
-      // Who asked may have been in it, and so may be its tensor.
+      // The caller may have been in inference mode, and `to` may be an inference tensor.
       const c10::InferenceMode inference;
       to.copy_(from.tensor());
     });
@@ -645,7 +645,8 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   } else if (is_fake(from)) {
     queue.push([from = Place(from), to = Place(to)] { to.tensor().copy_(from.tensor()); });
   } else {
-    // CUDA records one of pinned memory, whose next owner then writes what every replay reads.
+    // CUDA records a copy of pinned memory. The next owner of this memory then writes what every replay
+    // reads, so this fake refuses to record it.
     queue.refuse_to_record("a copy of the host's memory");
     queue.push([from = is_late(from) ? from : from.clone(), to = Place(to)] { to.tensor().copy_(from); });
   }
@@ -675,8 +676,8 @@ struct Hooks : at::PrivateUse1HooksInterface {
   at::Allocator* getPinnedMemoryAllocator() const override { return &PinnedMemory::get(); }
 };
 
-// Before main(): LibTorch looks for devices once, and autograd has a thread for each that there is at the
-// first backward.
+// Installed before main(): LibTorch looks for devices once, and autograd makes a thread for each device that
+// exists at the first backward.
 const bool kIsInstalled = [] {
   static Guard guard;
   c10::impl::DeviceGuardImplRegistrar registrar(kType, &guard);
@@ -758,6 +759,6 @@ std::string fault() {
 
 }  // namespace tessera::testing::fake_device
 
-// The queues' threads run until the process ends; LeakSanitizer, which looks at the memory of each, may fault
-// on them.
+// Turns LeakSanitizer off: the queues' threads run until the process ends, and it may crash when it looks at
+// their memory.
 extern "C" int __lsan_is_turned_off() { return 1; }

@@ -1,4 +1,4 @@
-// LibTorch's class of CUDA graphs for the fake device, under the names that libtorch_cuda.so has it by.
+// LibTorch's class of CUDA graphs for the fake device, with the symbol names that it has in libtorch_cuda.so.
 #include <map>
 #include <mutex>
 #include <optional>
@@ -16,7 +16,7 @@ namespace {
 
 namespace fake = tessera::testing::fake_device;
 
-// How many graphs have each memory.
+// Number of graphs that use each pool of memory.
 std::mutex g_mutex;
 std::map<uint64_t, int> g_users;
 

@@ -1,5 +1,5 @@
-// Checks of autograd functions: against central differences, and against the same formula built from
-// LibTorch's own operations.
+// Checks autograd functions against central differences, and against the same formula built from LibTorch's
+// own operations.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace tessera::checks {
 using Inputs = std::vector<at::Tensor>;
 using Op = std::function<at::Tensor(const Inputs&)>;
 
-// Standard normal numbers that depend on the seed alone.
+// Returns standard normal numbers that depend on the seed alone.
 inline at::Tensor random_tensor(at::IntArrayRef sizes, uint64_t seed, at::ScalarType type = at::kDouble) {
   const at::Generator generator = at::detail::createCPUGenerator(seed);
   return at::randn(sizes, generator, at::TensorOptions().dtype(at::kDouble)).to(type);
@@ -25,7 +25,7 @@ inline at::Tensor random_tensor(at::IntArrayRef sizes, uint64_t seed, at::Scalar
 
 inline at::Tensor trained(const at::Tensor& tensor) { return tensor.detach().requires_grad_(true); }
 
-// The same numbers laid out with gaps in every dimension but the last, and the last one dense.
+// Returns the same numbers laid out with gaps in every dim but the last, which is dense.
 inline at::Tensor with_gaps(const at::Tensor& tensor) {
   std::vector<int64_t> sizes = tensor.sizes().vec();
   for (int64_t& size : sizes) ++size;
@@ -34,15 +34,15 @@ inline at::Tensor with_gaps(const at::Tensor& tensor) {
   return wide.copy_(tensor).detach();
 }
 
-// The same numbers with the last two dimensions swapped in memory.
+// Returns the same numbers with the last two dims swapped in memory.
 inline at::Tensor transposed_in_memory(const at::Tensor& tensor) {
   return tensor.transpose(-1, -2).contiguous().transpose(-1, -2).detach();
 }
 
 struct Evaluation {
   at::Tensor output;
-  // d sum(output * direction) / d input, with a fixed random direction; undefined where the input requires no
-  // grad.
+  // For each input, d sum(output * direction) / d input with a fixed random direction; undefined for an input
+  // that requires no gradient.
   std::vector<at::Tensor> gradients;
 };
 
@@ -50,7 +50,7 @@ inline at::Tensor direction_of(const at::Tensor& output) {
   return random_tensor(output.sizes(), 4711).to(output.device(), output.scalar_type());
 }
 
-// Inputs that require grad must be leaves.
+// Runs the op forward and backward. Inputs that require grad must be leaves.
 inline Evaluation evaluate(const Op& op, const Inputs& inputs) {
   Evaluation result;
   result.output = op(inputs);
@@ -70,7 +70,7 @@ inline Evaluation evaluate(const Op& op, const Inputs& inputs) {
   return result;
 }
 
-// max |actual - expected| <= tolerance * max(1, max |expected|), equal shapes, no NaN.
+// Expects equal shapes, no NaN, and max |actual - expected| <= tolerance * max(1, max |expected|).
 inline void expect_near(const at::Tensor& actual, const at::Tensor& expected, double tolerance,
                         const std::string& what) {
   ASSERT_TRUE(actual.defined() && expected.defined()) << what;
@@ -81,7 +81,7 @@ inline void expect_near(const at::Tensor& actual, const at::Tensor& expected, do
   EXPECT_LE(error, tolerance * std::max(1.0, size)) << what;
 }
 
-// The op against `reference`: output and every gradient.
+// Compares the op with `reference`: the output and every gradient.
 inline void expect_same(const Op& op, const Op& reference, const Inputs& inputs, double tolerance) {
   const Evaluation actual = evaluate(op, inputs), expected = evaluate(reference, inputs);
   expect_near(actual.output, expected.output, tolerance, "output");
@@ -92,7 +92,8 @@ inline void expect_same(const Op& op, const Op& reference, const Inputs& inputs,
   }
 }
 
-// expect_same with every subset of the first `differentiable` inputs requiring grad, also none.
+// Calls expect_same() once for every subset of the first `differentiable` inputs, the empty one included; the
+// inputs of the subset require grad.
 inline void expect_same_for_subsets(const Op& op, const Op& reference, const Inputs& inputs,
                                     size_t differentiable, double tolerance) {
   for (uint32_t subset = 0; subset < (1u << differentiable); ++subset) {
@@ -106,8 +107,8 @@ inline void expect_same_for_subsets(const Op& op, const Op& reference, const Inp
   }
 }
 
-// The op in `type` against itself in float64 on the same (rounded) numbers; floating-point inputs only are
-// cast.
+// Compares the op in `type` with itself in float64 on the same (rounded) numbers. Only floating-point inputs
+// are cast.
 inline void expect_near_double(const Op& op, const Inputs& inputs, at::ScalarType type, double tolerance) {
   Inputs narrow, wide;
   for (const at::Tensor& input : inputs) {
@@ -129,7 +130,8 @@ inline void expect_near_double(const Op& op, const Inputs& inputs, at::ScalarTyp
   }
 }
 
-// Every gradient against central differences. float64 inputs; those that require grad are contiguous leaves.
+// Compares every gradient with central differences. Inputs are float64, and those that require grad must be
+// contiguous leaves.
 inline void gradcheck(const Op& op, const Inputs& inputs, double tolerance = 1e-7, double step = 1e-5) {
   const Evaluation analytic = evaluate(op, inputs);
   for (size_t i = 0; i < inputs.size(); ++i) {

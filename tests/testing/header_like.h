@@ -1,4 +1,4 @@
-// Whether what is declared here is declared alike in a library's header.
+// Compares, while it compiles, declarations of the project with those of a library's header.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace tessera::testing {
 
-// Two types that are passed and returned alike.
+// Tells whether two types are passed and returned alike.
 template <class A, class B>
 constexpr bool is_like_type() {
   if constexpr ((std::is_enum_v<A> && std::is_enum_v<B>) || (std::is_class_v<A> && std::is_class_v<B>)) {
@@ -31,13 +31,13 @@ constexpr bool is_like(F, G*) {
   return IsLike<F, G*>::value;
 }
 
-// The value of an enum.
+// Compares the values of two enumerators.
 constexpr bool is(int64_t ours, int64_t theirs) { return ours == theirs; }
 
 }  // namespace tessera::testing
 
-// The test that a file with such assertions is; skipped for `reason` where this build has not found the
-// header.
+// The test that a file with such assertions consists of: compiling it is what proves it. It is skipped for
+// `reason` if this build has not found the header.
 #ifdef TESSERA_HAS_HEADER
 #define TESSERA_HEADER_TEST(suite, reason) \
   TEST(suite, SaysWhatIsDeclaredHere) {}

@@ -12,11 +12,11 @@
 
 namespace tessera::testing {
 
-// What ctest takes for "skipped".
+// Exit code that ctest takes for "skipped".
 inline constexpr int kSkipped = 77;
 
-// Says what own kernels run on. True where that is not what the run is for: this machine has no such units,
-// or the same test runs on them anyhow, as its best.
+// Prints the instruction set that own kernels run on. Returns true if this is not the one that the run is
+// for: the machine lacks its units, or they are its best, on which the test runs anyhow.
 inline bool lacks_wanted_isa() {
   const char* wanted = std::getenv("TESSERA_TEST_ISA");
   const Isa used = usable_isa();

@@ -1,4 +1,4 @@
-// The group of all ranks of a multi-rank test.
+// Gives the group of all ranks of a multi-rank test.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// Where the sources and the built program lie. Defined in one object, so that no test depends on the folder
-// it is compiled in and compiler caches serve every checkout.
+// Paths of the sources and of the built program. They are defined in one object file, so that no test
+// depends on the folder it is compiled in and compiler caches serve every checkout.
 #pragma once
 
 #include <string>

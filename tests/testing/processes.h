@@ -1,4 +1,4 @@
-// Other processes of the machine, as /proc shows them.
+// Finds other processes of the machine, as /proc shows them.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ inline std::string read_file_text(const std::string& path) {
   return text.str();
 }
 
-// The processes below `root`, with their command lines.
+// Returns the processes that descend from `root`, with their command lines.
 inline std::vector<std::pair<pid_t, std::string>> processes_below(pid_t root) {
   std::vector<std::pair<pid_t, std::string>> found;
   std::set<pid_t> known = {root};
@@ -47,7 +47,8 @@ inline std::vector<std::pair<pid_t, std::string>> processes_below(pid_t root) {
   return found;
 }
 
-// Waits until none of them runs any more; one that does after 20 s is a failure, and killed.
+// Waits until none of the processes runs any more. One that still runs after 20 s is a failure, and is
+// killed.
 inline void expect_gone(const std::vector<pid_t>& ids) {
   const auto is_gone = [](pid_t id) {
     const std::string stat = read_file_text("/proc/" + std::to_string(id) + "/stat");
@@ -62,8 +63,8 @@ inline void expect_gone(const std::vector<pid_t>& ids) {
   }
 }
 
-// Stops the process, and waits until it is; false where it has ended. What is then seen of it stays so until
-// SIGCONT or SIGKILL: for faults that must not come too late.
+// Stops the process and waits until it is stopped; returns false if it has ended. Whatever a test then sees
+// of the process stays so until SIGCONT or SIGKILL, so a fault that the test causes does not come too late.
 inline bool hold(pid_t id) {
   kill(id, SIGSTOP);
   while (true) {
@@ -76,7 +77,7 @@ inline bool hold(pid_t id) {
   }
 }
 
-// A variable of a process's environment; empty when it has none.
+// Returns a variable of a process's environment; empty if it is not set.
 inline std::string variable_of(pid_t id, const std::string& name) {
   std::istringstream stream(read_file_text("/proc/" + std::to_string(id) + "/environ"));
   for (std::string entry; std::getline(stream, entry, '\0');) {
@@ -85,7 +86,8 @@ inline std::string variable_of(pid_t id, const std::string& name) {
   return "";
 }
 
-// The ranks below `root`, by their number. What a rank has started itself is none.
+// Returns the ranks that descend from `root`, in the order of their numbers. Processes that a rank has
+// started itself do not count.
 inline std::vector<pid_t> ranks_below(pid_t root) {
   std::map<int, pid_t> found;
   for (const auto& [id, command] : processes_below(root)) {

@@ -1,4 +1,4 @@
-// Random numbers of a test that can be run again.
+// Random numbers of a test, which can be repeated.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace tessera::testing {
 
-// Prints its seed; TESSERA_TEST_SEED gives the same numbers again.
+// A generator that prints its seed; TESSERA_TEST_SEED set to this seed gives the same numbers again.
 class Random {
  public:
   Random() {
@@ -17,7 +17,7 @@ class Random {
     std::cout << "TESSERA_TEST_SEED=" << seed << std::endl;
     engine_.seed(seed);
   }
-  // In [first, last].
+  // Returns a number in [first, last].
   int64_t in(int64_t first, int64_t last) {
     return std::uniform_int_distribution<int64_t>(first, last)(engine_);
   }

@@ -1,9 +1,12 @@
-// A disk that fails as it is read, for a program that this library is loaded into (LD_PRELOAD).
+// Imitates a disk that fails while it is read, for a program that this library is loaded into (LD_PRELOAD).
+// The environment says when:
 //
-// READ_FAULT_FOLDER: reads of files below it count. READ_FAULT_RANK: the rank that has the fault, or "none"
-// for a process without a launcher. READ_FAULT_NUMBER: of the read, from 1. READ_FAULT: "EIO", "end" (nothing
-// is read, as at the end of the file), "short" (half of what was asked for), or "count". READ_FAULT_COUNT: a
-// file that gets the number of reads.
+// READ_FAULT_FOLDER: only reads of files below this folder count.
+// READ_FAULT_RANK: the rank that has the fault, or "none" for a process without a launcher.
+// READ_FAULT_NUMBER: the number of the read that fails, from 1.
+// READ_FAULT: how it fails: "EIO", "end" (nothing is read, as at the end of the file) or "short" (half of the
+//   bytes are read); or "count", for no fault.
+// READ_FAULT_COUNT: with "count", the file that the number of reads is written into.
 #include <atomic>
 #include <cerrno>
 #include <climits>
@@ -37,7 +40,7 @@ bool is_below_folder(int file) {
 
 std::atomic<long> num_reads{0};
 
-// What this read comes to: `size` or less, or -1.
+// Returns how many bytes the next read gets: `size` or less, or -1 for an error.
 ssize_t fate(int file, size_t size) {
   const auto whole = static_cast<ssize_t>(size);
   if (size == 0 || !is_rank() || !is_below_folder(file)) return whole;

@@ -1,4 +1,4 @@
-// Runs a program as a user does, and keeps what it said.
+// Runs a program as a user does, and keeps its output.
 #pragma once
 
 #include <algorithm>
@@ -28,8 +28,8 @@ namespace tessera::testing {
 using Words = std::vector<std::string>;
 
 struct ProgramResult {
-  int exit_code = -1;  // of a normal end
-  int signal = 0;      // that ended it
+  int exit_code = -1;  // of a normal end; -1 otherwise
+  int signal = 0;      // the signal that ended it, or 0
   bool has_timed_out = false;
   std::string out, err;
 
@@ -45,7 +45,7 @@ struct ProgramResult {
     std::erase_if(result, [&](const std::string& line) { return line.find(part) == std::string::npos; });
     return result;
   }
-  // All of it, for a failing test's message.
+  // Returns everything in one text, for the message of a failing test.
   std::string told() const {
     return "exit code " + std::to_string(exit_code) + ", signal " + std::to_string(signal) +
            (has_timed_out ? ", timed out" : "") + "\n--- stdout\n" + out + "--- stderr\n" + err;
@@ -55,16 +55,16 @@ struct ProgramResult {
 constexpr int kCannotPrepare = 125;
 
 struct RunOptions {
-  double timeout_s = 120.0;  // then the program and its children are killed
+  double timeout_s = 120.0;  // time after which the program and its children are killed
   std::map<std::string, std::string> environment;
-  std::string folder;                  // to run in; empty: here
+  std::string folder;                  // the folder to run in; empty = the current one
   bool has_closed_stdout = false;      // stdout is a pipe that nobody reads
-  bool has_empty_environment = false;  // but for `environment`
-  // Runs in the new process before the program: limits, namespaces. Ends it by _exit(kCannotPrepare) where
-  // the machine does not permit that.
+  bool has_empty_environment = false;  // the program gets no variables but those of `environment`
+  // Runs in the new process before the program, to set limits or namespaces. It ends the process by
+  // _exit(kCannotPrepare) if the machine does not permit that.
   std::function<void()> prepare;
-  // Called with the program's id about every 10 ms while it runs; the second one also with what it has
-  // written to stderr by then.
+  // Both are called about every 10 ms while the program runs, with its process id; while_talking also gets
+  // the text that it has written to stderr by then.
   std::function<void(pid_t)> while_running;
   std::function<void(pid_t, const std::string& err)> while_talking;
 };
@@ -79,7 +79,7 @@ inline std::string contents(std::FILE* file) {
   return text;
 }
 
-// Without moving the place where the program writes on.
+// Returns the contents of a file that a program is writing, without moving the position at which it goes on.
 inline std::string contents_so_far(std::FILE* file) {
   std::string text;
   char block[4096];
@@ -92,7 +92,7 @@ inline std::string contents_so_far(std::FILE* file) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (!options.folder.empty() && chdir(options.folder.c_str()) != 0) _exit(126);
-  // A launcher that runs the tests is not the program's launcher.
+  // If a launcher runs the tests, the program must not take it for its own launcher.
   for (const char* name :
        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID"})
     unsetenv(name);
@@ -137,7 +137,7 @@ inline ProgramResult run_command(const Words& command, const RunOptions& options
   int status = 0;
   while (waitpid(child, &status, WNOHANG) == 0) {
     if (seconds() > options.timeout_s) {
-      // A launcher ends its ranks when it is asked to.
+      // SIGTERM comes first: a launcher then ends its ranks. SIGKILL follows ten seconds later.
       if (!result.has_timed_out) kill(-child, SIGTERM);
       if (result.has_timed_out && seconds() > options.timeout_s + 10.0) kill(-child, SIGKILL);
       result.has_timed_out = true;
@@ -155,13 +155,13 @@ inline ProgramResult run_command(const Words& command, const RunOptions& options
   return result;
 }
 
-// The built program with these arguments.
+// Runs the built program with these arguments.
 inline ProgramResult tessera_program(Words arguments, const RunOptions& options = {}) {
   arguments.insert(arguments.begin(), program_path());
   return run_command(arguments, options);
 }
 
-// mpirun as the tests use it; `rest` starts with "-n".
+// Returns the command line of mpirun as the tests use it; `rest` starts with "-n".
 inline Words mpirun(const Words& rest) {
   setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
   setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);

@@ -7,8 +7,8 @@
 
 namespace tessera::testing {
 
-// The folder that TESSERA_SHARED_DATA names; empty where it is not set or holds no `file`. Tests are then
-// skipped by skip::kSharedData.
+// Returns the folder that TESSERA_SHARED_DATA names; empty if it is not set or the folder does not hold
+// `file`. Tests are then skipped with skip::kSharedData.
 inline std::string shared_data(const std::string& file) {
   const char* folder = std::getenv("TESSERA_SHARED_DATA");
   if (folder == nullptr || !std::filesystem::exists(std::filesystem::path(folder) / file)) return "";

@@ -1,4 +1,5 @@
-// That no test is skipped without a word: this program runs tests of its own that are switched off otherwise.
+// Checks that no test is skipped without a known reason. This program runs itself with tests that are
+// otherwise disabled.
 #include "tests/testing/skip.h"
 
 #include <gmock/gmock.h>
@@ -36,7 +37,7 @@ TEST(Skip, InOtherWordsFails) {
 
 TEST(Skip, ByTheTableIsReported) {
   const TempFolder here;
-  // A program of which nothing has run has not passed.
+  // A program whose tests were all skipped has not passed.
   for (const auto& [name, code] : {std::pair("ByTheTable", 77), std::pair("InPart", 0)}) {
     const ProgramResult result = run_disabled(name, here / "skips");
     EXPECT_EQ(result.exit_code, code) << result.told();

@@ -8,7 +8,7 @@
 
 namespace tessera::testing {
 
-// A small disk of its own, where the tests may mount one.
+// A small tmpfs, mounted at `path` if the tests may mount one.
 class SmallDisk {
  public:
   SmallDisk(std::string path, const std::string& size) : path_(std::move(path)) {

@@ -1,4 +1,4 @@
-// Libraries that stand in tests for others, and which of all libraries a program does not take.
+// Stub libraries, which replace real ones in tests, and a check of which libraries are refused.
 #pragma once
 
 #include <stdexcept>
@@ -11,7 +11,8 @@
 
 namespace tessera::testing {
 
-// What the function `symbol` of the stub at `path` gives: what tests see of it, and tell it.
+// Returns the object that the function `symbol` of the stub at `path` returns. Through it tests control the
+// stub and see how it was called.
 template <class Stub>
 Stub& stub_of(const std::string& path, const char* symbol) {
   SharedLibrary library({path});
@@ -21,8 +22,8 @@ Stub& stub_of(const std::string& path, const char* symbol) {
   return give();
 }
 
-// That Library::open() gives nothing, with why in one line, where there is no file, where the file has not
-// the function `first`, and of a stub of an older version, where it says `version`.
+// Expects Library::open() to open nothing and to give the reason in one line: for a missing file, for a
+// library without the function `first`, and for the stub at `older`, whose version is `version`.
 template <class Library>
 void expect_others_refused(const std::string& first, const std::string& older, const std::string& version) {
   const auto why_not = [](const std::string& path) {

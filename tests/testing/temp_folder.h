@@ -1,4 +1,4 @@
-// A folder of its own for a test, removed at the end.
+// A new folder for a test, which is removed at the end.
 #pragma once
 
 #include <algorithm>
@@ -35,7 +35,7 @@ class TempFolder {
     return file.string();
   }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  // Names of the entries, sorted.
+  // Returns the names of the folder's entries, sorted.
   std::vector<std::string> entries() const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(path_))

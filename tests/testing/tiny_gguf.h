@@ -1,4 +1,4 @@
-// GGUF files of tiny models.
+// Makes GGUF files of tiny models.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace tessera::testing {
 
-// Type numbers of metadata.
+// GGUF's type numbers of metadata.
 constexpr uint32_t kU32 = 4, kI32 = 5, kF32 = 6, kString = 8, kArray = 9;
 
 inline std::string array_of(uint32_t type, uint64_t count, const std::string& values) {
@@ -39,7 +39,8 @@ inline std::string gguf_name(std::string name) {
   return name;
 }
 
-// llama.cpp lays the rows of q and k of a llama as (pair, half); Transformers as (half, pair).
+// Returns the rows of a llama's q or k in the order of GGUF files, (pair, half). Transformers has (half,
+// pair).
 inline std::vector<float> interleaved(const TinyTensor& tensor, int64_t head_dim) {
   const int64_t rows = tensor.shape[0], columns = tensor.shape[1], half = head_dim / 2;
   std::vector<float> values(tensor.values.size());
@@ -51,7 +52,7 @@ inline std::vector<float> interleaved(const TinyTensor& tensor, int64_t head_dim
   return values;
 }
 
-// The tokenizer of write_tiny_tokenizer().
+// Adds the tokenizer of write_tiny_tokenizer().
 inline void add_tiny_tokenizer(GgufBytes& file, const std::string& pre) {
   std::string tokens, types;
   for (const std::string& letter : byte_letters()) {
@@ -73,7 +74,7 @@ inline void add_tiny_tokenizer(GgufBytes& file, const std::string& pre) {
   file.entry("tokenizer.chat_template", kString, gguf_string(tiny_chat_template()));
 }
 
-// A tokenizer of the kind "llama".
+// A tokenizer of GGUF's kind "llama" (SentencePiece).
 struct GgufPieces {
   std::vector<std::string> tokens;
   std::vector<float> scores;
@@ -92,16 +93,16 @@ inline void add_pieces(GgufBytes& file, const GgufPieces& pieces) {
   file.entry("tokenizer.ggml.token_type", kArray, array_of(kI32, count, types));
 }
 
-// What a file may say besides the truth.
+// Settings of a GGUF file, which may also be made false.
 struct GgufSettings {
   float epsilon = 1e-5f, theta = 10000.0f;
-  int64_t kv_heads = 0, hidden = 0, intermediate = 0;  // 0: the model's
+  int64_t kv_heads = 0, hidden = 0, intermediate = 0;  // 0 = those of the model
   std::string scaling;
   float factor = 2.0f;
-  const GgufPieces* pieces = nullptr;  // the tokenizer; null: that of write_tiny_tokenizer()
+  const GgufPieces* pieces = nullptr;  // the tokenizer; null = that of write_tiny_tokenizer()
 };
 
-// The model of write_tiny_model().
+// Returns the bytes of a GGUF file with the model that write_tiny_model() writes.
 inline std::string tiny_gguf(const TinyModel& tiny, const GgufSettings& settings = {}) {
   GgufBytes file;
   const std::string prefix = tiny.family + ".";

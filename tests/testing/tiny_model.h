@@ -1,4 +1,4 @@
-// Complete model folders of a few thousand weights: config.json, model.safetensors and a tokenizer.
+// Writes complete model folders of a few thousand weights: config.json, model.safetensors and a tokenizer.
 #pragma once
 
 #include <cmath>
@@ -18,7 +18,7 @@ namespace tessera::testing {
 struct TinyModel {
   std::string family = "llama";  // or qwen2, gpt2, mixtral
   int64_t vocab = 264, hidden = 24, layers = 2, heads = 4, kv_heads = 2, intermediate = 40;
-  int64_t experts = 5;  // of mixtral, two a token
+  int64_t experts = 5;  // number of experts of mixtral, of which a token takes two
   int64_t head_dim() const { return hidden / heads; }
 };
 
@@ -46,7 +46,7 @@ inline TinyShapes tiny_gpt2_shapes(const TinyModel& model) {
       shapes.push_back({prefix + norm + ".weight", {hidden}});
       shapes.push_back({prefix + norm + ".bias", {hidden}});
     }
-    // [in, out]
+    // GPT-2 stores matrices as [in, out].
     const std::pair<const char*, std::vector<int64_t>> matrices[] = {{"attn.c_attn", {hidden, 3 * hidden}},
                                                                      {"attn.c_proj", {hidden, hidden}},
                                                                      {"mlp.c_fc", {hidden, inner}},
@@ -93,7 +93,7 @@ inline TinyShapes tiny_shapes(const TinyModel& model) {
   return shapes;
 }
 
-// Every tensor of the model under its Hugging Face name, with values that depend on the name alone.
+// Returns every tensor of the model under its Hugging Face name, with values that depend on the name alone.
 inline std::vector<TinyTensor> tiny_tensors(const TinyModel& model) {
   std::vector<TinyTensor> tensors;
   for (auto& [name, shape] : tiny_shapes(model)) {
@@ -146,7 +146,7 @@ inline nlohmann::ordered_json tiny_config(const TinyModel& model) {
           {"torch_dtype", "float32"}};
 }
 
-// The characters that byte-level vocabularies write bytes with.
+// Returns the characters by which byte-level vocabularies stand for the 256 bytes.
 inline std::vector<std::string> byte_letters() {
   std::vector<std::string> letters(256);
   int next = 256;
@@ -177,7 +177,7 @@ inline const std::string& tiny_chat_template() {
   return text;
 }
 
-// One token a byte (id = byte) and the three special tokens 256, 257, 258.
+// Writes a tokenizer with one token for each byte (id = byte) and the three special tokens 256, 257 and 258.
 inline void write_tiny_tokenizer(const std::string& folder) {
   nlohmann::ordered_json vocab, added = nlohmann::ordered_json::array();
   const std::vector<std::string> letters = byte_letters();
@@ -232,7 +232,7 @@ inline void write_tiny_model(const std::string& folder, const TinyModel& model =
   write_tensors(folder + "/model.safetensors", tiny_tensors(model));
 }
 
-// Pre-tokenised rows of uneven lengths with uneven numbers of labels, as JSON lines.
+// Returns pre-tokenised rows of uneven lengths with uneven numbers of labels, as JSON lines.
 inline std::string tiny_rows(int64_t count, int64_t vocab = 256) {
   const CounterRng rng(11, stream_of("rows"));
   std::string text;

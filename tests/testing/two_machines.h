@@ -1,5 +1,5 @@
-// Two machines on one: each has a network and a host name of its own, and between them lies a wire that a
-// test may count, cut, or make lose what goes over it.
+// Two machines on one: each has a network namespace and a host name of its own. Between them lies a wire
+// that a test may cut or make lossy, and that counts its bytes.
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@ namespace tessera::testing {
 
 class TwoMachines {
  public:
-  // Needs root, the tools of iproute2 and util-linux, and /dev/net/tun; is_up() tells whether all was there.
+  // Needs root, the tools of iproute2 and util-linux, and /dev/net/tun; is_up() tells whether all worked.
   TwoMachines() {
     if (geteuid() != 0) return;
     for (size_t m = 0; m < 2; ++m) {
@@ -60,7 +60,8 @@ class TwoMachines {
   TwoMachines& operator=(const TwoMachines&) = delete;
 
   bool is_up() const { return is_up_; }
-  // mpirun of `command` on machine-a, with two ranks there and then two on machine-b.
+  // Returns the command line of an mpirun on machine-a that runs `command` on four ranks: two there, then
+  // two on machine-b.
   Words on_four_ranks(const Words& command) const {
     Words words = {
         "ip", "netns", "exec", names_[0], "unshare", "--uts", "sh", "-c", "hostname machine-a; exec \"$@\"",
@@ -91,7 +92,7 @@ class TwoMachines {
     return words;
   }
 
-  // That run on either of them.
+  // Returns the processes that run on either machine.
   std::vector<pid_t> processes() const {
     std::vector<pid_t> found;
     for (const std::string& name : names_) {
@@ -101,10 +102,11 @@ class TwoMachines {
     return found;
   }
 
-  // Of all that machine-a has sent to machine-b.
+  // Bytes of all frames that machine-a has sent to machine-b and that were not lost.
   int64_t bytes_sent() const { return bytes_sent_; }
+  // Packets lost in both directions.
   int64_t packets_lost() const { return packets_lost_; }
-  // The part of the packets that is lost from now on, in both directions; 1 is a wire that is cut.
+  // Loses this part of the packets from now on, in both directions; 1 cuts the wire.
   void lose(double part) { loss_ = part; }
 
  private:
@@ -115,7 +117,8 @@ class TwoMachines {
     words.insert(words.begin(), "ip");
     return run_command(words).exit_code == 0;
   }
-  // A network device of that namespace, whose frames are read and written here.
+  // Makes a network device in that namespace and returns the file through which this process reads and writes
+  // its frames; -1 if that fails.
   static int tap_in(const std::string& name) {
     int file = -1;
     std::thread([&] {

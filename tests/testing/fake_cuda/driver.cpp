@@ -1,5 +1,5 @@
-// A libcuda.so.1 that has the devices which FAKE_CUDA_DEVICES says (one), unless FAKE_CUDA_INIT names an
-// error.
+// A libcuda.so.1 with as many devices as FAKE_CUDA_DEVICES says (one if it is not set). If FAKE_CUDA_INIT
+// names an error, it has none and fails with this error.
 #include <cstddef>
 #include <cstring>
 

@@ -1,4 +1,4 @@
-// What the fake libraries of CUDA tell the test that has them opened: a line each in the file that
+// Lets the fake CUDA libraries report to the test that has them opened: each note is a line in the file that
 // FAKE_CUDA_LOG names.
 #pragma once
 

@@ -1,6 +1,6 @@
-// A libtorch_cuda.so without CUDA: it notes when it is opened and when LibTorch first asks for its CUDA part,
-// and says that there are as many devices as FAKE_TORCH_DEVICES says (none), or with FAKE_TORCH_FULL that the
-// first one has no memory left.
+// A libtorch_cuda.so without CUDA. It notes when it is opened and when LibTorch first asks for its CUDA
+// part. It reports as many devices as FAKE_TORCH_DEVICES says (none if it is not set); with FAKE_TORCH_FULL
+// it reports that the first one has no memory left.
 #include <cstdlib>
 #include <string>
 
@@ -16,7 +16,7 @@ namespace {
   fake_cuda::note((std::string("library opened ") + (setting == nullptr ? "-" : setting)).c_str());
 }
 
-// LibTorch makes it by this name, at its first question.
+// LibTorch makes an object of this name when it first asks for its CUDA part.
 struct CUDAHooks : CUDAHooksInterface {
   explicit CUDAHooks(CUDAHooksArgs) { fake_cuda::note("LibTorch asks"); }
   bool hasCUDA() const override { return true; }
