@@ -1,4 +1,4 @@
-// Runs that are killed and started again, as a user does it.
+// Tests of runs that are killed and started again, as a user does it.
 #include <bit>
 #include <cmath>
 #include <csignal>
@@ -27,7 +27,7 @@ class CheckpointTest : public ProgramTest {
   Words saving(const Words& more) const { return with(saving_, more); }
 };
 
-// All ranks, or one of them, at random moments; then again, until the run ends.
+// Kills all ranks, or one of them, at random moments and starts the run again, until it ends.
 TEST_F(CheckpointTest, AKilledRunGoesOnAsIfNothingHadBeen) {
   train_well({"max_steps=60", "--nproc", "2", "output_dir=whole"});
   const uint64_t seed = std::random_device()();
@@ -60,7 +60,7 @@ TEST_F(CheckpointTest, AKilledRunGoesOnAsIfNothingHadBeen) {
     kills += is_killed ? 1 : 0;
     ASSERT_TRUE(has_ended || is_killed) << result.told();
     ASSERT_GE(newest(), before) << result.told();
-    // Less than a checkpoint from the end, it is killed while it starts.
+    // If less than a checkpoint is missing to the end, the run is killed while it starts.
     if (before > 0 && newest() > before) {
       EXPECT_NE(result.err.find("after step " + std::to_string(before)), std::string::npos) << result.told();
     }
@@ -84,14 +84,14 @@ TEST_F(CheckpointTest, AFinishedRunEndsAgainAtOnce) {
   train_well(saving({"max_steps=7"}));
   EXPECT_TRUE(read_text(out("model.safetensors")) == weights);
   EXPECT_EQ(losses(out()), before);
-  // And goes on where there is more to do.
+  // The run goes on if there is more to do.
   train_well(saving({"max_steps=9"}));
   EXPECT_EQ(losses(out()).size(), 9U);
   expect_error(train({"overwrite_output_dir=false"}), 2, "E-CONFIG-OUTPUT-USED",
                {"holds a result already", "go on from its checkpoints"});
 }
 
-// What `tessera convert` makes of a checkpoint is what the run left, or would have left.
+// `tessera convert` makes of a checkpoint the files that the run left, or would have left.
 TEST_F(CheckpointTest, AnyCheckpointBecomesAModelFolder) {
   const auto expect_same = [&](const std::string& one, const std::string& other, const Words& files) {
     for (const std::string& file : files)
@@ -104,18 +104,18 @@ TEST_F(CheckpointTest, AnyCheckpointBecomesAModelFolder) {
   run_well({"convert", "wide/checkpoint-3", "of_3"});
   train_well({"max_steps=3", "--nproc", "2", "output_dir=short"});
   expect_same("of_3", "short", model_files);
-  // Of a run whose axes one process does not have, and without optimizer states.
+  // The run has an axis that one process does not have, and saves no optimizer states.
   train_well({"max_steps=2", "save_steps=2", "save_only_model=true", "tensor_parallel_size=2", "bf16=true",
               "--nproc", "2", "output_dir=cut"});
   run_well({"convert", "cut/checkpoint-2", "of_cut"});
   expect_same("of_cut", "cut", model_files);
-  // Of a run that spread experts over its ranks.
+  // The run spread experts over its ranks.
   write_tiny_model(here / "sparse", {.family = "mixtral"});
   train_well({"max_steps=2", "save_steps=2", "base_model=sparse", "expert_parallel_size=2", "--nproc", "2",
               "output_dir=spread"});
   run_well({"convert", "spread/checkpoint-2", "of_spread"});
   expect_same("of_spread", "spread", {"model.safetensors", "config.json"});
-  // An adapter, whose base model has moved.
+  // The checkpoint is of an adapter, and its base model has been moved.
   train_well({"max_steps=2", "save_steps=2", "adapter=lora", "lora_target_linear=true", "--nproc", "2",
               "output_dir=lora"});
   run_well({"convert", "lora/checkpoint-2", "of_lora"});
@@ -124,7 +124,7 @@ TEST_F(CheckpointTest, AnyCheckpointBecomesAModelFolder) {
   expect_error(run({"convert", "lora/checkpoint-2", "again"}), 4, "E-MODEL-NO-FILE", {"model/config.json"});
   run_well({"convert", "--base", "moved", "lora/checkpoint-2", "again"});
   expect_same("again", "lora", {"adapter_model.safetensors"});
-  // In another type: every value is the nearest one.
+  // A conversion to another type gives the nearest value of every weight.
   run_well({"convert", "--base", "moved", "--dtype", "bf16", "wide/checkpoint-3", "in_bf16"});
   const auto narrow = io::SafetensorsFile::open(here / "in_bf16/model.safetensors");
   EXPECT_EQ(nlohmann::json::parse(read_text(here / "in_bf16/config.json")).at("dtype"), "bfloat16");
@@ -143,7 +143,7 @@ TEST_F(CheckpointTest, AnyCheckpointBecomesAModelFolder) {
             DType::F16);
   expect_error(run({"convert", "--base", "moved", "lora/checkpoint-2", "again"}), 2, "E-CONFIG-OUTPUT-USED",
                {"--overwrite"});
-  // A flipped bit.
+  // One bit of a tile is flipped.
   const std::string file = here / "cut/checkpoint-2/rank-00001.safetensors";
   std::string bytes = read_text(file);
   bytes[bytes.size() - 9] = static_cast<char>(bytes[bytes.size() - 9] ^ 4);
@@ -153,7 +153,7 @@ TEST_F(CheckpointTest, AnyCheckpointBecomesAModelFolder) {
   EXPECT_FALSE(fs::exists(here / "damaged"));
 }
 
-// Rows that change between two starts.
+// The rows change between two starts.
 TEST_F(CheckpointTest, OtherRowsAreRefusedUnlessAskedFor) {
   train_well(saving({"max_steps=6"}));
   write_text(here / "rows.jsonl", tiny_rows(23));
@@ -183,7 +183,7 @@ TEST_F(CheckpointTest, ADiskThatFillsIsToldAtOnceAndLosesNothing) {
   EXPECT_NE(full.err.find("error[E-STORAGE-"), std::string::npos) << full.told();
   const int64_t saved = newest_there();
   EXPECT_GE(saved, 6);
-  // The same with on_save_error: continue goes on, and saves again when there is room.
+  // A run with on_save_error: continue goes on instead, and saves again when there is room.
   fs::remove(filler);
   bool is_free = false;
   is_full = false;
@@ -247,7 +247,7 @@ TEST_F(CheckpointTest, AFolderThatCannotBeWrittenAnyMoreLosesNothing) {
   train_well({"max_steps=60", "output_dir=whole"});
   RunOptions options;
   options.prepare = [] {
-    // Root, too, is to be held to permissions.
+    // These capabilities exempt root from permissions, so they are dropped.
     for (const int capability : {CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH}) {
       if (getuid() == 0 && prctl(PR_CAPBSET_DROP, capability) != 0) _exit(kCannotPrepare);
     }
@@ -290,7 +290,7 @@ TEST_F(CheckpointTest, AFolderThatCannotBeWrittenAnyMoreLosesNothing) {
   EXPECT_TRUE(is_stopped) << lenient.told();
 }
 
-// A stop that comes as a checkpoint is being written, behind the steps or between two of them.
+// A stop comes while a checkpoint is being written, beside the steps or between two of them.
 TEST_F(CheckpointTest, AStopInTheMidstOfASaveLosesNothingOn2Ranks) {
   train_well({"max_steps=600", "--nproc", "2", "output_dir=whole"});
   for (const std::string async : {"true", "false"}) {
@@ -303,7 +303,8 @@ TEST_F(CheckpointTest, AStopInTheMidstOfASaveLosesNothingOn2Ranks) {
       if (is_sent || newest() < 3) return;
       const auto ranks = ranks_below(root);
       if (ranks.size() != 2 || !hold(ranks[0])) return;
-      // Held in a save, the signal is the first that it meets.
+      // The rank is held stopped during a save, so the signal is the first thing that it meets when it goes
+      // on.
       for (const auto& entry : fs::directory_iterator(out())) {
         if (io::is_partial_checkpoint(entry.path().filename())) is_sent = true;
       }
@@ -322,7 +323,7 @@ TEST_F(CheckpointTest, AStopInTheMidstOfASaveLosesNothingOn2Ranks) {
   }
 }
 
-// `latest` is for people: whatever it says, the newest whole checkpoint is gone on from.
+// The file `latest` is for people: whatever it says, a run goes on from the newest whole checkpoint.
 TEST_F(CheckpointTest, WhatLatestSaysDoesNotMatter) {
   train_well({"max_steps=9", "output_dir=whole"});
   train_well(saving({"max_steps=6"}));
@@ -339,7 +340,7 @@ TEST_F(CheckpointTest, WhatLatestSaysDoesNotMatter) {
   }
 }
 
-// What a run reads it has read, or holds open, before its first step.
+// Before its first step a run has read every file that it needs, or holds it open.
 TEST_F(CheckpointTest, FilesThatAreCutOrRemovedInMidRunChangeNothing) {
   train_well({"max_steps=1000", "dataset_prepared_path=kept", "output_dir=whole"});
   bool is_gone = false;
@@ -358,7 +359,7 @@ TEST_F(CheckpointTest, FilesThatAreCutOrRemovedInMidRunChangeNothing) {
   EXPECT_TRUE(read_text(out("model.safetensors")) == read_text(here / "whole/model.safetensors"));
 }
 
-// Prepared rows are mapped: what is cut off of them is missing from the next step on.
+// Files of prepared rows are mapped: rows that are cut off are missing from the next step on.
 TEST_F(CheckpointTest, PreparedRowsThatShrinkInMidRunEndTheJobWithTheirName) {
   for (const std::string ranks : {"1", "2"}) {
     SCOPED_TRACE(ranks + " ranks");
@@ -380,7 +381,7 @@ TEST_F(CheckpointTest, PreparedRowsThatShrinkInMidRunEndTheJobWithTheirName) {
   }
 }
 
-// A disk that fails, or gives less than it has, at any of the reads of a run that goes on.
+// The disk fails, or gives fewer bytes than it has, at any of the reads of a run that goes on.
 TEST_F(CheckpointTest, AReadThatFailsIsToldOrAnOlderCheckpointIsTakenOn1And2Ranks) {
   if (kHasSanitizer) GTEST_SKIP() << skip::kSanitizer;
   const uint64_t seed = std::random_device()();
@@ -418,7 +419,7 @@ TEST_F(CheckpointTest, AReadThatFailsIsToldOrAnOlderCheckpointIsTakenOn1And2Rank
       ASSERT_EQ(counted.exit_code, 0) << counted.told();
       const auto count = std::stoull(read_text(here / "count"));
       ASSERT_GT(count, 20u);
-      std::vector<std::pair<std::string, uint64_t>> faults = {{"end", 1}};  // the recipe
+      std::vector<std::pair<std::string, uint64_t>> faults = {{"end", 1}};  // read 1 is that of the recipe
       for (const char* const fault : {"EIO", "end", "EIO", "end", "EIO", "end", "short"})
         faults.emplace_back(fault, 1 + random() % count);
       if (const char* const every = std::getenv("TESSERA_TEST_EVERY_READ")) {

@@ -1,4 +1,4 @@
-// How the program comes to a GPU: fake libraries of CUDA stand where the loader looks and note when they are
+// Tests how the program finds a GPU: fake CUDA libraries stand where the loader looks, and note when they are
 // opened.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
@@ -13,12 +13,13 @@ class DeviceTest : public ProgramTest {
  protected:
   void SetUp() override {
     ProgramTest::SetUp();
-    if (kHasSanitizer) GTEST_SKIP() << skip::kSanitizer;  // it has read the places of libraries by then
+    if (kHasSanitizer) GTEST_SKIP() << skip::kSanitizer;  // its runtime has read the library paths by then
   }
 
   enum Libraries { None, Driver, DriverAndTorch };
 
-  // The environment in which the loader finds these fakes, and what they are told.
+  // Returns options with an environment in which the loader finds these fakes; `told` holds the variables
+  // that control them.
   RunOptions with_fakes(Libraries libraries, std::map<std::string, std::string> told = {}) const {
     RunOptions options;
     std::string path;
@@ -29,8 +30,8 @@ class DeviceTest : public ProgramTest {
     options.environment["FAKE_CUDA_LOG"] = here / "log";
     return options;
   }
-  // What doctor says of a device beside which NVIDIA's libraries are these files. It ends at the rates, as
-  // the fake device has no memory.
+  // Returns the output of `tessera doctor` for a fake device, with these files as NVIDIA's libraries. The
+  // output ends before the rates, as the fake device has no memory.
   std::string doctor_with(const std::map<std::string, std::string>& libraries,
                           std::map<std::string, std::string> told = {}) const {
     const std::filesystem::path folder = here / "nvidia";
@@ -42,7 +43,7 @@ class DeviceTest : public ProgramTest {
     options.environment["LD_LIBRARY_PATH"] += ":" + folder.string();
     return run({"doctor"}, options).out;
   }
-  // What the fakes have noted since the last look.
+  // Returns what the fakes have noted since the last call.
   Words noted() const {
     Words lines = ProgramResult::lines(read_text(here / "log"));
     std::filesystem::remove(here / "log");
@@ -57,7 +58,7 @@ using ::testing::IsEmpty;
 const Words kOpened = {"driver opened", "library opened expandable_segments:True", "LibTorch asks"};
 
 TEST_F(DeviceTest, TheLibraryIsOpenBeforeLibTorchAsksForIt) {
-  // The second line would be missing, had LibTorch asked before, as it asks once.
+  // LibTorch asks for its CUDA part once: if it had asked too early, the second line would be missing.
   const std::vector<Words> commands = {
       {"train", "recipe.yaml", "device=cuda"},
       {"train", "recipe.yaml", "device=cuda", "--nproc", "2"},
@@ -154,7 +155,8 @@ TEST_F(DeviceTest, ADriverWithoutADeviceIsNamed) {
 
 TEST_F(DeviceTest, ALibTorchWithoutItsCudaPartIsNamed) {
   const ProgramResult probe = run({"doctor"}, with_fakes(Driver));
-  // A LibTorch that has it is found beside its CPU part.
+  // A LibTorch with a CUDA part finds it beside its CPU part, whatever these fakes are; then the test is
+  // skipped.
   if (probe.out.find("LibTorch has no CUDA part") == std::string::npos) GTEST_SKIP() << skip::kCudaPart;
   EXPECT_THAT(probe.out,
               HasSubstr("Fake GPU (139 GiB, 132 multiprocessors, compute capability 9.0), not used: "

@@ -1,4 +1,4 @@
-// Machines that lack something: the user reads one line that says what, or the run goes well without it.
+// Tests of machines that lack something: the user reads one line that says what, or the run works without it.
 #include <csignal>
 #include <cstddef>
 #include <cstring>
@@ -39,7 +39,7 @@ void cover(const char* folder, unsigned long flags) {
   require(mount("none", folder, "tmpfs", flags, nullptr) == 0);
 }
 
-// What lies there stays, the program under test perhaps, but nothing can be written.
+// Makes a folder read-only. Its files stay, since the program under test may be among them.
 void freeze(const char* folder) {
   require(mount(folder, folder, nullptr, MS_BIND, nullptr) == 0 &&
           mount("none", folder, nullptr, MS_BIND | MS_REMOUNT | MS_RDONLY, nullptr) == 0);
@@ -49,7 +49,8 @@ void own_mounts() {
   require(unshare(CLONE_NEWNS) == 0 && mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0);
 }
 
-// Limits can be read, and "changed" without any effect, as in some sandboxes.
+// Makes calls that change a resource limit succeed without any effect, as in some sandboxes. Limits can be
+// read.
 void freeze_limits() {
   constexpr unsigned kNewLimit = offsetof(seccomp_data, args) + 2 * sizeof(__u64);
   sock_filter filter[] = {
@@ -65,7 +66,7 @@ void freeze_limits() {
           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
 }
 
-// A connection to what ranks join, which says nothing; -1 where there is none.
+// Connects to the socket that ranks join, and sends nothing; returns -1 if there is no such socket.
 int connect_silently(const std::string& name) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
@@ -93,7 +94,7 @@ class EnvironmentTest : public ProgramTest {
   }
   ProgramResult train2(const RunOptions& options) const { return train({"--nproc", "2"}, options); }
 
-  // Nothing but this program's lines.
+  // Expects success, and no lines but this program's own.
   static void expect_well(const ProgramResult& result) {
     EXPECT_EQ(result.exit_code, 0) << result.told();
     for (const std::string& line : ProgramResult::lines(result.err)) {
@@ -101,7 +102,7 @@ class EnvironmentTest : public ProgramTest {
     }
     EXPECT_TRUE(result.error_lines().empty()) << result.told();
   }
-  // A program that says `words` in place of mpirun.
+  // Returns options under which this shell script is found as mpirun.
   RunOptions with_launcher(const std::string& script) const {
     std::filesystem::create_directories(here / "bin");
     write_text(here / "bin/mpirun", "#!/bin/sh\n" + script + "\n");
@@ -158,7 +159,8 @@ TEST_F(EnvironmentTest, FewProcesses) {
     return prepared([count] {
       limit(RLIMIT_NPROC, count, count);
       if (getuid() != 0) return;
-      // The limit does not hold for root: a user without processes, who still reads root's files.
+      // The limit does not hold for root, so the program becomes a user who has no processes, and can still
+      // read root's files.
       for (const int capability : {CAP_SYS_RESOURCE, CAP_SYS_ADMIN}) {
         require(prctl(PR_CAPBSET_DROP, capability) == 0);
       }
@@ -168,7 +170,7 @@ TEST_F(EnvironmentTest, FewProcesses) {
   const ProgramResult one = train(Words{}, few(1));
   SKIP_UNLESS_PREPARED(one, "another user");
   expect_error(one, 2, "E-CONFIG-THREADS", {"ulimit -u"});
-  // Enough for one process of an idle user, and too few for two ranks.
+  // The limit is enough for one process of an idle user, and too low for two ranks.
   const ProgramResult two = train2(few(getuid() == 0 ? 6 : 1));
   expect_error(two, 2, "E-CONFIG-THREADS", {"ulimit -u"});
 }
@@ -284,7 +286,8 @@ TEST_F(EnvironmentTest, RanksOfAnotherLauncherTryTheirShareOfThreads) {
     require(sched_setaffinity(0, sizeof two, &two) == 0);
   });
   options.folder = here.path();
-  // LibTorch would take two threads, also where the two are one core's, and no second one can start.
+  // LibTorch would take two threads, even if the two cores are hardware threads of one, and no second thread
+  // can start.
   options.environment["MKL_NUM_THREADS"] = "2";
   options.environment["OMP_STACKSIZE"] = "100000G";
   const ProgramResult result =
@@ -311,9 +314,9 @@ TEST_F(EnvironmentTest, RanksThatDoNotStart) {
 }
 
 TEST_F(EnvironmentTest, RanksThatCannotJoin) {
-  // Without this folder PATH leads to the real one.
+  // The script removes its own folder from PATH, so that it runs the real mpirun.
   RunOptions options = with_launcher("PATH=${PATH#*:}; exec env -u TESSERA_LAUNCHED_BY mpirun \"$@\"");
-  // The time passes as they run.
+  // The time to start passes while the ranks run.
   options.environment["TESSERA_START_TIMEOUT"] = "1";
   const ProgramResult result = train({"max_steps=1500", "--nproc", "2"}, options);
   EXPECT_EQ(result.exit_code, 0) << result.told();
@@ -337,7 +340,7 @@ TEST_F(EnvironmentTest, ConnectionThatSaysNothing) {
   EXPECT_EQ(result.exit_code, 143) << result.told();
 }
 
-// An OpenMPI of the machine beside the program makes no package.
+// A program that lies beside an OpenMPI's folders, as in /usr/local, is not taken for the package.
 TEST_F(EnvironmentTest, FolderThatIsNoPackage) {
   std::filesystem::create_directories(here / "prefix/bin");
   std::filesystem::create_directories(here / "prefix/lib/openmpi");

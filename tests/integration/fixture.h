@@ -1,4 +1,4 @@
-// A folder with a tiny model, rows and a recipe, and what the tests ask of a run.
+// The fixture of these tests: a folder with a tiny model, rows and a recipe, and checks of runs in it.
 #pragma once
 
 #include <filesystem>
@@ -28,7 +28,7 @@ inline std::string read_text(const std::string& path) {
   return text.str();
 }
 
-// The lines of a metrics.jsonl.
+// Returns the lines of a metrics.jsonl.
 inline std::vector<nlohmann::json> read_metrics(const std::string& folder) {
   std::vector<nlohmann::json> lines;
   for (const std::string& line : ProgramResult::lines(read_text(folder + "/metrics.jsonl"))) {
@@ -78,23 +78,23 @@ class ProgramTest : public ::testing::Test {
     return file.empty() ? here / "out" : here / ("out/" + file);
   }
 
-  // Where a run that has not ended, or has failed, keeps its files.
+  // Returns the path of a file of a run that has not ended, or has failed.
   std::string partial(const std::string& file = "") const {
     return here / ("out.tessera-partial" + (file.empty() ? "" : "/" + file));
   }
 
-  // The step of the newest checkpoint in `folder`; 0 for none.
+  // Returns the step of the newest checkpoint in `folder`; 0 if there is none.
   int64_t newest(const std::string& folder = "out") const {
     try {
       const auto found = io::list_checkpoints(here / folder);
       return found.empty() ? 0 : found.front().step;
     } catch (const Error&) {
-      return 0;  // it is just being moved
+      return 0;  // the folder is just being moved
     }
   }
-  // Of the run that goes on, as far as its metrics.jsonl tells.
+  // Returns how many steps the run under way has written to its metrics.jsonl.
   size_t num_steps() const { return ProgramResult::lines(read_text(partial("metrics.jsonl"))).size(); }
-  // Steps and losses of the lines of metrics.jsonl.
+  // Returns step and loss of each line of metrics.jsonl.
   std::vector<std::pair<int64_t, double>> losses(const std::string& folder) const {
     std::vector<std::pair<int64_t, double>> losses;
     for (const auto& line : read_metrics(folder)) losses.emplace_back(line.at("step"), line.at("loss"));
@@ -105,7 +105,7 @@ class ProgramTest : public ::testing::Test {
     return words;
   }
 
-  // The program, run inside the folder.
+  // Runs the program inside the folder.
   ProgramResult run(const Words& arguments, RunOptions options = {}) const {
     options.folder = here.path();
     return tessera_program(arguments, options);
@@ -139,8 +139,8 @@ class ProgramTest : public ::testing::Test {
   const TempFolder here;
 };
 
-// Exactly one error line, of this code and exit code, that holds these parts; nothing that looks like a crash
-// or like a launcher talking.
+// Expects this exit code, exactly one error line, which has this code and holds these parts, and nothing that
+// looks like a crash or like the output of a launcher.
 inline void expect_error(const ProgramResult& result, int exit_code, const std::string& code,
                          const Words& parts) {
   EXPECT_EQ(result.exit_code, exit_code) << result.told();

@@ -1,4 +1,4 @@
-// `tessera generate` and `tessera chat` as a user runs them.
+// Tests of `tessera generate` and `tessera chat` as a user runs them.
 #include <algorithm>
 #include <cmath>
 #include <regex>
@@ -17,7 +17,7 @@ class GenerateTest : public ProgramTest {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run_well(arguments);
   }
-  // With this as standard input.
+  // Runs the program with this standard input.
   ProgramResult fed(const std::string& input, const std::string& arguments) const {
     write_text(here / "input", input);
     const std::string command = std::string("'") + program_path() + "' " + arguments + " < input";
@@ -32,7 +32,7 @@ class GenerateTest : public ProgramTest {
   }
 };
 
-// The answers below their "> prompt" lines.
+// Returns the answers, which stand below lines "> prompt".
 Words answers(const std::string& out, const std::string& prompt) {
   Words parts;
   const std::string header = "> " + prompt + "\n";
@@ -45,7 +45,7 @@ Words answers(const std::string& out, const std::string& prompt) {
   return parts;
 }
 
-// Heads that three ranks get unevenly, and experts; with and without sampling.
+// The families have heads that three ranks share unevenly, and experts; runs are with and without sampling.
 TEST_F(GenerateTest, OnUpTo4RanksTheAnswersAreThoseOfOne) {
   write_text(here / "prompts.jsonl",
              "{\"prompt\": \"Hi\"}\n{\"prompt\": \"One, two, three\"}\n{\"prompt\": \"a\"}\n");
@@ -89,8 +89,8 @@ TEST_F(GenerateTest, OnUpTo4RanksTheAnswersAreThoseOfOne) {
   }
 }
 
-// Two of three heads on one rank and one on the other, whose layers are a larger part of the work beside the
-// output projection: both deal the same layers to the stages.
+// One rank holds two of three heads and the other one, so a layer is a larger part of the first one's work.
+// Both must still deal the same layers to the stages.
 TEST_F(GenerateTest, UnevenHeadsInAPipeline) {
   write_tiny_model(model(), {.heads = 3, .kv_heads = 3, .intermediate = 60});
   const Words same = {"generate", "--model", "model", "--dtype", "fp64", "--max-new-tokens", "8", "Hi"};
@@ -100,7 +100,7 @@ TEST_F(GenerateTest, UnevenHeadsInAPipeline) {
   EXPECT_EQ(result.out, run_well(same).out);
 }
 
-// An adapter on its base, a conversation, the speed, and what comes by standard input.
+// Compares an adapter on its base, a conversation, `bench` and prompts from standard input with one process.
 TEST_F(GenerateTest, OnRanksLikeOnOne) {
   std::filesystem::remove_all(model());
   write_tiny_model(model(), {.layers = 3});
@@ -134,7 +134,7 @@ TEST_F(GenerateTest, OnRanksLikeOnOne) {
   EXPECT_EQ(spread.at("tensor_parallel_size"), 2);
   EXPECT_EQ(spread.at("pipeline_parallel_size"), 2);
 
-  // Two copies of two ranks each, with two sequences each.
+  // Four ranks hold two copies of the model, on two ranks each, and each copy takes two sequences.
   const ProgramResult copies = run(with(bench, {"--nproc", "4", "--tensor-parallel-size", "2"}));
   ASSERT_EQ(copies.exit_code, 0) << copies.told();
   const auto both = nlohmann::json::parse(copies.out);
@@ -146,8 +146,8 @@ TEST_F(GenerateTest, OnRanksLikeOnOne) {
   EXPECT_EQ(decoded(both), 2 * decoded(alone));
 }
 
-// More prompts than are answered at once, of which each of four copies of the model gets its part, and one
-// that has none.
+// There are more prompts than are answered at once, and each of four copies of the model gets a part of
+// them; with fewer prompts a copy has none.
 TEST_F(GenerateTest, PromptsAreDealtTo4CopiesOfTheModel) {
   std::string prompts;
   for (int i = 0; i < 11; ++i) prompts += "{\"prompt\": \"p" + std::string(i % 4, 'x') + "\"}\n";
@@ -191,7 +191,7 @@ TEST_F(GenerateTest, PromptsAreDealtTo4CopiesOfTheModel) {
 
   const Words single = {"generate", "--model", "model", "--dtype", "fp64", "--max-new-tokens", "5", "Hi"};
   EXPECT_EQ(run_well(with(single, copies)).out, run_well(single).out);
-  // A prompt of another copy than the first is refused before any answer.
+  // A prompt that another copy than the first would answer is refused before any answer is shown.
   write_text(here / "long.jsonl",
              "{\"prompt\": \"Hi\"}\n{\"prompt\": \"" + std::string(20000, 'a') + "\"}\n");
   const ProgramResult refused = run(with(with(single, copies), {"--prompts", "long.jsonl"}));
@@ -245,13 +245,13 @@ TEST_F(GenerateTest, TheSeedDiffersFromRunToRunAndIsTold) {
   const ProgramResult repeated = generate(again);
   EXPECT_EQ(repeated.out, first.out);
   EXPECT_EQ(repeated.err, "");
-  EXPECT_EQ(generate({"Hi"}).err, "");  // greedy
+  EXPECT_EQ(generate({"Hi"}).err, "");  // a greedy choice needs no seed
 }
 
 TEST_F(GenerateTest, StopStringsEndTheAnswerBeforeThem) {
   const std::string whole = generate({"Hi"}).out;
   ASSERT_GT(whole.size(), 6u);
-  // The last character that stands somewhere in the text, so that most of it comes before.
+  // The stop string is the last character but one of the text, so that most of the text comes before it.
   size_t begin = whole.size() - 2;
   while (begin > 0 && (whole[begin] & 0xc0) == 0x80) --begin;
   const std::string stop = whole.substr(begin, whole.size() - 1 - begin);
@@ -318,7 +318,7 @@ TEST_F(GenerateTest, OutputThatNobodyTakesEndsTheWork) {
     const ProgramResult generated = shown("generate --model model --max-new-tokens 16 --stats Hi");
     expect_error(generated, 6, "E-STORAGE-OUTPUT", {"standard output"});
     EXPECT_EQ(generated.err.find("tokens/s"), std::string::npos) << generated.told();
-    // Its second message would be refused.
+    // The second message is not UTF-8 and would be refused, if the work went on.
     expect_error(shown("chat --model model --max-new-tokens 16"), 6, "E-STORAGE-OUTPUT", {"standard output"});
   }
 }
@@ -419,7 +419,7 @@ TEST_F(GenerateTest, AnAdapterFindsItsBase) {
   const std::string want = generate({"--adapter", "out", "Hi"}).out;
   EXPECT_EQ(generate({"Hi"}, "out").out, want);
   EXPECT_NE(generate({"Hi"}).out, want);
-  // Other programs put the base's configuration there.
+  // Other programs put the base model's configuration into the adapter's folder.
   std::filesystem::copy_file(here / "model/config.json", out("config.json"));
   EXPECT_EQ(generate({"Hi"}, "out").out, want);
   const std::string path = out("adapter_config.json");
@@ -429,7 +429,7 @@ TEST_F(GenerateTest, AnAdapterFindsItsBase) {
   expect_error(run({"generate", "--model", "out", "Hi"}), 4, "E-MODEL-ADAPTER-BASE",
                {"someone/elsewhere", "--model BASE --adapter out"});
   EXPECT_EQ(generate({"--adapter", "out", "Hi"}).out, want);
-  // With its weights too it is a model.
+  // If the folder also holds the base model's weights, it is a model.
   std::filesystem::copy_file(here / "model/model.safetensors", out("model.safetensors"));
   EXPECT_EQ(generate({"Hi"}, "out").out, generate({"Hi"}).out);
 }
@@ -484,7 +484,7 @@ TEST_F(GenerateTest, ChatKeepsTheConversation) {
 // ---------------------------------------------------------------------------------------- SentencePiece
 // models
 
-// A folder as those of Llama 2 and Mistral: the tokenizer of tests/reference/data/sentencepiece.
+// A model folder like those of Llama 2 and Mistral, with the tokenizer of tests/reference/data/sentencepiece.
 class SentencePieceModel : public GenerateTest {
  protected:
   SentencePieceModel() {

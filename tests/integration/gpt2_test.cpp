@@ -1,4 +1,4 @@
-// A second family through the whole program: what `train`, `merge` and `generate` make of GPT-2.
+// Runs a second family, GPT-2, through the whole program: `train`, `merge` and `generate`.
 #include <cmath>
 #include <set>
 
@@ -30,7 +30,7 @@ TEST_F(Gpt2Test, AFullFinetuneKeepsTheFormOfItsFiles) {
               read_f32(here / "model/model.safetensors", tensor.name))
         << tensor.name;
   }
-  // Training goes on from what was written: not so if a matrix came back transposed.
+  // Training goes on from the written model; the loss would not fall if a matrix came back transposed.
   train_well({"base_model=out", "output_dir=more", "max_steps=1", "micro_batch_size=24"});
   EXPECT_LT(read_column(here / "more", "loss").at(0), losses.back());
   run_well({"generate", "--model", "out", "--max-new-tokens", "3", "Hi"});

@@ -1,4 +1,4 @@
-// Ranks that stop in mid-run: the others find out, name them and end.
+// Tests of ranks that stop in mid-run: the others notice it, name them and end.
 #include <csignal>
 
 #include "tests/integration/fixture.h"
@@ -16,7 +16,7 @@ class HangTest : public ProgramTest {
     Words keys;
   };
 
-  // Stops the victim after some steps; what the job said, and who it was.
+  // Stops a rank after some steps. Returns the output of the job, and the rank's process in `victim`.
   ProgramResult run_with_stopped_rank(const Case& each, pid_t& victim) const {
     ProgramResult result;
     // On a machine that is busy elsewhere a rank may seem to hang before the victim is stopped.
@@ -41,8 +41,8 @@ class HangTest : public ProgramTest {
     return result;
   }
 
-  // A rank that is stopped more and more of the time, as by a machine that has too much to do: on one that
-  // has, the others are slow as well.
+  // Expects that a rank which is stopped more and more of the time is named as slow, as if its machine had
+  // too much to do. The share of time grows because on a machine that is busy all ranks are slow.
   void expect_slow_rank_named(const Words& keys, int ranks, const std::string& what) const {
     pid_t victim = 0;
     int looks = 0, stops = 0;
@@ -114,7 +114,7 @@ TEST_F(HangTest, AStoppedRankIsNamedUnderEveryAxisOn2And3Ranks) {
   }
 }
 
-// It takes a while, and then goes on: a run that is only slow is let alone.
+// A rank stops for a while and then goes on: a run that is only slow is left alone.
 TEST_F(HangTest, AShortStopChangesNothing) {
   train_well({"max_steps=600", "--nproc", "2", "output_dir=whole"});
   bool is_done = false;
@@ -135,7 +135,7 @@ TEST_F(HangTest, AShortStopChangesNothing) {
 
 TEST_F(HangTest, ASlowRankOf3IsNamedAndTheRunGoesOn) { expect_slow_rank_named({}, 3, "a step"); }
 
-// Each rank is alone in its stage.
+// Each of the two ranks is alone in its stage.
 TEST_F(HangTest, ASlowStageOf2IsNamedAndTheRunGoesOn) {
   write_tiny_model(here / "deep", {.hidden = 96, .layers = 8, .intermediate = 160});
   expect_slow_rank_named({"base_model=deep", "pipeline_parallel_size=2", "gradient_accumulation_steps=2"}, 2,

@@ -1,4 +1,4 @@
-// Input that is no file, never ends, or is beyond what a model can take.
+// Tests of input that is no file, never ends, or is longer than a model can take.
 #include <sys/stat.h>
 
 #include <unistd.h>
@@ -10,7 +10,7 @@ namespace {
 
 class HostileInputTest : public ProgramTest {
  protected:
-  // A copy of the model in which `file` is a pipe that nobody writes to.
+  // Makes a copy of the model in which `file` is a pipe that nobody writes to; returns its folder.
   std::string model_with_pipe(const std::string& file) const {
     const std::string folder = here / "piped";
     std::filesystem::remove_all(folder);
@@ -70,7 +70,7 @@ TEST_F(HostileInputTest, PromptsBeyondTheModelsPositionsAreRefused) {
   };
   expect_error(generate(1000, 4), 4, "E-MODEL-LENGTH",
                {"config.json", "max_position_embeddings", "need at most 256"});
-  // An answer ends where the positions do.
+  // An answer ends at the last position of the model.
   EXPECT_EQ(generate(200, 1000).exit_code, 0);
 }
 

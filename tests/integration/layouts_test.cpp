@@ -1,4 +1,4 @@
-// The same training on 1, 2 and 3 ranks under every way of sharding.
+// Compares one training on 1, 2 and 3 ranks under every way of sharding.
 #include <algorithm>
 #include <cmath>
 
@@ -18,7 +18,7 @@ void expect_same_numbers(const std::string& folder, const std::string& other, co
   }
 }
 
-// Each run's steps take 12 rows: accumulation x ranks x micro-batch of 2.
+// A step of each run takes 12 rows: gradient accumulation x ranks x micro-batch of 2.
 class LayoutsRuns : public LayoutsTest {
  protected:
   void compare(const Words& more) {

@@ -1,12 +1,12 @@
-// docs/library.md: each of its snippets is part of a program that runs on any number of ranks (own_model_test
-// runs that of the pipelines).
+// Checks docs/library.md: each of its snippets is part of a program that runs on any number of ranks.
+// own_model_test runs the program of the pipelines' snippets.
 #include "tests/integration/fixture.h"
 #include "tests/testing/paths.h"
 
 namespace tessera::testing {
 namespace {
 
-// The lines without their indentation, each ended by a newline; empty ones left out.
+// Returns the lines without their indentation, each ended by a newline; empty ones are left out.
 std::string normalised(const std::string& text) {
   std::string out = "\n";
   for (const std::string& line : ProgramResult::lines(text)) {
@@ -16,7 +16,7 @@ std::string normalised(const std::string& text) {
   return out;
 }
 
-// Contents of the page's fenced blocks of this language.
+// Returns the contents of the page's fenced blocks of this language.
 std::vector<std::string> snippets(const std::string& page, const std::string& language) {
   std::vector<std::string> found;
   const std::string open = "```" + language + "\n";

@@ -1,5 +1,5 @@
-// Four ranks on two machines that are connected by a wire: the numbers of one process, whatever the wire
-// does.
+// Tests of four ranks on two machines that are connected by a wire: they compute the numbers of one process,
+// whatever the wire does.
 #include <cmath>
 
 #include "tests/integration/fixture.h"
@@ -31,7 +31,8 @@ class NetnsTest : public ProgramTest {
     EXPECT_TRUE(result.error_lines().empty()) << result.told();
     return result;
   }
-  // Bytes over the wire for each step, whatever it takes to begin and to end.
+  // Returns the bytes that a step sends over the wire: the difference between a long and a short run, in
+  // which the bytes of beginning and end cancel.
   double bytes_of_a_step(const Words& keys) const {
     constexpr int kShort = 4, kLong = 24;
     double bytes[2];
@@ -66,7 +67,7 @@ TEST_F(NetnsTest, EveryLayoutOf4RanksOnTwoMachinesEqualsOneProcess) {
   }
 }
 
-// What each kind of parallelism sends over the wire.
+// Each kind of parallelism sends over the wire what it has to, and no more.
 TEST_F(NetnsTest, ReplicasSendGradientsAloneAndTensorParallelismInAMachineNothing) {
   TinyModel wide;
   wide.hidden = 96, wide.intermediate = 160;
@@ -75,7 +76,7 @@ TEST_F(NetnsTest, ReplicasSendGradientsAloneAndTensorParallelismInAMachineNothin
   for (const TinyTensor& tensor : tiny_tensors(wide)) parameter_bytes += 4.0 * tensor.values.size();
   const Words all = {"base_model=wide", "micro_batch_size=1"};
   const double replicas = bytes_of_a_step(with(all, {"dp_replicate_size=2"}));
-  // Of two replicas each sends half of its sums and half of the results.
+  // In an all-reduce of two replicas each sends half of its gradients and half of the sums.
   EXPECT_GT(replicas, 0.95 * parameter_bytes);
   EXPECT_LT(replicas, 1.3 * parameter_bytes);
   // Shards over both machines send the parameters too, twice.
@@ -98,7 +99,7 @@ TEST_F(NetnsTest, AWireThatLosesHalfOfItsPacketsDelaysAndChangesNothing) {
   train_well_on_both(with(keys, {"output_dir=whole"}));
   RunOptions options;
   options.timeout_s = 400.0;
-  // For a while: TCP waits twice as long after each loss in a row.
+  // The wire loses packets only for a while: TCP waits twice as long after each loss in a row.
   constexpr int64_t kLost = 30;
   options.while_running = [&](pid_t) {
     machines_.lose(num_steps() > 0 && machines_.packets_lost() < kLost ? 0.5 : 0.0);
@@ -111,7 +112,7 @@ TEST_F(NetnsTest, AWireThatLosesHalfOfItsPacketsDelaysAndChangesNothing) {
   EXPECT_EQ(losses(out()), losses(here / "whole"));
 }
 
-// Ranks, mpirun and its daemon on the other machine, which do not hear each other any more.
+// Ranks, mpirun and its daemon on the other machine do not hear each other any more.
 TEST_F(NetnsTest, AWireThatIsCutEndsTheRunAndNamesTheRanksAtItsEnds) {
   for (const Words& keys :
        {Words{"dp_replicate_size=2"}, Words{"tensor_parallel_size=2"}, Words{"pipeline_parallel_size=2"}}) {

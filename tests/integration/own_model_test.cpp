@@ -1,4 +1,4 @@
-// The examples, in the tree and built against an installed copy of the library.
+// Runs the examples, in the tree and built against an installed copy of the library.
 #include <cmath>
 
 #include "tests/integration/fixture.h"
@@ -17,7 +17,8 @@ std::vector<double> losses_of(const ProgramResult& result) {
   return losses;
 }
 
-// Runs it alone and on more ranks: the same losses, up to the rounding of the four digits that it prints.
+// Runs the program alone and on more ranks and expects the same losses, up to the rounding of the four digits
+// that it prints.
 void expect_same_losses_on_any_ranks(const std::string& program,
                                      const std::vector<const char*>& more = {"2", "3"}) {
   const auto alone = losses_of(run_command({program}));

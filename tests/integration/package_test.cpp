@@ -1,4 +1,4 @@
-// The package, as another user runs it: from another folder, in an empty environment.
+// Tests of the package as another user runs it: from another folder, in an empty environment.
 #include <sys/stat.h>
 
 #include "tests/integration/fixture.h"
@@ -9,7 +9,8 @@ namespace {
 
 class PackageTest : public ProgramTest {
  protected:
-  // Makes the package in `made`. A tool that is named says `script`, where its own folder is off the PATH.
+  // Makes the package in `made`. The tool that is named, if any, is replaced by `script`, whose folder is
+  // not in the script's PATH.
   ProgramResult make(const std::string& tool = "", const std::string& script = "") const {
     RunOptions options;
     options.timeout_s = 900.0;
@@ -32,7 +33,7 @@ TEST_F(PackageTest, NothingIsMadeWhereSomethingIsMissing) {
   const Case cases[] = {
       {"ldd", R"(ldd "$1"; case "$1" in build/*/tessera) echo "libgone.so.1 => not found" ;; esac)",
        "libgone.so.1, which is not there"},
-      // What only the finished folder lacks.
+      // This ldd misses a library only in the finished folder.
       {"ldd", R"(ldd "$1"; case "$1" in */.tmp.*/bin/mpirun) echo "libgone.so.1 => not found" ;; esac)",
        "libgone.so.1, which is not there"},
       {"ompi_info", "echo path:pkglibdir:/nowhere", "/nowhere/mca_pmix_ext3x.so is missing"}};
@@ -60,7 +61,7 @@ TEST_F(PackageTest, AnotherUserRunsItFromAnywhere) {
     EXPECT_TRUE(std::filesystem::exists(package + "/" + file)) << file;
   }
 
-  // Elsewhere than it was made, with nothing of this user's in reach.
+  // The package is moved from where it was made, and nothing of this user's is within its reach.
   const std::string place = here / "a place with spaces";
   std::filesystem::create_directory(place);
   std::filesystem::rename(package, place + "/package");
@@ -74,7 +75,7 @@ TEST_F(PackageTest, AnotherUserRunsItFromAnywhere) {
   RunOptions options;
   options.folder = here / "job";
   options.has_empty_environment = true;
-  options.environment["OMP_NUM_THREADS"] = "1";  // as below
+  options.environment["OMP_NUM_THREADS"] = "1";  // as in the runs below
   options.prepare = [] {
     if (getuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(kCannotPrepare);
   };
@@ -90,7 +91,7 @@ TEST_F(PackageTest, AnotherUserRunsItFromAnywhere) {
   const ProgramResult generated =
       as_user({"generate", "--model", "out", "--prompt", "hello", "--max-new-tokens", "4"});
   EXPECT_EQ(generated.exit_code, 0) << generated.told();
-  // In an environment that points at libraries and at an MPI of the machine's.
+  // The environment points at broken libraries and at the machine's MPI.
   std::filesystem::create_directory(here / "hostile");
   for (const char* library :
        {"libmpi.so.40", "libopen-rte.so.40", "libopen-pal.so.40", "libpmix.so.2", "libtorch_cpu.so"}) {
@@ -104,7 +105,7 @@ TEST_F(PackageTest, AnotherUserRunsItFromAnywhere) {
   const ProgramResult again = as_user({"train", "recipe.yaml", "--nproc", "2", "output_dir=again"});
   EXPECT_EQ(again.exit_code, 0) << again.told();
   EXPECT_EQ(read_text(here / "job/out/model.safetensors"), read_text(here / "job/again/model.safetensors"));
-  // The same weights as the program that was packed.
+  // The package trains the same weights as the program that was packed.
   ASSERT_EQ(train({"--nproc", "2"}).exit_code, 0);
   EXPECT_EQ(read_text(here / "job/out/model.safetensors"), read_text(out("model.safetensors")));
 }

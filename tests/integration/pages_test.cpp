@@ -1,4 +1,4 @@
-// The pages that the program writes, in the Nu validator of HTML (validator.github.io).
+// Checks the pages that the program writes with the Nu validator of HTML (validator.github.io).
 #include <cstdlib>
 
 #include "tests/integration/fixture.h"
@@ -9,7 +9,8 @@ namespace {
 
 class PagesTest : public ProgramTest {
  protected:
-  // The validator: what TESSERA_VNU names, a jar or a program, or vnu; empty where there is none.
+  // Returns the validator's command: the jar or program that TESSERA_VNU names, or vnu; empty if there is
+  // none.
   static Words validator() {
     const char* named = std::getenv("TESSERA_VNU");
     const std::string vnu = named != nullptr ? named : "vnu";
@@ -23,7 +24,7 @@ class PagesTest : public ProgramTest {
 TEST_F(PagesTest, HaveNoErrorAndNoWarning) {
   const Words vnu = validator();
   if (vnu.empty()) GTEST_SKIP() << skip::kValidator;
-  // More than 60 steps have smoothed lines.
+  // A run of more than 60 steps has smoothed lines.
   const Words run = {"max_steps=70", "logging_steps=1", "val_set_size=4", "eval_steps=20", "save_steps=50"};
   train_well(with(run, {"output_dir=first <i>&"}));
   train_well({"max_steps=3", "output_dir=second", "learning_rate=0.5"});

@@ -1,5 +1,5 @@
-// Pipelines through the whole program: training, evaluation, packing, adapters, what is saved, what is
-// refused.
+// Tests of pipelines through the whole program: training, evaluation, packing, adapters, saved results, and
+// settings that are refused.
 #include <fstream>
 
 #include "tests/integration/fixture.h"
@@ -7,7 +7,7 @@
 namespace tessera::testing {
 namespace {
 
-// Of the lines that have it: those of steps, or of evaluations.
+// Returns the numbers of one key, from those lines of metrics.jsonl that have it.
 std::vector<double> numbers(const std::string& folder, const std::string& key) {
   std::ifstream file(folder + "/metrics.jsonl");
   std::vector<double> values;
@@ -72,7 +72,7 @@ TEST_F(PipelineTest, AnAdapterOn2StagesOf2ShardsEqualsOneProcess) {
   expect_same_logits(logits("model", "four"), logits("model", "one"));
 }
 
-// Uneven stages, the last of which has the embedding as its output projection.
+// The stages are uneven, and the last one has the embedding as its output projection.
 TEST_F(PipelineTest, ThreeRanksOf5Layers) {
   const Words same = {"gradient_accumulation_steps=2"};
   train_into("one", same, {});
@@ -82,7 +82,7 @@ TEST_F(PipelineTest, ThreeRanksOf5Layers) {
   expect_same_run("split");
 }
 
-// What the ranks measure differs from run to run: it is told, and kept for a run that repeats this one.
+// Measured times differ from run to run: the split is told, and kept for a run that repeats this one.
 TEST_F(PipelineTest, StagesByMeasuredTimeEqualOneProcess) {
   const Words same = {"gradient_accumulation_steps=4", "gradient_checkpointing=true"};
   train_into("one", same, {});

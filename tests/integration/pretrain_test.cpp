@@ -1,4 +1,5 @@
-// recipes/pretrain.yaml from a config.json alone: any number of ranks, ends of any kind.
+// Tests of recipes/pretrain.yaml, which starts from a config.json alone: on any number of ranks, and with
+// ends of any kind.
 #include <filesystem>
 #include <random>
 
@@ -26,7 +27,7 @@ class PretrainTest : public ProgramTest {
     write_text(here / "code.jsonl", code);
   }
 
-  // Six sequences a step, on any number of ranks.
+  // Runs the recipe with six sequences a step, on any number of ranks.
   ProgramResult pretrain(int ranks, const std::string& output, const Words& more = {},
                          const RunOptions& options = {}) const {
     const Words words = {"train",
@@ -112,8 +113,8 @@ TEST_F(PretrainTest, ABadRecordEndsAll3Ranks) {
                {"code.jsonl:201"});
 }
 
-// A disk that fails, or gives less than it has, at any of the reads of a run that streams; then the same
-// command on a disk that is well.
+// The disk fails, or gives fewer bytes than it has, at any of the reads of a run that streams; then the same
+// command runs on a disk that works.
 TEST_F(PretrainTest, AReadThatFailsInMidStreamIsToldAndTheRunGoesOnOn1And2Ranks) {
   if (kHasSanitizer) GTEST_SKIP() << skip::kSanitizer;
   const uint64_t seed = std::random_device()();
@@ -125,7 +126,7 @@ TEST_F(PretrainTest, AReadThatFailsInMidStreamIsToldAndTheRunGoesOnOn1And2Ranks)
     for (const char* name : {"rows.parquet", "stream.arrow"}) {
       fs::copy(source_folder() + "/tests/reference/data/tables/" + name, here / name);
       const std::string entry = "pretraining_dataset." + std::to_string(steps.size() / 2 + 1);
-      // Those between have text.
+      // The files between them hold text.
       steps = with(steps, {entry + ".path=" + name, entry + ".split=train[1:35]"});
     }
   }

@@ -1,4 +1,4 @@
-// What `bench train` tells about time and memory.
+// Tests of the time and memory that `bench train` reports.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -23,7 +23,7 @@ int64_t nanoseconds(const nlohmann::json& microseconds) {
   return static_cast<int64_t>(std::llround(microseconds.get<double>() * 1000.0));
 }
 
-// Events of a row lie inside each other or apart.
+// Expects that events of a row lie inside each other or apart.
 void expect_nesting(std::vector<nlohmann::json>& events) {
   std::stable_sort(events.begin(), events.end(), [](const auto& a, const auto& b) {
     if (a.at("ts") != b.at("ts"))
@@ -70,7 +70,7 @@ TEST_F(ProfileTest, TraceHoldsTheStepOfEveryRank) {
     ASSERT_EQ(names.size(), static_cast<size_t>(ranks));
     for (auto& [row, events] : rows) {
       ASSERT_TRUE(row_names.count(row)) << row.second;
-      // Operations inside a parallel region may share a worker's row only with that worker's.
+      // An operation inside a parallel region stands in the row of the worker that ran it, so each row nests.
       expect_nesting(events);
     }
     for (int rank = 0; rank < ranks; ++rank) {
@@ -119,7 +119,7 @@ TEST_F(ProfileTest, MemoryOfThePeakAddsUp) {
       EXPECT_GT(parts.at("gathered parameters").get<int64_t>(), 0) << result.told();
     }
     if (more.empty()) {
-      // Two moments a weight, and its number of steps.
+      // The optimizer keeps two moments for each weight, and a step count for each parameter.
       EXPECT_EQ(parts.at("parameters").get<int64_t>(), 4 * weights);
       EXPECT_GE(parts.at("optimizer state").get<int64_t>(), 2 * 4 * weights);
       EXPECT_LE(parts.at("optimizer state").get<int64_t>(), 2 * 4 * weights + 4096);

@@ -1,4 +1,5 @@
-// Errors of a job of several ranks: still one line, and the exit code of the rank that failed.
+// Tests of errors in a job of several ranks: the user still reads one line, and the exit code is that of the
+// rank that failed.
 #include <algorithm>
 #include <csignal>
 
@@ -39,7 +40,7 @@ TEST_F(RankErrorsTest, ErrorOfTheFirstRankAloneEndsTheOthers) {
 }
 
 TEST_F(RankErrorsTest, ErrorOfTheSecondRankAloneEndsTheFirst) {
-  // The same relative paths, but the second rank runs in a folder whose model is cut short.
+  // All ranks use the same relative paths, but the second one runs in a folder whose model is cut short.
   std::filesystem::create_directory(here / "other");
   for (const char* name : {"model", "recipe.yaml", "rows.jsonl"}) {
     std::filesystem::copy(here / name, here / (std::string("other/") + name),
@@ -92,18 +93,18 @@ TEST_F(RankErrorsTest, RanksThatSeeDifferentRecipes) {
                {"rank 1", "learning_rate", "0.003", "0.01"});
   expect_error(two({"zero_stage=1"}, {}), 2, "E-CONFIG-RANKS-DIFFER", {"rank 1", "zero_stage"});
   expect_error(two({}, {"adapter=lora", "lora_target_linear=true"}), 2, "E-CONFIG-RANKS-DIFFER", {"rank 1"});
-  // An error of the second rank alone, before the ranks have met.
+  // The second rank alone has an error, before the ranks have met.
   expect_error(two({}, {"sead=1"}), 2, "E-CONFIG-UNKNOWN-KEY", {"(rank 1)"});
   EXPECT_FALSE(std::filesystem::exists(out("model.safetensors")));
   const ProgramResult same = two({"seed=5"}, {"seed=5"});
   EXPECT_EQ(same.exit_code, 0) << same.told();
 }
 
-// Under the user's own mpirun: processes that never join.
+// Some processes under the user's own mpirun never join.
 TEST_F(RankErrorsTest, ARankThatNeverJoinsEndsTheJobAndIsNamed) {
   RunOptions options;
   options.folder = here.path();
-  // On a busy machine longer, until both that come have come when one of them speaks.
+  // On a busy machine the time is prolonged, until both ranks that come have joined when one of them speaks.
   const auto ended = [&](const Words& last) {
     for (int seconds = 3;; seconds *= 3) {
       options.environment["TESSERA_START_TIMEOUT"] = std::to_string(seconds);
@@ -145,7 +146,8 @@ TEST_F(RankErrorsTest, RanksThatAreKilledAsTheyStartLeaveNothingInTheOutputFolde
   train_well(with(keys, {"max_steps=3", "--nproc", "2"}));
 }
 
-// A folder that cannot be written. Of several ranks that wait, one that starts late might speak first.
+// The output folder cannot be written, so a rank cannot tell others that it has come. One rank waits alone
+// here: if there were several, one that starts late might speak first.
 TEST_F(RankErrorsTest, WhoHasComeIsNotKnownWhereNothingCanBeWritten) {
   RunOptions options;
   options.folder = here.path();

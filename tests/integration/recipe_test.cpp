@@ -1,4 +1,4 @@
-// What the keys of a recipe lead to, as a user sees it.
+// Tests of the effects of a recipe's keys, as a user sees them.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -268,7 +268,7 @@ TEST_F(RecipeTest, AContinuedAdapterDecidesWhatItIs) {
                            "peft_use_rslora: true\n"}) {
     EXPECT_TRUE(has(trained, line)) << line << trained;
   }
-  // What agrees with the adapter may be said again, in other words too.
+  // Settings that agree with the adapter may be repeated, also under other keys.
   const auto with = [&](const Words& words) {
     Words all = more;
     all.insert(all.end(), words.begin(), words.end());
@@ -347,8 +347,8 @@ TEST_F(RecipeTest, AFileOfAccelerateSaysMore) {
   EXPECT_TRUE(has(result.err, "dp_replicate 2")) << result.told();
 }
 
-// A curriculum of prepared rows: the second dataset rests until step 3. Ended in the middle, and on other
-// ranks.
+// A curriculum of prepared rows: the second dataset rests until step 3. The run on three ranks ends in the
+// middle and goes on; it is compared with one rank.
 TEST_F(RecipeTest, PreparedRowsAreMixedByTheStepOn1And3Ranks) {
   write_text(here / "other.jsonl", tiny_rows(9));
   write_text(here / "mix.yaml",
@@ -389,7 +389,7 @@ TEST_F(RecipeTest, AFileOfAccelerateIsReadBeforeRowsArePrepared) {
   EXPECT_EQ(std::ranges::count_if(std::filesystem::directory_iterator(here / "prepared"), is_packing), 1);
   EXPECT_TRUE(has(made.out, "rows.jsonl: 24 rows")) << made.told();
   EXPECT_TRUE(has(made.out, "kept in ")) << made.told();
-  // What a training with the same file finds.
+  // A training with the same file finds the prepared rows.
   const ProgramResult trained = train_well({"dataset_prepared_path=prepared", "--accelerate-config",
                                             "accelerate.yaml", "max_steps=1", "sequence_len=64"});
   EXPECT_TRUE(has(trained.err, "prepared rows taken from")) << trained.told();
@@ -410,7 +410,7 @@ TEST_F(RecipeTest, InitWritesARecipeThatTrains) {
       has(run_well({"recipe", "convert", "--arguments", "--learning_rate 3"}).out, "learning_rate: 3"));
 }
 
-// Keys that would make the vocabulary larger are fine where it is large enough.
+// Keys that would enlarge the vocabulary are accepted if it is large enough already.
 TEST_F(RecipeTest, TokensAndRowsThatAreThereNeedNothing) {
   run_well({"recipe", "check", "recipe.yaml", "tokens=['<|im_start|>', '<|im_end|>']"});
   expect_error(train({"tokens=['<|im_end|>', '<new>']"}), 2, "E-CONFIG-UNSUPPORTED",
@@ -476,7 +476,7 @@ TEST_F(RecipeTest, ARunEndsWhenItsEvaluationsGetNoBetter) {
     EXPECT_EQ(num_evaluations(out()), 3);
     EXPECT_EQ(train_lines(out()).back().at("step"), 6) << "also the steps since the last line";
     EXPECT_TRUE(std::filesystem::exists(out("model.safetensors")));
-    // The counter is part of a checkpoint: the same run from step 4 on ends where it did.
+    // The counter is part of a checkpoint: a run that goes on from step 4 stops at the same step.
     Words again = arguments;
     again.insert(again.end(), {"resume_from_checkpoint=out/checkpoint-4", "output_dir=again"});
     const ProgramResult resumed = train_well(again);
@@ -510,14 +510,14 @@ bool has_program(const std::string& name) {
   return run_command({"sh", "-c", "command -v " + name + " > /dev/null"}).exit_code == 0;
 }
 
-// What the shell itself offers, on a terminal.
+// Checks the completions that the shell itself offers on a terminal.
 TEST_F(RecipeTest, ZshCompletesVerbsFlagsAndKeys) {
   const std::string script = run_well({"completion", "zsh"}).out;
   EXPECT_TRUE(has(script, "max-restarts"));
   if (!has_program("zsh")) GTEST_SKIP() << skip::kShell << ": zsh";
   std::filesystem::create_directory(here / "functions");
   write_text(here / "functions/_tessera", script);
-  // compadd as it is called while a line is completed, in a shell of its own terminal.
+  // The script logs the calls of compadd while a line is completed, in a shell on a terminal of its own.
   write_text(
       here / "complete.zsh",
       "zmodload zsh/zpty\n"
@@ -582,7 +582,7 @@ TEST_F(RecipeTest, InitAsksOnATerminal) {
     EXPECT_TRUE(has(text, line)) << line << "\n" << text;
   EXPECT_FALSE(has(text, "\nadapter: ")) << text;
   run_well({"train", "asked.yaml", "max_steps=1", "output_dir=asked"});
-  // The end of the input takes what is offered, and says what there is no offer for.
+  // At the end of the input all offered values are taken, and keys without an offer are reported as missing.
   const ProgramResult none = init("");
   EXPECT_EQ(none.exit_code, 2) << none.told();
   EXPECT_TRUE(has(none.out, "missing keys base_model, datasets")) << none.told();
@@ -592,7 +592,7 @@ TEST_F(RecipeTest, InitAsksOnATerminal) {
   EXPECT_TRUE(has(read_text(here / "asked.yaml"), "\nadapter: \"lora\"")) << read_text(here / "asked.yaml");
 }
 
-// A tracker that cannot write is told and left out, one that can writes.
+// A tracker that cannot write is reported and left out; one that can write does.
 TEST_F(RecipeTest, TrackersNeverStopARun) {
   write_text(here / "file", "");
   const ProgramResult result =
@@ -602,7 +602,7 @@ TEST_F(RecipeTest, TrackersNeverStopARun) {
   EXPECT_TRUE(has(result.err, "training goes on without MLflow: ")) << result.told();
   EXPECT_TRUE(std::filesystem::exists(out() + "/otel/metrics.jsonl"));
   EXPECT_TRUE(std::filesystem::exists(out() + "/wandb"));
-  // A result with all of them can be replaced.
+  // A result that holds the files of all trackers can be replaced.
   train_well({"max_steps=2", "use_mlflow=true", "use_otel_metrics=true", "overwrite_output_dir=true"});
   EXPECT_TRUE(std::filesystem::exists(here / "mlruns/0/meta.yaml"));
 }

@@ -1,4 +1,4 @@
-// `--max-restarts`: jobs that lose a rank and go on by themselves.
+// Tests of `--max-restarts`: jobs that lose a rank go on by themselves.
 #include <csignal>
 #include <random>
 
@@ -34,7 +34,7 @@ TEST_F(RestartTest, AJobThatLosesRanksEndsWithTheSameBytesOn1And2And3Ranks) {
     train_well(with(steps, {"output_dir=" + whole}));
     fs::remove_all(out());
     constexpr size_t kKills = 3;
-    constexpr int64_t kLast = 80;  // later ones might find a run that has ended
+    constexpr int64_t kLast = 80;  // last step for a kill; later the run might have ended
     std::vector<int64_t> killed_at;
     std::vector<pid_t> last;
     RunOptions options;
@@ -115,7 +115,7 @@ TEST_F(RestartTest, WhatWillComeAgainOrWasAskedForIsNotStartedAgain) {
   EXPECT_TRUE(restarts(stopped).empty()) << stopped.told();
 }
 
-// The checkpoints of an older result are another run's.
+// The folder holds an older result, whose checkpoints belong to another run.
 TEST_F(RestartTest, ARestartNeverGoesOnFromAnotherRun) {
   train_well({"max_steps=6", "save_steps=3", "seed=7"});
   train_well({"max_steps=400", "output_dir=whole"});
@@ -128,7 +128,7 @@ TEST_F(RestartTest, ARestartNeverGoesOnFromAnotherRun) {
     kill(found[0], is_killed ? SIGKILL : SIGCONT);
   };
   ProgramResult result;
-  for (int attempt = 0; attempt < 5 && !is_killed; ++attempt)  // until the kill comes before the run's end
+  for (int attempt = 0; attempt < 5 && !is_killed; ++attempt)  // the kill may come after the run's end
     result = train({"max_steps=400", "save_steps=1000", "--max-restarts", "2"}, options);
   ASSERT_EQ(result.exit_code, 0) << result.told();
   ASSERT_EQ(restarts(result).size(), 1u) << result.told();
@@ -140,8 +140,8 @@ TEST_F(RestartTest, ARestartNeverGoesOnFromAnotherRun) {
 TEST_F(RestartTest, ARankThatDoesNotStartIsNamed) {
   std::vector<pid_t> stopped;
   ProgramResult result;
-  // The stop may come when the rank has met the others, and then it is a hang; or on a machine that is slow,
-  // the time to start may pass before.
+  // The stop may come after the rank has met the others, and is a hang then; and on a slow machine the time
+  // to start may pass before the stop. So there are several attempts.
   for (int attempt = 0; attempt < 5 && (result.exit_code != 9 || stopped.empty()); ++attempt) {
     stopped.clear();
     RunOptions options;

@@ -1,4 +1,4 @@
-// The folder that a run leaves: nothing lost, nothing mixed.
+// Tests of the folder that a run leaves: no result is lost, and none is mixed with another.
 #include <algorithm>
 #include <cmath>
 #include <csignal>
@@ -223,7 +223,7 @@ TEST_F(ResultTest, TheBasesFilesAreReadOnce) {
   EXPECT_FALSE(fs::exists(out("generation_config.json")));
 }
 
-// Room for what a run writes beside its weights and its tokenizer, but not for either.
+// The disk has room for the files that a run writes beside its weights and tokenizer, but not for these.
 TEST_F(ResultTest, ADiskThatIsTooSmallIsFoundBeforeTheFirstStep) {
   const SmallDisk disk(here / "disk", "3m");
   if (!disk.is_mounted()) GTEST_SKIP() << skip::kPermission << ": mounts";
@@ -283,7 +283,7 @@ TEST_F(ResultTest, AFullDiskAtTheSaveLeavesTheOlderResult) {
   ASSERT_TRUE(is_full);
   expect_error(result, 6, "E-STORAGE-NO-SPACE", {"disk"});
   EXPECT_EQ(tree_of(here / "disk/out"), first);
-  // Only whole lines, and fewer than steps.
+  // The file holds only whole lines, and fewer than there were steps.
   const size_t lines = read_metrics(here / "disk/out.tessera-partial").size();
   EXPECT_GE(lines, 1u);
   EXPECT_LT(lines, 1500u);
@@ -319,7 +319,7 @@ TEST_F(ResultTest, AMergeThatIsNoModelIsRefused) {
 }
 
 TEST_F(ResultTest, AnEvaluationThatIsNoNumberEndsTheRun) {
-  // Token 200 has a broken embedding, and stands in the evaluation alone.
+  // Token 200 has a broken embedding and occurs in the evaluation alone.
   auto tensors = tiny_tensors({});
   TinyTensor head = tensors[0];
   head.name = "lm_head.weight";
@@ -359,7 +359,7 @@ TEST_F(ResultTest, TheChatTemplateThatWasTrainedWithIsSaved) {
           .out;
     };
     EXPECT_EQ(answer({}), answer({"--chat-template", name}));
-    // A dataset's own counts the same, and an adapter and its merge carry it on.
+    // A dataset's own template has the same effect, and an adapter and its merge keep it.
     const std::string by_recipe = saved();
     train_well(with(chats, {std::string("datasets.0.chat_template=") + name}));
     EXPECT_EQ(saved(), by_recipe);
@@ -399,7 +399,7 @@ TEST_F(ResultTest, RanksThatReadDifferentFilesAreRefused) {
     return run_command(mpirun(with(with(with({"--quiet"}, rank), {":", "-wdir", here / "other"}), rank)),
                        {.timeout_s = 60.0, .folder = here.path()});
   };
-  // The same rows, tokens and labels in number, in another order.
+  // Two rows change places: the numbers of rows, tokens and labels stay.
   Words lines = ProgramResult::lines(read_text(here / "rows.jsonl"));
   std::swap(lines[3], lines[7]);
   std::string swapped;
@@ -413,7 +413,7 @@ TEST_F(ResultTest, RanksThatReadDifferentFilesAreRefused) {
   write_tensors(here / "other/model/model.safetensors", tensors);
   expect_error(two(), 4, "E-MODEL-RANKS-DIFFER", {"rank 1", "machines"});
 
-  // Far from either end of a large tensor.
+  // The change lies far from either end of a large tensor.
   TinyModel wide;
   wide.layers = 1, wide.hidden = 256, wide.intermediate = 2560;
   for (const char* folder : {"model", "other/model"}) write_tiny_model(here / folder, wide);

@@ -1,4 +1,4 @@
-// A cluster of one machine: the batch script of the recipes, as a user submits it.
+// Tests on a Slurm cluster of one machine: runs the batch script of recipes/ as a user submits it.
 #include <csignal>
 
 #include "tests/integration/fixture.h"
@@ -18,7 +18,7 @@ std::string found(const std::string& program) {
   return "";
 }
 
-// A process of the cluster, which ends with this object.
+// A daemon of the cluster, which ends with this object.
 class Daemon {
  public:
   Daemon(const Words& command, const std::string& log) {
@@ -132,7 +132,7 @@ class SlurmTest : public ProgramTest {
   std::vector<std::unique_ptr<Daemon>> daemons_;
 };
 
-// SIGTERM saves, the job goes back into the queue, and its second run goes on.
+// On SIGTERM the run saves, the job goes back into the queue, and its second run goes on.
 TEST_F(SlurmTest, AJobThatIsAskedToStopIsRequeuedAndGoesOn) {
   const std::string script = source_folder() + "/recipes/slurm.sbatch";
   const Words keys = {"max_steps=2000", "save_steps=1000", "overwrite_output_dir=false"};
@@ -153,8 +153,8 @@ TEST_F(SlurmTest, AJobThatIsAskedToStopIsRequeuedAndGoesOn) {
       continue;
     }
     state = state_of(job);
-    // A job that goes back waits two minutes for its nodes to settle, unless it is told to start; that is
-    // heard only when the nodes have ended the job, so it is told again.
+    // A requeued job waits two minutes for its nodes to settle, unless it is told to start. Slurm heeds that
+    // only when the nodes have ended the job, so it is told again and again.
     if (is_asked && state == "PENDING" && wait % 20 == 0)
       slurm({"scontrol", "update", "JobId=" + job, "StartTime=now"});
     if (state == "COMPLETED" || state == "FAILED") break;
@@ -169,7 +169,7 @@ TEST_F(SlurmTest, AJobThatIsAskedToStopIsRequeuedAndGoesOn) {
   EXPECT_EQ(read_metrics(out()).size(), 2000u);
 }
 
-// On several machines the ranks are Slurm's own.
+// On several machines srun starts the ranks; here it does so on one.
 TEST_F(SlurmTest, RanksOfSrunTrainAndOneThatDoesNotComeIsNamed) {
   train_well({"output_dir=whole", "--nproc", "2"});
   const Words srun = {"srun", "--mpi=pmix", "--kill-on-bad-exit=1", "--ntasks=2", "--overcommit"};
@@ -181,7 +181,7 @@ TEST_F(SlurmTest, RanksOfSrunTrainAndOneThatDoesNotComeIsNamed) {
       "export TESSERA_START_TIMEOUT=3; [ $SLURM_PROCID = 1 ] && exec sleep 600; exec '" + program_path() +
       "' train recipe.yaml";
   const ProgramResult missing = slurm(with(srun, {"sh", "-c", command}));
-  // srun's, which tells the highest of its tasks.
+  // The exit code is srun's, which is the highest one of its tasks.
   EXPECT_GT(missing.exit_code, 0) << missing.told() << daemon_logs();
   EXPECT_FALSE(missing.has_timed_out) << missing.told();
   EXPECT_NE(missing.err.find("task 0: Exited with exit code 9"), std::string::npos) << missing.told();

@@ -1,4 +1,4 @@
-// Runs that are asked to stop or to save, from outside, as users and batch systems do it.
+// Tests of runs that are asked from outside to stop or to save, as users and batch systems do it.
 #include <csignal>
 #include <random>
 
@@ -14,7 +14,7 @@ class StopTest : public ProgramTest {
  protected:
   static constexpr int kSteps = 40;
 
-  // A run that saves only when it is asked to, and at its end.
+  // Returns the arguments of a run that saves only when it is asked to, and at its end.
   Words run_of(int ranks, const Words& more = {}) const {
     return with({"max_steps=" + std::to_string(kSteps), "save_steps=1000", "overwrite_output_dir=false",
                  "auto_resume_from_checkpoints=true", "--nproc", std::to_string(ranks)},
@@ -31,7 +31,8 @@ class StopTest : public ProgramTest {
   }
 };
 
-// To the program, to one rank or to all of them, at random moments; then the same command again.
+// Sends the signal to the program, to one rank or to all of them, at random moments; then runs the same
+// command again.
 TEST_F(StopTest, AStoppedRunSavesAndGoesOnOn1And2And3Ranks) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -59,7 +60,7 @@ TEST_F(StopTest, AStoppedRunSavesAndGoesOnOn1And2And3Ranks) {
         } else if (to == 1) {
           kill(all[random() % all.size()], signal);
         } else {
-          // As a batch system signals a job: every process of it.
+          // Every process gets the signal, as a batch system signals a job.
           for (const auto& [process, command] : processes_below(id)) kill(process, signal);
           kill(id, signal);
         }
@@ -81,7 +82,7 @@ TEST_F(StopTest, AStoppedRunSavesAndGoesOnOn1And2And3Ranks) {
 }
 
 TEST_F(StopTest, AskedTwiceARunEndsAtOnceAndKeepsTheOlderCheckpointOn1And3Ranks) {
-  // A step takes so long that both requests come within it.
+  // Steps take so long that both requests come within one.
   write_text(here / "rows.jsonl", tiny_rows(3000));
   const Words slow = {"micro_batch_size=1", "gradient_accumulation_steps=1000", "save_steps=1",
                       "async_save=false"};
@@ -93,7 +94,8 @@ TEST_F(StopTest, AskedTwiceARunEndsAtOnceAndKeepsTheOlderCheckpointOn1And3Ranks)
       clear();
       int sent = 0, looks = 0;
       RunOptions options;
-      // The second one when the first is heard: the kernel keeps one signal of a kind.
+      // The second signal is sent when the first one is handled: the kernel keeps one pending signal of a
+      // kind.
       options.while_talking = [&](pid_t id, const std::string& err) {
         const auto has_said = [&](const char* text) { return err.find(text) != std::string::npos; };
         const bool is_due = sent == 0 ? has_said(" saved: ") && ++looks > 10 : has_said("asked to stop");
@@ -115,7 +117,7 @@ TEST_F(StopTest, AskedTwiceARunEndsAtOnceAndKeepsTheOlderCheckpointOn1And3Ranks)
 }
 
 TEST_F(StopTest, SavesOnRequestAndGoesOnOn1And2Ranks) {
-  // It ends when it is stopped, so the request cannot come too late.
+  // The run ends only when it is stopped, so the request cannot come too late.
   const Words endless = {"max_steps=1000000", "save_steps=1000000", "output_dir=out/"};
   for (const int ranks : {1, 2}) {
     for (const bool by_file : {false, true}) {
@@ -146,7 +148,7 @@ TEST_F(StopTest, SavesOnRequestAndGoesOnOn1And2Ranks) {
       EXPECT_FALSE(fs::exists(here / "out.tessera-save"));
       const auto checkpoints = io::list_checkpoints(out());
       ASSERT_EQ(checkpoints.size(), 2u) << result.told();
-      // Another run goes on from the one that was asked for.
+      // Another run goes on from the checkpoint that was asked for.
       const std::string last = "max_steps=" + std::to_string(checkpoints.front().step + 1);
       train_well(run_of(ranks, {last}));
       train_well({last, "output_dir=next", "--nproc", std::to_string(ranks),
@@ -156,7 +158,8 @@ TEST_F(StopTest, SavesOnRequestAndGoesOnOn1And2Ranks) {
   }
 }
 
-// A run that saves none by itself saves one when it is asked to, and ends at once when it is asked to stop.
+// A run that makes no checkpoints by itself makes one when it is asked to, and ends at once when it is asked
+// to stop.
 TEST_F(StopTest, WithoutCheckpointsARunSavesOnlyOnRequest) {
   bool is_asked = false, is_stopped = false;
   RunOptions options;
@@ -184,7 +187,7 @@ TEST_F(StopTest, BeforeTheFirstStepNothingIsLost) {
     bool is_sent = false;
     RunOptions options;
     options.while_running = [&](pid_t id) {
-      // The lock is laid before the data are read.
+      // The run makes its lock before it reads the data, so the signal comes early.
       if (is_sent || !fs::exists(here / "out.tessera-lock")) return;
       is_sent = true;
       kill(id, SIGTERM);
@@ -227,7 +230,8 @@ TEST_F(StopTest, ARequeuedJobThatGetsNoFurtherEndsAtItsFourthStart) {
     expect_error(start("77", restart, more, false), 5, "E-CKPT-CRASH-LOOP",
                  {"out: job 77", std::to_string(restart) + " times", "3 starts from checkpoint-3"});
   }
-  // A checkpoint, or a new job, is a new beginning; a job that is done leaves nothing.
+  // After a checkpoint, or in a new job, starts are counted from the beginning; a job that is done leaves no
+  // file of the count.
   start("78", 1, more, true);
   EXPECT_EQ(start("78", 2, {"max_steps=5"}, false).exit_code, 0);
   EXPECT_FALSE(fs::exists(here / "out.tessera-requeued"));

@@ -1,4 +1,4 @@
-// `tessera train`: what a run writes, and that it loads again.
+// Tests of `tessera train`: the files that a run writes, and that they load again.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -33,7 +33,7 @@ TEST_F(TrainTest, LeavesMetricsAndAModelFolder) {
     EXPECT_TRUE(std::filesystem::exists(out(file))) << file;
   }
   EXPECT_FALSE(std::filesystem::is_empty(out("runs")));
-  // The same tensors as the model that it came from, with other values.
+  // The result has the same tensors as the model that it came from, with other values.
   const auto before = io::SafetensorsFile::open(here / "model/model.safetensors");
   const auto after = io::SafetensorsFile::open(out("model.safetensors"));
   ASSERT_EQ(before.tensors().size(), after.tensors().size());
@@ -69,7 +69,7 @@ TEST_F(TrainTest, WrittenRecipeRepeatsTheRun) {
   run_well({"train", "out/recipe.yaml", "output_dir=again"});
   EXPECT_EQ(read_column(out(), "loss"), read_column(here / "again", "loss"));
   EXPECT_EQ(read_text(out("model.safetensors")), read_text(here / "again/model.safetensors"));
-  // From another folder too.
+  // The recipe also works from another folder.
   std::filesystem::create_directory(here / "deep");
   RunOptions options;
   options.folder = here / "deep";
@@ -157,7 +157,7 @@ TEST_F(TrainTest, ProgressIsOneLineOnATerminal) {
       EXPECT_NE(steps[0].find(part), std::string::npos) << part << "\n" << result.told();
     }
   }
-  // Without one, the first step, one every few seconds, and the last.
+  // If the output is no terminal, the first step, one every few seconds, and the last one are told.
   const ProgramResult result = train_well({"max_steps=6"});
   EXPECT_EQ(result.err.find('\r'), std::string::npos);
   EXPECT_EQ(ProgramResult::lines_with(result.err, "step 6/6").size(), 1u) << result.told();
@@ -174,7 +174,7 @@ TEST_F(TrainTest, ClosedStdoutDoesNotStopIt) {
 
 TEST_F(TrainTest, ClosedStderrDoesNotStopIt) {
   for (const std::string more : {"", "--nproc 2"}) {
-    // A reader that leaves at once: every later line meets a closed pipe.
+    // The reader leaves at once, so every later line meets a closed pipe.
     const ProgramResult result =
         run_command({"bash", "-c",
                      std::string("set -o pipefail; '") + program_path() +

@@ -1,4 +1,4 @@
-// What a user sees when something is wrong: one line and an exit code.
+// Tests that a user sees one line and an exit code when something is wrong.
 #include <limits>
 
 #include "tessera/core/cuda_driver.h"
@@ -11,7 +11,7 @@ namespace {
 
 class UserErrorsTest : public ProgramTest {
  protected:
-  // A copy of the model folder that the test then breaks.
+  // Makes a copy of the model folder for the test to break; returns its path.
   std::string broken_model() const {
     std::filesystem::copy(model(), here / "broken", std::filesystem::copy_options::recursive);
     return here / "broken";
@@ -73,7 +73,7 @@ TEST_F(UserErrorsTest, Recipe) {
   EXPECT_FALSE(std::filesystem::exists(out()));
 }
 
-// Refused before anything is read: the model's files are broken, too.
+// The device is refused before anything is read: the model's files are broken too.
 TEST_F(UserErrorsTest, ADeviceThatIsNotThere) {
   if (!cuda::driver().gpus.empty()) GTEST_SKIP() << skip::kNoDriver;
   truncate(broken_model() + "/config.json", 0.5);
@@ -167,7 +167,7 @@ TEST_F(UserErrorsTest, Data) {
                                    "\n");
   expect_error(train({"datasets.0.path=wrong.jsonl", "datasets.0.type=chat_template"}), 3, "E-DATA",
                {"wrong.jsonl:1"});
-  // The same rows can be looked at, and are refused alike.
+  // `data show` refuses the same rows alike.
   expect_error(
       run({"data", "show", "recipe.yaml", "datasets.0.path=wrong.jsonl", "datasets.0.type=chat_template"}), 3,
       "E-DATA", {"wrong.jsonl:1"});

@@ -1,4 +1,4 @@
-// Every verb on a tiny model.
+// Runs every verb on a tiny model.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -114,7 +114,7 @@ TEST_F(VerbsTest, LogitsAreOneRowAToken) {
     const auto values = read_f32(here / "l.safetensors", "logits", &shape);
     EXPECT_EQ(shape, (std::vector<int64_t>{3, tiny.vocab}));
     EXPECT_TRUE(std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); }));
-    // A causal model: the first row does not know what follows it.
+    // The model is causal: the first row of logits does not depend on later tokens.
     const auto alone = logits(here / family, "", "5");
     EXPECT_LT(largest_difference(alone, {values.begin(), values.begin() + tiny.vocab}), 1e-5);
   }
@@ -237,7 +237,7 @@ TEST_F(VerbsTest, ReportShowsRuns) {
                            "Where the recipes differ", "<th scope=\"row\">learning_rate</th>"}) {
     EXPECT_NE(page.find(part), std::string::npos) << part;
   }
-  // Its own page it replaces, another file it does not.
+  // The verb replaces its own page, but no other file.
   run_well({"report", "first"});
   EXPECT_NE(read_text(here / "report.html"), page);
   write_text(here / "mine.html", "<p>mine</p>");
@@ -342,7 +342,7 @@ TEST_F(VerbsTest, MergedAdapterEqualsAdapterOnBase) {
   run_well({"generate", "--model", "merged", "--max-new-tokens", "2", "Hi"});
 }
 
-// Of the hub's cache, wherever a model's folder is taken.
+// Names of models in the hub's cache are accepted wherever a model's folder is.
 TEST_F(VerbsTest, NamesOfTheHub) {
   train_well({"adapter=lora", "lora_target_linear=true", "lora_r=3"});
   auto adapter = nlohmann::json::parse(read_text(out("adapter_config.json")));

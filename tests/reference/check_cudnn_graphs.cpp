@@ -1,5 +1,5 @@
-// check_cudnn_graphs.sh runs it: that cuDNN compiles the same kernels of our graphs of attention as of those
-// that NVIDIA's frontend writes, to the byte.
+// Checks that cuDNN compiles the same kernels, to the byte, from our graphs of attention and from those that
+// NVIDIA's frontend writes. check_cudnn_graphs.sh runs this program.
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -34,7 +34,7 @@ AttentionShape with_heads(int64_t heads, int64_t kv_heads, int64_t head_dim) {
   return shape;
 }
 
-// The same attention by the frontend.
+// Builds the graph of the same attention with the frontend.
 bool build_theirs(const AttentionShape& shape, bool is_backward) {
   using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
   const std::string text = testing::description(testing::kH100);
