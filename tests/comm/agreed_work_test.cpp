@@ -8,7 +8,7 @@
 namespace tessera::comm {
 namespace {
 
-// The code with which finish() ends; "" where it does not throw.
+// Returns the code of the error that finish() throws; "" if it does not throw.
 std::string code_of(AgreedWork& work, std::string* text = nullptr) {
   try {
     work.finish();

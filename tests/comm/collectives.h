@@ -1,4 +1,4 @@
-// What every transport must do, checked over the fake ranks and over MPI.
+// Checks of the collectives that every transport must pass. They run over the fake ranks and over MPI.
 #pragma once
 
 #include <cmath>
@@ -10,12 +10,12 @@
 
 namespace tessera::testing {
 
-// Options of a tensor that the group takes.
+// Returns the options of a tensor that the group takes.
 inline at::TensorOptions on(const comm::Communicator& group, at::ScalarType type) {
   return at::TensorOptions(group.device()).dtype(type);
 }
 
-// Values whose sum depends on the order, different on every rank.
+// Returns values that differ from rank to rank, and whose sum over ranks depends on the order of addition.
 inline at::Tensor awkward_values(int64_t rank, int64_t count, at::ScalarType type) {
   // Thirds times powers of ten: every addition rounds.
   const at::Tensor index = at::arange(rank, rank + count, at::kFloat);
@@ -35,7 +35,7 @@ inline void check_all_gather(comm::Communicator& group, int64_t count) {
     EXPECT_TRUE(at::equal(output.narrow(0, r * count, count),
                           at::arange(count, on(group, at::kDouble)) + 100.0 * (r + 1)));
   }
-  // In place.
+  // The gather also works in place.
   const at::Tensor own = output.narrow(0, group.rank() * count, count);
   group.all_gather_single(output, own);
   EXPECT_TRUE(
@@ -43,7 +43,7 @@ inline void check_all_gather(comm::Communicator& group, int64_t count) {
                 at::arange(count, on(group, at::kDouble)) + 100.0 * static_cast<double>(group.size())));
 }
 
-// Several tensors at once, of other types and lengths, one of them in place.
+// Gathers several tensors at once, of different types and lengths, one of them in place.
 inline void check_gather_of_parts(comm::Communicator& group) {
   const int64_t n = group.size(), rank = group.rank();
   std::vector<comm::GatherPart> parts;
@@ -133,7 +133,7 @@ inline void check_send_and_recv(comm::Communicator& group) {
 }
 
 inline void check_split(comm::Communicator& group) {
-  // Odd and even ranks, in reverse order.
+  // Splits the group into odd and even ranks, in reverse order.
   auto part = group.split(group.rank() % 2, -group.rank(), "parity");
   const int64_t members = (group.size() + 1 - group.rank() % 2) / 2;
   EXPECT_EQ(part->size(), members);

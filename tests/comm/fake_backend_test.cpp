@@ -50,7 +50,7 @@ TEST(FakeBackendTest, RanksOfTwoMachinesUseTheTransport) {
         testing::check_parts_agree(*group);
         testing::check_uneven_gathers(*group);
         testing::check_uneven_exchanges(*group);
-        // Of one machine each.
+        // Each of these groups lies on one machine.
         const auto node = group->split(group->rank() / 2, group->rank(), "node");
         EXPECT_TRUE(node->shared_bytes(100).defined());
         testing::check_all_collectives(*node);
@@ -90,7 +90,7 @@ TEST(FakeBackendTest, AMissingRankEndsInAHangErrorThatNamesTheOperation) {
   world[1]->all_reduce(value);
 }
 
-// As before, with ranks that have met in their memory already.
+// Here the ranks have met in their shared memory already.
 TEST(FakeBackendTest, AMissingRankEndsInAHangErrorInSharedMemoryToo) {
   auto world = make_fake_world(3);
   std::vector<std::thread> threads;
@@ -104,7 +104,7 @@ TEST(FakeBackendTest, AMissingRankEndsInAHangErrorInSharedMemoryToo) {
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::Hang);
   }
-  // The late rank lets all end.
+  // When the late rank comes, the operation ends for all.
   world[1]->all_reduce(values[1]);
   work->wait();
   EXPECT_EQ(values[2][0].item<float>(), 3.0f);

@@ -1,4 +1,4 @@
-// Ranks that wait in vain, and what they find out about the others.
+// Tests of ranks that wait in vain, and of what they find out about the others.
 #include "tessera/comm/flight_recorder.h"
 
 #include <chrono>
@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kShort{300}, kLong{60'000};
 
-// What the wait for `work` throws; empty where it ends well.
+// Returns the message of the error that the wait for `work` throws; empty if it ends well.
 std::string hang_of(Work& work) {
   try {
     work.wait();
@@ -39,7 +39,7 @@ BarrierOptions patient() {
   return options;
 }
 
-// An all-reduce of one value that is given up after some time.
+// Starts an all-reduce that is given up after some time.
 std::shared_ptr<Work> short_all_reduce(Communicator& group, const at::Tensor& value,
                                        milliseconds timeout = kShort) {
   ReduceOptions options;
@@ -86,7 +86,8 @@ TEST(FlightRecorderTest, ARankThatWaitsForAThirdOneIsNotBlamed) {
   auto world = testing::world();
   if (world->size() < 3) return;
   const int64_t rank = world->rank();
-  // The first two, and the last two: rank 0 waits for rank 1, which waits for rank 2.
+  // One group holds the first two ranks, the other the last two: rank 0 waits for rank 1, which waits for
+  // rank 2.
   const auto first = world->split(rank < 2 ? 0 : 1, rank, "first");
   const auto second = world->split(rank == 0 ? 0 : 1, rank, "second");
   const at::Tensor value = at::ones({1}, at::kDouble);
@@ -113,9 +114,9 @@ TEST(FlightRecorderTest, RanksThatWaitForEachOtherAreBothNamed) {
   const auto one = world->split(0, rank, "one"), other = world->split(0, rank, "other");
   world->barrier(patient());
   const at::Tensor a = at::ones({1}, at::kDouble), b = at::ones({1}, at::kDouble);
-  // As after a skipped collective: the order differs on the last rank.
+  // The order of operations differs on the last rank, as it does after a skipped collective.
   const bool is_last = rank == world->size() - 1;
-  // It still waits when the others look.
+  // The last rank still waits when the others look at its notes.
   const auto work =
       short_all_reduce(is_last ? *other : *one, is_last ? b : a, is_last ? kShort * 10 : kShort);
   const std::string hang = hang_of(*work);
@@ -148,7 +149,7 @@ TEST(FlightRecorderTest, AMessageThatDoesNotComeNamesItsSender) {
   world->barrier(patient());
 }
 
-// A save that takes longer than the timeout.
+// A save takes longer than the timeout.
 TEST(FlightRecorderTest, WaitingForStorageIsNoHang) {
   const auto group = testing::world()->split(0, testing::world()->rank(), "saving");
   group->set_default_timeout(kShort);

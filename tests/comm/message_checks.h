@@ -1,4 +1,4 @@
-// What messages between ranks must do, checked over the fake ranks and over MPI.
+// Checks of messages between ranks, which run over the fake ranks and over MPI.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@
 
 namespace tessera::testing {
 
-// The text of the error that `call` throws; "" when it throws none.
+// Returns the text of the error that `call` throws; "" if it throws none.
 template <class F>
 std::string error_of(F call) {
   try {
@@ -26,8 +26,8 @@ std::string error_of(F call) {
   return "";
 }
 
-// All ranks send to the next one and receive from the one before at once, far beyond what a transport
-// buffers.
+// Lets all ranks send to the next one and receive from the one before at once, far more bytes than a
+// transport buffers.
 inline void check_ring(comm::Communicator& group, int64_t count) {
   const int64_t n = group.size(), rank = group.rank(), before = (rank + n - 1) % n;
   const at::Tensor own = at::arange(count, on(group, at::kFloat)).add_(static_cast<double>(rank));
@@ -37,7 +37,7 @@ inline void check_ring(comm::Communicator& group, int64_t count) {
       << count;
 }
 
-// The same as single messages, of which each rank first waits for none.
+// Sends the ring as single messages; each rank starts both of its messages before it waits for either.
 inline void check_ring_of_single_messages(comm::Communicator& group, int64_t count) {
   const int64_t n = group.size(), rank = group.rank(), before = (rank + n - 1) % n;
   const at::Tensor own = at::full({count}, static_cast<double>(rank), on(group, at::kFloat));
@@ -57,7 +57,8 @@ inline void check_ring_of_single_messages(comm::Communicator& group, int64_t cou
   EXPECT_EQ(arrived[-1].item<float>(), static_cast<float>(before));
 }
 
-// Everyone sends to everyone, itself too, with several tags and sizes; recvs are issued in another order.
+// Lets every rank send to every rank, itself included, with several tags and sizes. Receives are issued in
+// another order than sends.
 inline void check_everyone_to_everyone(comm::Communicator& group) {
   const int64_t n = group.size(), rank = group.rank();
   const std::vector<int64_t> counts = {0, 1, 1000, 300'000};
@@ -115,7 +116,7 @@ inline void check_message_errors(comm::Communicator& group) {
   EXPECT_NE(error_of([&] { group.send(x, 0, -1); }), "");
   group.batch_p2p({});
   if (n == 1) return;
-  // Too short and too long: the receiver is told, and the group goes on.
+  // A message that is too short or too long is an error of the receiver, and the group goes on.
   for (const int64_t count : {int64_t{0}, int64_t{3}, int64_t{300'000}}) {
     if (rank == 0) {
       const at::Tensor buffer = at::full({5}, -1.0, on(group, at::kFloat));
@@ -129,12 +130,12 @@ inline void check_message_errors(comm::Communicator& group) {
     } else if (rank == last) {
       error_of([&] {
         group.send(at::ones({count}, on(group, at::kFloat)), 0, 6);
-      });  // the other end may learn of it, or not
+      });  // the sender may get an error too, or not
     }
   }
   group.barrier();
   check_ring(group, 1000);
-  // What hangs is named with both its ends; what has arrived is not.
+  // The error names the message that hangs, with both its ends, and not the one that has arrived.
   const at::Tensor a = at::zeros({2}, on(group, at::kInt)), b = at::zeros({2}, on(group, at::kInt));
   if (rank == 0) {
     const std::string error = error_of([&] {
@@ -150,7 +151,7 @@ inline void check_message_errors(comm::Communicator& group) {
   } else {
     if (rank == last) group.send(at::ones({2}, on(group, at::kInt)), 0, 7);
     group.barrier();
-    if (rank == last) group.send(at::ones({2}, on(group, at::kInt)), 0, 8);  // lets it end
+    if (rank == last) group.send(at::ones({2}, on(group, at::kInt)), 0, 8);  // lets the other receive end
   }
   group.barrier();
 }

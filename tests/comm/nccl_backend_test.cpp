@@ -1,5 +1,5 @@
-// NCCL's calls, checked over a stub that moves the data between ranks that are threads, and a device whose
-// streams run late.
+// Tests of the backend over NCCL, with a stub of NCCL that moves the data between ranks that are threads,
+// and a device whose streams run late.
 #include "tessera/comm/nccl/nccl_backend.h"
 
 #include <array>
@@ -69,8 +69,8 @@ TEST_P(NcclBackendTest, OrdersAcrossGroupsAreFree) {
   run_nccl_ranks(GetParam(), [](Communicator& group) { testing::check_orders(group); });
 }
 
-// CUDA makes a context on the current device of a thread that calls for another one, as the watchdog and
-// those that send messages might.
+// A thread that uses a device without making it the current one would make CUDA create a context on another
+// device. The watchdog and the threads that send messages might do so.
 TEST_P(NcclBackendTest, NoThreadCallsForADeviceWithoutHavingSaidSo) {
   const int64_t before = testing::fake_device::strays();
   run_nccl_ranks(GetParam(), [](Communicator& group) {
@@ -84,7 +84,8 @@ TEST_P(NcclBackendTest, NoThreadCallsForADeviceWithoutHavingSaidSo) {
   EXPECT_EQ(testing::fake_device::strays(), before);
 }
 
-// After a hang nobody waits long for threads that are in an operation.
+// After a hang has been noted, a group that ends does not wait long for threads that are still in an
+// operation.
 TEST_P(NcclBackendTest, AGroupMayGoWhileAMessageStarts) {
   flight::note_hang("the test");
   for (int round = 0; round < 10; ++round) {
@@ -99,9 +100,10 @@ TEST_P(NcclBackendTest, AGroupMayGoWhileAMessageStarts) {
   }
 }
 
-// Calls of a gather of tensors with these elements of float64 on rank 0, on all others `less` fewer.
+// Numbers of NCCL's calls that one gather of several tensors takes. Each pair of `tensors` is {elements of
+// float64 that rank 0 has, how many fewer all other ranks have}.
 struct GatherCalls {
-  int64_t gathers = 0, broadcasts = 0;  // of each rank
+  int64_t gathers = 0, broadcasts = 0;  // calls of each rank
 };
 GatherCalls calls_of_gather(int64_t ranks, const std::vector<std::pair<int64_t, int64_t>>& tensors) {
   const GatherCalls before{calls_of("ncclAllGather"), calls_of("ncclBroadcast")};
@@ -115,7 +117,7 @@ GatherCalls calls_of_gather(int64_t ranks, const std::vector<std::pair<int64_t, 
       const int64_t whole = count + (ranks - 1) * (count - less);
       part.output = at::full({whole}, -1.0, on(group, at::kDouble));
       const int64_t begin = group.rank() == 0 ? 0 : count + (group.rank() - 1) * (count - less);
-      // In place, and from elsewhere.
+      // Every other piece is gathered in place.
       const at::Tensor own = part.output.narrow(0, begin, part.counts[static_cast<size_t>(group.rank())]);
       part.input = parts.size() % 2 == 0 ? own : at::empty_like(own);
       part.input.fill_(number++ + 100.0 * static_cast<double>(group.rank()));
@@ -140,7 +142,7 @@ GatherCalls calls_of_gather(int64_t ranks, const std::vector<std::pair<int64_t, 
           (calls_of("ncclBroadcast") - before.broadcasts) / ranks};
 }
 
-// [Note: padded gathers]
+// See [Note: padded gathers].
 TEST_P(NcclBackendTest, PiecesOfNearlyOneLengthAreOneGather) {
   const int64_t n = GetParam();
   const auto expect = [&](const std::vector<std::pair<int64_t, int64_t>>& tensors, int64_t gathers,
@@ -150,11 +152,11 @@ TEST_P(NcclBackendTest, PiecesOfNearlyOneLengthAreOneGather) {
     EXPECT_EQ(calls.broadcasts, broadcasts) << tensors.size();
   };
   expect({{1000, 0}, {1000, 0}}, 2, 0);
-  // Beside one with equal pieces.
+  // The three uneven tensors go in one padded gather, beside the gather of the even one.
   expect({{1000, 1}, {70'001, 9}, {64, 0}, {3, 2}}, 2, 0);
-  // Two broadcasts and three are no more than a gather and two copies.
+  // Two or three broadcasts cost no more than a gather and two copies.
   expect({{1000, 1}}, n <= 3 ? 0 : 1, n <= 3 ? n : 0);
-  // More than 4 MiB; and more room than an eighth and 64 KiB.
+  // Broadcasts are used for more than 4 MiB, and if padding takes more than an eighth and 64 KiB.
   expect({{600'000, 1}, {600'000, 1}}, 0, 2 * n);
   expect({{40'000, 20'000}, {40'000, 20'000}}, 0, 2 * n);
 }
@@ -170,7 +172,7 @@ TEST_P(NcclBackendTest, RegisteredMemoryIsFreedWhenNothingUsesIt) {
     at::Tensor& last = kept[static_cast<size_t>(group.rank())];
     std::vector<std::shared_ptr<Work>> works;
     for (int round = 0; round < 20; ++round) {
-      // The one before goes, with its gather in flight and no other owner.
+      // Drops the memory of the round before, whose gather is still in flight, and which has no other owner.
       last = at::Tensor();
       last = group.registered_bytes(n * 800);
       ASSERT_TRUE(last.defined());
@@ -219,7 +221,8 @@ TEST_P(NcclBackendTest, AnAbortEndsRegistrations) {
   });
 }
 
-// By the watchdog, who lets go of tensors when it has aborted one group and may have to abort others.
+// The watchdog drops tensors after it has aborted one group, and must not wait then: it may have to abort
+// others.
 TEST(RegisteredMemoryTest, NobodyWaitsBehindAnAbort) {
   namespace fake = testing::fake_device;
   testing::use_delays(1);
@@ -251,7 +254,7 @@ TEST_P(NcclBackendTest, AnOlderLibraryRegistersNothing) {
   EXPECT_STREQ(testing::stub_at(TESSERA_STUB_NCCL_OLD).faults(), "");
 }
 
-// What every operation gives for uneven pieces and awkward values.
+// Returns the results of every operation, for uneven pieces and values whose sums depend on the order.
 std::vector<at::Tensor> results_of(Communicator& group) {
   const int64_t n = group.size(), rank = group.rank();
   std::vector<at::Tensor> results;
@@ -274,7 +277,8 @@ std::vector<at::Tensor> results_of(Communicator& group) {
       group.all_gather_v(results.back(), values(counts[static_cast<size_t>(rank)], type), counts);
     }
   }
-  // Several tensors of other types than the sum's, cut in several ways; this rank has no values for some.
+  // Reduces several tensors, of other types than the sum's and cut in several ways. This rank has no values
+  // for some of them.
   for (const auto type : {at::kFloat, at::kBFloat16}) {
     std::vector<ScatterPart> parts;
     for (const int64_t numel : {int64_t{0}, int64_t{5}, int64_t{37}, 5 * n, int64_t{40'000}}) {
@@ -335,8 +339,8 @@ TEST_P(NcclBackendTest, GivesTheHostsBits) {
   }
 }
 
-// Many operations in flight, on memory that is freed and taken anew meanwhile, in an order of waits of its
-// own.
+// Many operations are in flight at once, on memory that is freed and allocated anew meanwhile. They are
+// waited for in another order.
 TEST_P(NcclBackendTest, OperationsInFlightKeepTheirMemory) {
   for (const uint64_t seed : {11, 12, 13, 14}) {
     testing::use_delays(seed);
@@ -365,7 +369,7 @@ TEST_P(NcclBackendTest, OperationsInFlightKeepTheirMemory) {
   }
 }
 
-// Each half of the events is needed: those that the stream of the group waits for, and those of wait().
+// Both kinds of events are needed: those that the stream of the group waits for, and those of wait().
 TEST_P(NcclBackendTest, WithoutEventsResultsAreWrong) {
   for (const auto lost :
        {testing::fake_device::Lost::OfDefaultStreams, testing::fake_device::Lost::OfOtherStreams}) {
@@ -404,8 +408,8 @@ TEST_P(NcclBackendTest, TensorsOfTheHostGoByTheHost) {
   EXPECT_EQ(calls_of("ncclAllGather"), before);
 }
 
-// In the call, or told by who waits on the host, later operations and check(): NCCL itself might hang, or say
-// nothing.
+// The error is thrown in the call itself, or by a wait on the host, later operations and check(). NCCL alone
+// might hang, or report nothing.
 TEST_P(NcclBackendTest, CountsThatDifferAreAnErrorOnEveryRank) {
   const int64_t n = GetParam();
   run_nccl_ranks(n, [&](Communicator& group) {
@@ -433,14 +437,15 @@ TEST_P(NcclBackendTest, CountsThatDifferAreAnErrorOnEveryRank) {
     EXPECT_EQ(testing::error_of([&] { exchange(false, "later"); }), error);
     EXPECT_EQ(testing::error_of([&] { other->all_reduce(at::ones({2}, on(group, at::kFloat))); }), error);
   });
-  // The stub has seen it too, where ranks were not over before.
+  // The stub has seen the difference too, unless the ranks had ended before.
   testing::fake_device::synchronize();
   const std::string seen = testing::stub().faults();
   EXPECT_TRUE(seen.empty() || seen == "ranks 1 and 0: 12 sent, 8 received\n") << seen;
   testing::stub().forget_faults();
 }
 
-// Of one rank's thread after the other, as in the backwards of one device.
+// The exchanges are started on one rank's thread after the other, as it happens when the backwards of all
+// ranks share one device's thread.
 TEST_P(NcclBackendTest, ExchangesWaitForNoOtherRank) {
   const int64_t n = GetParam();
   std::vector<std::unique_ptr<std::latch>> turns;
@@ -467,7 +472,8 @@ TEST_P(NcclBackendTest, ExchangesWaitForNoOtherRank) {
   });
 }
 
-// The calling rank does not wait on the host; who reads learns of it, and so does every later operation.
+// The calling rank does not wait on the host. The error is thrown when the result is read, and by every later
+// operation.
 TEST_P(NcclBackendTest, AMissingRankEndsInAHangErrorThatNamesTheOperation) {
   run_nccl_ranks(GetParam(), [](Communicator& group) {
     const auto other = group.split(0, group.rank(), "other");
@@ -485,13 +491,13 @@ TEST_P(NcclBackendTest, AMissingRankEndsInAHangErrorThatNamesTheOperation) {
       EXPECT_EQ(testing::error_of([&] { group.all_reduce(value); }), error);
       EXPECT_EQ(testing::error_of([&] { other->all_gather_string("x"); }), error);
       EXPECT_EQ(testing::error_of([&] { group.barrier(); }), error);
-      // The stream goes on.
+      // The device's stream goes on.
       EXPECT_EQ((at::ones({2}, on(group, at::kFloat)) * 2).sum().item<float>(), 4.0f);
     }
   });
 }
 
-// Of the world, of a part of it, and of a message's own communicator.
+// A rank is missing at the start of the world, of a part of it, and of a message's own communicator.
 TEST_P(NcclBackendTest, ARankThatDoesNotComeToTheStartEndsInAHangError) {
   const std::string of_ranks = " of " + std::to_string(GetParam());
   const auto is_hang = [](const std::string& error, const std::string& what) {
@@ -507,7 +513,7 @@ TEST_P(NcclBackendTest, ARankThatDoesNotComeToTheStartEndsInAHangError) {
   is_hang(error, "the start of NCCL on rank 0" + of_ranks);
   testing::stub().set_missing(-1);
   run_nccl_ranks(GetParam(), [&](Communicator& group) {
-    // Long enough for what ranks that are there tell each other on the host.
+    // The timeout is long enough for the ranks that are there to talk over the host's group.
     group.set_default_timeout(std::chrono::milliseconds(1000));
     group.all_reduce(at::ones({4}, on(group, at::kFloat)), false, {{std::chrono::minutes(10), ""}});
     group.barrier({{std::chrono::minutes(10), ""}});
@@ -534,7 +540,7 @@ TEST_P(NcclBackendTest, ARankThatDoesNotComeToTheStartEndsInAHangError) {
   testing::stub().set_missing(-1);
 }
 
-// As where NCCL connects ranks in the first call that needs them.
+// A call may hang in NCCL, which connects ranks in the first call that needs the connection.
 TEST_P(NcclBackendTest, ACallThatDoesNotReturnEndsInAHangError) {
   run_nccl_ranks(GetParam(), [](Communicator& group) {
     if (group.rank() != 0) return;
@@ -550,7 +556,8 @@ TEST_P(NcclBackendTest, ACallThatDoesNotReturnEndsInAHangError) {
   });
 }
 
-// What an operation has put on the stream before it failed is waited for, with the memory that it uses.
+// If an operation fails halfway, the work that it has put on the stream already is waited for, and its
+// memory is kept until then.
 TEST_P(NcclBackendTest, AnOperationThatFailsHalfwayIsWaitedFor) {
   const auto size = static_cast<size_t>(GetParam());
   testing::stub();
@@ -583,7 +590,7 @@ TEST_P(NcclBackendTest, AnErrorOfNcclNamesTheOperation) {
     if (group.rank() == 0) {
       testing::stub().set_async_error(0, 6);
       const at::Tensor value = at::ones({4}, on(group, at::kFloat));
-      // In the call, or later.
+      // The error comes in the call, or in the wait.
       const std::string error = testing::error_of([&] {
         group.broadcast(value, 0, true, {{{}, "the test"}})->wait_host();
       });
@@ -596,7 +603,7 @@ TEST_P(NcclBackendTest, AnErrorOfNcclNamesTheOperation) {
   });
 }
 
-// On the thread that looks after it, where nobody could catch what LibTorch throws.
+// LibTorch throws on the watchdog's thread, where nobody else could catch it.
 TEST_P(NcclBackendTest, ADeviceThatFailsEndsItsOperations) {
   testing::fake_device::configure({.seed = 1, .has_failed = true});
   run_nccl_ranks(GetParam(), [](Communicator& group) {
@@ -610,7 +617,7 @@ TEST_P(NcclBackendTest, ADeviceThatFailsEndsItsOperations) {
   });
 }
 
-// What the tests above rely on.
+// The tests above rely on these checks of the stub.
 TEST(StubNcclTest, NoticesWhatNoRankMayDo) {
   testing::use_delays(1);
   testing::stub();

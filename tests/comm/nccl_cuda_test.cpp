@@ -1,4 +1,5 @@
-// NCCL itself, on a GPU: a group of one rank, and two processes that pretend to be on two machines.
+// Tests of NCCL itself on a GPU: with a group of one rank, and with two processes that pretend to be on two
+// machines.
 #include <array>
 #include <cstdlib>
 #include <filesystem>
@@ -44,7 +45,8 @@ detail::Call call_of(const char* what) {
   return call;
 }
 
-// Everything that a backend asks of a group, with operations in flight on memory that is freed meanwhile.
+// Checks everything that a backend asks of a group, with operations in flight on memory that is freed
+// meanwhile.
 void check_group(detail::NcclGroup& group) {
   const int64_t n = group.size(), rank = group.rank();
   const at::TensorOptions options(testing::cuda_device());
@@ -84,7 +86,7 @@ void check_group(detail::NcclGroup& group) {
       EXPECT_TRUE(work->is_done());
     }
   }
-  // Twice, as memory that has gone is freed with the next.
+  // There are two rounds, since registered memory that is dropped is freed when the next is made.
   for (int round = 0; round < 2; ++round) {
     const at::Tensor slot = group.registered_bytes(n * 4096);
     ASSERT_TRUE(slot.defined());
@@ -97,7 +99,7 @@ void check_group(detail::NcclGroup& group) {
       EXPECT_TRUE(at::equal(values.narrow(0, r * 1024, 1024).to(kHost), awkward_values(r, 1024, at::kFloat)));
     }
   }
-  // Pieces of several lengths, as one gather with room and as broadcasts.
+  // Pieces of several lengths are gathered as one padded gather, or as broadcasts.
   for (const int64_t longest : {1000, 3'000'000}) {
     std::vector<GatherPart> parts;
     for (int i = 0; i < 4; ++i) {
@@ -131,7 +133,7 @@ TEST(NcclCudaTest, OneRank) {
   check_group(group);
 }
 
-// Run by the next one, in a process of its own.
+// The next test runs this one, in a process of its own.
 TEST(NcclCudaTest, DISABLED_OneOfTwoProcesses) {
   const char *path = std::getenv(kIdFile), *number = std::getenv(kRank);
   ASSERT_TRUE(path != nullptr && number != nullptr);
@@ -151,7 +153,7 @@ TEST(NcclCudaTest, DISABLED_OneOfTwoProcesses) {
   check_group(group);
 }
 
-// NVIDIA does not promise that one GPU serves two ranks: where NCCL refuses, this says so.
+// NVIDIA does not promise that one GPU serves two ranks. If NCCL refuses, the test says so.
 TEST(NcclCudaTest, TwoProcessesOnOneGpu) {
   TESSERA_NEEDS_CUDA();
   const testing::TempFolder folder;

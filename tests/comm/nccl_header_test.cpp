@@ -1,4 +1,4 @@
-// Our declarations of NCCL are those of its header, where this build has found it.
+// Checks that our declarations of NCCL are those of its header, if this build has found it.
 #include "tessera/comm/nccl/nccl_library.h"
 
 #include "tests/testing/header_like.h"

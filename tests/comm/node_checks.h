@@ -1,4 +1,4 @@
-// What ranks of one machine must do, checked over the fake ranks and over MPI.
+// Checks of ranks that share a machine's memory, which run over the fake ranks and over MPI.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace tessera::testing {
 
-// The same group with and without shared memory.
+// Two groups of the same ranks, one with shared memory and one without.
 struct TwoPaths {
   std::shared_ptr<comm::Communicator> node, transport;
   explicit TwoPaths(comm::Communicator& world) {
@@ -27,13 +27,14 @@ struct TwoPaths {
   }
 };
 
-// Counts that are empty, small, odd, around a chunk and longer than everything that is shared.
+// Returns numbers of elements that are zero, small, odd, exactly a chunk, and more than the shared memory
+// holds.
 inline std::vector<int64_t> awkward_counts(int64_t num_ranks) {
   const int64_t chunk = comm::detail::NodeGroup::chunk_bytes(num_ranks) / 4;
   return {0, 1, 5, 1000, chunk, 2 * chunk + 17};
 }
 
-// One count of more than a chunk for each type.
+// Returns a number of elements of the type that is just more than a chunk.
 inline int64_t longest_of(at::ScalarType type, int64_t num_ranks) {
   return comm::detail::NodeGroup::chunk_bytes(num_ranks) / static_cast<int64_t>(c10::elementSize(type)) + 1;
 }
@@ -58,7 +59,7 @@ inline void check_paths_agree(comm::Communicator& world) {
         const at::Tensor piece = at::empty({count}, type);
         group.reduce_scatter_single(piece, whole);
         results[path].push_back(piece);
-        // In place.
+        // The reduction also works in place.
         const at::Tensor own = whole.narrow(0, rank * count, count);
         group.reduce_scatter_single(own, whole);
         results[path].push_back(own);
@@ -79,8 +80,9 @@ inline void check_paths_agree(comm::Communicator& world) {
   }
 }
 
-// Cuts of `numel` elements among `num_ranks` ranks: evenly, in steps of 5 whose last ones are short or empty,
-// of other lengths for each rank, all for the last rank, and with parts that nobody or everybody gets.
+// Returns several ways to cut `numel` elements among `num_ranks` ranks: evenly, in steps of 5 of which the
+// last ones are short or empty, with a different length for each rank, with everything for the last rank,
+// and with parts that nobody or everybody gets.
 inline std::vector<std::vector<comm::ElementRange>> cuts(int64_t numel, int64_t num_ranks) {
   std::vector<std::vector<comm::ElementRange>> all(5, std::vector<comm::ElementRange>(num_ranks));
   const int64_t even = numel / num_ranks, step = (numel / 5 + num_ranks - 1) / num_ranks * 5;
@@ -98,7 +100,8 @@ inline std::vector<std::vector<comm::ElementRange>> cuts(int64_t numel, int64_t 
   return all;
 }
 
-// Several tensors, cut in several ways, of other types than the sum's; this rank has no values for some.
+// Compares reductions of several tensors by both paths. They are cut in several ways and of other types than
+// the sum's, and this rank has no values for some.
 inline void check_parts_agree(comm::Communicator& world) {
   const TwoPaths paths(world);
   const int64_t n = world.size(), rank = world.rank();
@@ -131,7 +134,7 @@ inline void check_parts_agree(comm::Communicator& world) {
   }
 }
 
-// A part's sum is that of the ranks' values at the elements that the cut names.
+// Checks that a rank gets the sums over ranks of exactly those elements that the cut names.
 inline void check_cuts(comm::Communicator& group) {
   const int64_t n = group.size(), rank = group.rank(), numel = 101;
   for (const auto& pieces : cuts(numel, n)) {
@@ -143,7 +146,7 @@ inline void check_cuts(comm::Communicator& group) {
     const double ranks = 1000.0 * static_cast<double>(n * (n - 1) / 2);
     const at::Tensor want = at::arange(numel, at::kDouble) * static_cast<double>(n) + ranks;
     EXPECT_TRUE(at::equal(part.output, want.narrow(0, pieces[rank].begin, pieces[rank].count)));
-    // A cut that does not lie in the input, and an output of another length.
+    // A cut outside the input is refused, and so is an output of another length.
     part.pieces.back().begin += numel;
     EXPECT_THROW(group.reduce_scatter_parts({part}, at::kDouble), Error);
     part.pieces = pieces;
@@ -152,7 +155,7 @@ inline void check_cuts(comm::Communicator& group) {
   }
 }
 
-// Gathers of pieces whose lengths have nothing to do with each other.
+// Checks gathers of pieces with unrelated lengths.
 inline void check_uneven_gathers(comm::Communicator& world) {
   const TwoPaths paths(world);
   const int64_t n = world.size(), rank = world.rank();
@@ -170,7 +173,7 @@ inline void check_uneven_gathers(comm::Communicator& world) {
       const at::Tensor output = at::full({want.numel()}, -7.0, at::kFloat);
       group->all_gather_v(output, pieces[rank], counts);
       EXPECT_TRUE(at::equal(output, want));
-      // In place.
+      // The gather also works in place.
       int64_t begin = 0;
       for (int64_t r = 0; r < rank; ++r) begin += counts[r];
       const at::Tensor own = output.fill_(-7.0).narrow(0, begin, counts[rank]);
@@ -184,14 +187,14 @@ inline void check_uneven_gathers(comm::Communicator& world) {
   }
 }
 
-// Exchanges of pieces whose lengths have nothing to do with each other.
+// Checks exchanges of pieces with unrelated lengths.
 inline void check_uneven_exchanges(comm::Communicator& world) {
   const TwoPaths paths(world);
   const int64_t n = world.size(), rank = world.rank();
   const int64_t chunk = comm::detail::NodeGroup::chunk_bytes(n) / 4;
   for (const int64_t longest : {int64_t{0}, int64_t{1}, int64_t{100}, 2 * chunk + 17}) {
     SCOPED_TRACE("up to " + std::to_string(longest) + " elements");
-    // What rank a sends to rank b.
+    // Rank a sends count(a, b) elements to rank b, each of the value value(a, b).
     const auto count = [&](int64_t a, int64_t b) { return (a + 2 * b) % 3 == 1 ? 0 : longest / (1 + a + b); };
     const auto value = [&](int64_t a, int64_t b) { return static_cast<double>(1 + 10 * a + b); };
     std::vector<int64_t> sent(n), taken(n);
@@ -206,7 +209,7 @@ inline void check_uneven_exchanges(comm::Communicator& world) {
       const at::Tensor output = at::full({at::cat(want).numel()}, -7.0, at::kFloat);
       group->all_to_all_v(output, at::cat(pieces), taken, sent);
       EXPECT_TRUE(at::equal(output, at::cat(want)));
-      // The even exchange is one of them.
+      // An exchange of even pieces gives the same as all_to_all_single().
       const at::Tensor even = awkward_values(rank, n * longest, at::kFloat);
       const at::Tensor a = at::empty_like(even), b = at::empty_like(even);
       group->all_to_all_single(a, even);
@@ -222,7 +225,7 @@ inline void check_uneven_exchanges(comm::Communicator& world) {
   }
 }
 
-// Ranks that do not take what another one sends are told so, all of them, with the two ends.
+// Checks that all ranks get an error that names both ends, if a rank does not take what another one sends.
 inline void check_exchange_mismatch(comm::Communicator& world) {
   const int64_t n = world.size(), rank = world.rank();
   if (n == 1) return;
@@ -244,7 +247,7 @@ inline void check_exchange_mismatch(comm::Communicator& world) {
   }
 }
 
-// Many operations in flight on several groups, waited for in another order.
+// Starts many operations on several groups and waits for them in another order.
 inline void check_operations_in_flight(comm::Communicator& world) {
   const auto a = world.split(0, world.rank(), "a"), b = world.split(0, -world.rank(), "b");
   const int64_t n = world.size(), count = comm::detail::NodeGroup::chunk_bytes(n) / 8 + 3;
@@ -269,7 +272,7 @@ inline void check_operations_in_flight(comm::Communicator& world) {
   }
 }
 
-// What a rank writes into its part of the group's memory, the others read there, over and over.
+// Checks, over and over, that the other ranks read what a rank writes into its part of the group's memory.
 inline void check_shared_bytes(comm::Communicator& world) {
   constexpr int64_t kBytes = 10'000;
   const int64_t n = world.size(), rank = world.rank();
@@ -281,7 +284,7 @@ inline void check_shared_bytes(comm::Communicator& world) {
   ASSERT_TRUE(memory.defined());
   EXPECT_EQ(memory.numel(), n * kBytes);
   EXPECT_TRUE(memory.eq(0).all().item<bool>());
-  world.barrier();  // all have looked
+  world.barrier();  // all ranks have read
   for (int round = 1; round < 100; ++round) {
     auto work =
         world.write_shared(n * kBytes,
@@ -297,7 +300,8 @@ inline void check_shared_bytes(comm::Communicator& world) {
   }
 }
 
-// Ranks in different operations all end with an error that says so, and the group with them.
+// Checks that ranks which call different operations all get an error that says so, and that the group ends
+// too.
 inline void check_mismatches(comm::Communicator& world) {
   if (world.size() == 1) return;
   const bool is_last = world.rank() == world.size() - 1;
@@ -338,7 +342,7 @@ inline void check_mismatches(comm::Communicator& world) {
     const at::Tensor value = at::ones({4}, is_last ? at::kInt : at::kFloat);
     group->all_reduce(value);
   });
-  // An error within an operation reaches the ranks that wait for it.
+  // An error within an operation of one rank reaches the ranks that wait for it.
   group = world.split(0, world.rank(), "failing");
   const at::Tensor memory = group->shared_bytes(8);
   try {

@@ -1,4 +1,4 @@
-// Orders of operations over several groups, checked over the fake ranks and over MPI.
+// Checks of the order of operations over several groups, which run over the fake ranks and over MPI.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@
 
 namespace tessera::testing {
 
-// Every rank submits to several groups of the same ranks, and messages, in an order of its own; only that of
-// each group is the same everywhere.
+// Lets every rank submit operations to several groups of the same ranks, and messages, in an order of its
+// own. Only the order within each group is the same on all ranks.
 inline void check_any_order_across_groups(comm::Communicator& world, bool may_share_memory) {
   const unsigned seed = 20'000 + static_cast<unsigned>(world.size());
   if (world.rank() == 0) std::printf("seed %u\n", seed);
@@ -67,8 +67,8 @@ inline void check_any_order_across_groups(comm::Communicator& world, bool may_sh
   }
 }
 
-// A pipeline of two stages, each sharded over two ranks: two ranks gather their stage's parameters before
-// their messages, the other two after them.
+// Checks a pipeline of two stages, each sharded over two ranks: two ranks gather their stage's parameters
+// before their messages, the other two after them.
 inline void check_pipeline_order(comm::Communicator& world) {
   if (world.size() != 4) return;
   const int64_t rank = world.rank(), stage = rank / 2, shard_rank = rank % 2, count = 1'000'000;
@@ -101,7 +101,7 @@ inline void check_pipeline_order(comm::Communicator& world) {
   }
 }
 
-// An operation of one group on what an operation of another one makes.
+// Checks an operation of one group that must come after the operation of another group whose result it reads.
 inline void check_after(comm::Communicator& world) {
   const auto first = world.split(0, world.rank(), "first"), second = world.split(0, world.rank(), "second");
   const auto n = static_cast<double>(world.size());
@@ -118,7 +118,7 @@ inline void check_after(comm::Communicator& world) {
     EXPECT_TRUE(value.eq(n * n).all().item<bool>());
   }
   if (world.size() == 1) return;
-  // One that fails keeps nobody waiting, and its error is told.
+  // If the first operation fails, the second one does not wait for ever, and the error is reported.
   comm::ReduceOptions options;
   const at::Tensor value = at::ones({world.rank() == 0 ? 3 : 4}, on(world, at::kFloat));
   if (first->shared_bytes(8).defined()) {

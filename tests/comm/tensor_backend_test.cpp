@@ -1,5 +1,5 @@
-// A second implementation below Communicator, which works on tensors as they are: no bytes, no executor, any
-// device.
+// Tests Communicator over a second kind of backend, which works on tensors as they are: without bytes,
+// without an executor, and on any device.
 #include "tessera/comm/tensor_backend.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@
 namespace tessera::comm {
 namespace {
 
-// What a rank brings to an operation.
+// The arguments of one rank in an operation.
 struct Brought {
   at::Tensor output, input;
   std::vector<ScatterPart> parts;
@@ -30,7 +30,8 @@ struct Brought {
   std::vector<GatherPart> gathered = {};
 };
 
-// Where the ranks, threads of one process, bring their tensors; the last one to come does everybody's work.
+// The place to which the ranks, threads of one process, bring their tensors. The last one to come does the
+// work of all.
 struct Table {
   explicit Table(int64_t num_ranks) : brought(num_ranks) {}
 
@@ -53,7 +54,7 @@ struct Table {
   std::condition_variable changed;
   int64_t arrived = 0, round = 0;
   std::vector<Brought> brought;
-  // Of the last split, by color; members: key and rank.
+  // The parts of the last split by color, and the members of each: key and rank.
   std::map<int64_t, std::shared_ptr<Table>> parts;
   std::map<int64_t, std::vector<std::pair<int64_t, int64_t>>> members;
   detail::Mailbox mailbox;
@@ -153,7 +154,7 @@ class TableBackend : public detail::TensorBackend {
         table_->parts[each] = std::make_shared<Table>(members.size());
       }
     });
-    // Stays until all ranks come to the next split.
+    // The table of the split stays as it is until all ranks come to the next split.
     const std::lock_guard<std::mutex> lock(table_->mutex);
     const auto& members = table_->members[color];
     const int64_t rank = std::find(members.begin(), members.end(), std::pair(key, rank_)) - members.begin();
@@ -176,7 +177,7 @@ class TableBackend : public detail::TensorBackend {
   std::shared_ptr<std::vector<detail::Call>> calls_;
 };
 
-// Runs body(communicator, calls so far of the rank) on every rank.
+// Runs body(communicator, the calls that the rank has made so far) on every rank.
 void run_ranks(int64_t size, at::Device device,
                const std::function<void(Communicator&, std::vector<detail::Call>&)>& body) {
   const auto table = std::make_shared<Table>(size);
@@ -233,7 +234,7 @@ TEST(TensorBackendTest, TensorsLieWhereTheImplementationSays) {
       EXPECT_NE(error.find("E-CONFIG-ARGUMENT"), std::string::npos) << error;
       EXPECT_NE(error.find("got cpu, need meta"), std::string::npos) << error;
     }
-    EXPECT_EQ(calls.size(), 7);  // none of these has reached it
+    EXPECT_EQ(calls.size(), 7);  // none of these calls has reached the backend
   });
 }
 
@@ -257,7 +258,7 @@ TEST(TensorBackendTest, AnImplementationIsToldWhatErrorsName) {
   });
 }
 
-// A group of one is the same for tensors on any device.
+// A group of one rank takes tensors on any device.
 TEST(TensorBackendTest, AGroupOfOneTakesAnyDevice) {
   const auto group = Communicator::single();
   const auto on_meta = at::TensorOptions().device(at::kMeta);
@@ -265,7 +266,7 @@ TEST(TensorBackendTest, AGroupOfOneTakesAnyDevice) {
   group->all_gather_single(at::empty({4}, on_meta), tensor);
   group->all_reduce(tensor);
   group->batch_p2p({isend(tensor, 0), irecv(at::empty({4}, on_meta), 0)});
-  // A message to oneself that is not received is one that hangs.
+  // A message to oneself hangs if it is not received.
   const std::string error = testing::error_of([&] {
     group->send(at::ones({2}), 0, 3, false, {{std::chrono::milliseconds(20), "the test"}});
   });

@@ -19,14 +19,14 @@ TEST(TrafficTest, OfEveryOperationIsThatOfItsFormula) {
   for (const int64_t n : {2, 3, 4}) {
     run_fake_ranks(n, [n](const std::shared_ptr<Communicator>& world) {
       Traffic before;
-      // Whether the operation sent so many bytes.
+      // Expects that the operation has sent this many bytes.
       const auto expect_sent = [&](int64_t bytes, const char* operation) {
         const Traffic now = world->traffic();
         EXPECT_EQ((now - before).bytes_sent, bytes) << operation << " on " << n << " ranks";
         before = now;
       };
       const int64_t piece = 5, whole = n * piece, rank = world->rank();
-      const int64_t bytes = (n - 1) * piece * 4;  // (n - 1) / n of a float tensor of n pieces
+      const int64_t bytes = (n - 1) * piece * 4;  // (n - 1) / n of the bytes of n pieces of float32
       world->all_gather_single(floats(whole), floats(piece));
       expect_sent(bytes, "all_gather_single");
       world->reduce_scatter_single(floats(piece), floats(whole));
@@ -68,7 +68,7 @@ TEST(TrafficTest, WaitsAreThoseOfTheCaller) {
     const at::Tensor tensor = floats(8);
     const auto work = world->all_reduce(tensor, /*async_op=*/true);
     EXPECT_EQ(world->traffic().wait_s, 0.0);
-    // That this one waits for the other holds up no caller.
+    // The second operation waits for the first one, which is no wait of the caller.
     const auto next = world->all_reduce(tensor, true, {{{}, "", work}, ReduceOp::Sum});
     next->wait();
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;

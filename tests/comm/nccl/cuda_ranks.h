@@ -1,6 +1,7 @@
-// Ranks that are threads of one process, all on one GPU, which talk by the stub of NCCL. For tests that need
-// a GPU. The process wants CUDA_DEVICE_MAX_CONNECTIONS=32, so that no stream stands behind another one's
-// wait, and CUDA_MODULE_LOADING=EAGER, as a kernel that is loaded late waits for the others.
+// Runs ranks as threads of one process, all on one GPU, which communicate through the stub of NCCL. For
+// tests that need a GPU. The process must have CUDA_DEVICE_MAX_CONNECTIONS=32, so that no stream is queued
+// behind the wait of another one, and CUDA_MODULE_LOADING=EAGER, since loading a kernel late waits for all
+// streams.
 #pragma once
 
 #include <atomic>
@@ -21,7 +22,8 @@
 
 namespace tessera::testing {
 
-// What is used of NVIDIA's driver, as cuda.h declares it: handles are pointers, results ints, 0 for success.
+// The functions of NVIDIA's driver that are used, as cuda.h declares them: handles are pointers, results are
+// ints, 0 for success.
 struct CudaDriver {
   int (*cuCtxGetCurrent)(void**);
   int (*cuCtxSetCurrent)(void*);
@@ -59,7 +61,7 @@ struct CudaDriver {
   }
 };
 
-// The first call of the driver that failed; "" where none has.
+// Returns the first call of the driver that failed; "" if none has.
 inline std::string& cuda_fault() {
   static std::string& fault = *new std::string;
   return fault;
@@ -73,9 +75,10 @@ inline void must(const char* what, int result) {
 
 namespace detail {
 inline constexpr int kEventWithoutTiming = 2, kStreamNonBlocking = 1, kPortable = 1, kAtLeast = 0;
-inline constexpr size_t kNumFlags = 1 << 20;  // tasks of a process
+inline constexpr size_t kNumFlags = 1 << 20;  // the most tasks of a process
 
-// One for each task, set when it is done; made before the first one, as taking pinned memory may wait.
+// Returns the flags, one for each task, which is set when the task is done. They are made before the first
+// task, since allocating pinned memory may wait for the streams.
 inline std::atomic<uint32_t>* task_flags() {
   static std::atomic<uint32_t>* const flags = [] {
     void* memory = nullptr;
@@ -108,7 +111,7 @@ inline void enqueue_on_cuda(void* stream, void (*run)(void*), void* argument) {
   }).detach();
 }
 
-// Of all copies, which the stub makes one after another; made before the first task.
+// Returns the stream of all copies, which the stub makes one after another. It is made before the first task.
 inline void* copy_stream() {
   static void* const stream = [] {
     void* made = nullptr;
@@ -126,8 +129,9 @@ inline void move_on_cuda(void* to, const void* from, unsigned long num_bytes) {
   must("cuStreamSynchronize", driver.cuStreamSynchronize(stream));
 }
 
-// LibTorch keeps pinned memory that it has had: what the ranks take while streams stand and wait must be
-// there, as CUDA may wait for all streams before it gives more.
+// Allocates pinned memory and frees it, so that LibTorch keeps it for the ranks. They take some while
+// streams wait for each other, and CUDA may wait for all streams before it gives more: that would be a
+// deadlock.
 inline void keep_pinned_memory(c10::Device device) {
   constexpr int64_t kSmallest = 64, kLargest = int64_t{1} << 20;
   constexpr int kOfEach = 32;
@@ -137,17 +141,18 @@ inline void keep_pinned_memory(c10::Device device) {
 }
 }  // namespace detail
 
-// The stub beside the program.
+// Returns the path of the stub, which lies beside the program.
 inline std::string own_stub_path() { return SharedLibrary::own("libstub_nccl.so").path(); }
 
-// Runs body(communicator) on threads and streams of the one device; rethrows the first exception.
+// Runs body(communicator) on a thread and a stream of the one device for each rank; rethrows the first
+// exception.
 inline void run_cuda_ranks(int64_t size, const RankBody& body) {
   const std::string library = own_stub_path();
   const c10::Device device = cuda_device();
   const StubNccl& stub = stub_table(library);
   stub.set_enqueue(&detail::enqueue_on_cuda);
   stub.set_move(&detail::move_on_cuda);
-  // The device's context becomes current with the first tensor.
+  // The first tensor makes the device's context the current one.
   at::zeros({1}, at::TensorOptions(device));
   detail::keep_pinned_memory(device);
   if (detail::task_flags() == nullptr || detail::copy_stream() == nullptr)

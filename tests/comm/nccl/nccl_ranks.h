@@ -1,4 +1,4 @@
-// Ranks that are threads, each with a fake device, which talk by the stub of NCCL.
+// Runs ranks as threads, each with a fake device, which communicate through the stub of NCCL.
 #pragma once
 
 #include <chrono>
@@ -28,7 +28,7 @@ inline const StubNccl& stub() {
   return table;
 }
 
-// Streams are delayed by this seed, which is printed; TESSERA_TEST_SEED is added to it.
+// Makes streams run late by random delays of this seed, to which TESSERA_TEST_SEED is added. Prints the seed.
 inline void use_delays(uint64_t seed, fake_device::Lost lost = fake_device::Lost::None) {
   if (const char* more = std::getenv("TESSERA_TEST_SEED"); more != nullptr)
     seed += std::strtoull(more, nullptr, 10);
@@ -36,8 +36,8 @@ inline void use_delays(uint64_t seed, fake_device::Lost lost = fake_device::Lost
   fake_device::configure({.seed = seed, .lost = lost});
 }
 
-// Runs body(communicator) on threads, whose devices are numbered as they are, or all the first; rethrows the
-// first exception.
+// Options of run_nccl_ranks(), which runs body(communicator) on a thread for each rank and rethrows the first
+// exception. Rank i has device i, or all ranks share device 0.
 struct NcclRun {
   std::string library = TESSERA_STUB_NCCL;
   std::chrono::milliseconds start_timeout = std::chrono::minutes(10);

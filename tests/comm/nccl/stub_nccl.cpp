@@ -1,6 +1,6 @@
 // A library with NCCL's functions for ranks that are threads of one process. It moves the data, in the
-// streams that it is given, and records what no rank may do. As NCCL it hangs where ranks do not all come,
-// until a rank aborts, which ends the operations of that rank alone.
+// streams that it is given, and records calls that no rank may make. Like NCCL, an operation hangs if not
+// all ranks come to it, until a rank aborts, which ends the operations of that rank alone.
 #include "tests/comm/nccl/stub_nccl.h"
 
 #include <algorithm>
@@ -30,19 +30,19 @@ struct UniqueId {
   std::array<char, 128> bytes;
 };
 
-// Never destroyed, as ranks may be left behind in calls and streams run while the process ends.
+// These are never destroyed, since ranks may be left in calls, and streams run, while the process ends.
 std::mutex& g_mutex = *new std::mutex;
 std::condition_variable& g_changed = *new std::condition_variable;
 std::string& g_faults = *new std::string;
 std::map<std::string, int>& g_calls = *new std::map<std::string, int>;
 std::map<int, int>& g_async_errors = *new std::map<int, int>;  // by rank
 int g_missing_rank = -1, g_stuck_rank = -1, g_unregistered_rank = -1;
-// Of ncclMemAlloc, by its begin.
+// Bytes of each block of ncclMemAlloc(), by its begin.
 std::map<const char*, size_t>& g_memory = *new std::map<const char*, size_t>;
 tessera::testing::StubNccl::Enqueue g_enqueue = nullptr;
 tessera::testing::StubNccl::Move g_move = nullptr;
 
-// Under the lock.
+// Records a fault. The caller holds the lock.
 int fault(const std::string& what) {
   g_faults += what + "\n";
   return kInvalidUsage;
@@ -69,18 +69,18 @@ struct Op {
   const void* input;
   void* output;
   size_t count;
-  int peer;  // or root
-  // In what is registered with the communicator; -1 where they are not.
+  int peer;  // the other rank of a message, or the root
+  // Offsets of the two in the memory that is registered with the communicator; -1 if they are not in it.
   int64_t input_offset = -1, output_offset = -1;
 };
 
 // One collective, to which all ranks come.
 struct Meeting {
-  std::vector<Op> ops;  // by rank
+  std::vector<Op> ops;  // the call of each rank
   int num_here = 0, num_done = 0;
 };
 
-// What the ranks of one communicator share. All under the lock.
+// State that the ranks of one communicator share. The lock guards all of it.
 struct World {
   explicit World(int size) : size(size), is_here(size, false) {}
   const int size;
@@ -88,7 +88,7 @@ struct World {
   int num_here = 0;
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<Message>>> messages;  // by source and destination
   std::map<int64_t, Meeting> meetings;
-  std::string broken;  // what differs between ranks
+  std::string broken;  // what differs between the ranks' calls; empty if nothing does
 };
 auto& g_worlds = *new std::map<std::string, std::shared_ptr<World>>;  // by id
 
@@ -102,7 +102,7 @@ struct ncclComm {
   bool is_aborted = false, is_destroyed = false;
   std::map<const char*, size_t> registered;
 
-  // Where the memory lies in what is registered.
+  // Returns the offset of `memory` in the registered block that holds it; -1 if none does.
   int64_t offset_of(const void* memory) const {
     const char* const at = static_cast<const char*>(memory);
     const auto next = registered.upper_bound(at);
@@ -114,7 +114,7 @@ struct ncclComm {
 
 namespace {
 
-// Never freed, so that a use behind its end is noticed.
+// Communicators are never freed, so that a use after their end is noticed.
 std::deque<ncclComm>& g_comms = *new std::deque<ncclComm>;
 
 struct Call {
@@ -125,7 +125,7 @@ struct Call {
 thread_local int t_depth = 0;
 thread_local std::vector<Call> t_calls;
 
-// What one rank does in one group, in its stream's turn.
+// The operations of one rank in one group of calls, which run in the stream's turn.
 struct Task {
   ncclComm* comm;
   std::vector<Op> ops;
@@ -184,8 +184,8 @@ struct Task {
     for (const Op& other : meeting.ops) {
       const bool is_same = other.kind == op.kind && other.count == op.count &&
                            (op.kind != Kind::Broadcast || other.peer == op.peer);
-      // What NCCL leaves undefined: memory that some ranks have registered and others not, or in other
-      // places.
+      // NCCL leaves it undefined if some ranks have registered the memory and others have not, or if it lies
+      // at different offsets.
       const bool is_same_memory =
           (op.kind == Kind::Broadcast || (other.input_offset < 0) == (op.input_offset < 0)) &&
           other.output_offset == op.output_offset;
@@ -215,7 +215,8 @@ void run_task(void* argument) {
   task->run();
 }
 
-// Under the lock. What was called since the outermost ncclGroupStart(), of each communicator as one.
+// Starts the calls since the outermost ncclGroupStart(), those of each communicator as one task. The caller
+// holds the lock.
 int start_group() {
   std::vector<std::pair<std::pair<ncclComm*, void*>, std::unique_ptr<Task>>> tasks;
   std::map<ncclComm*, int> to_itself;
@@ -242,7 +243,7 @@ int start_group() {
 }
 
 int add(const char* function, ncclComm* comm, void* stream, int type, Op op) {
-  // A call takes time.
+  // The call of a receive takes some time, so that other calls, or the end of a group, may come meanwhile.
   if (op.kind == Kind::Recv) std::this_thread::sleep_for(std::chrono::microseconds(300));
   std::unique_lock<std::mutex> lock(g_mutex);
   ++g_calls[function];
@@ -349,7 +350,8 @@ int ncclMemFree(void* memory) {
   for (const ncclComm& comm : g_comms) {
     if (comm.registered.contains(found->first)) fault("ncclMemFree of registered memory");
   }
-  // Who still uses it finds NaN. Not given back: that would hide it.
+  // A rank that still uses the memory finds NaN. The memory is not given back, since another owner's values
+  // would hide the mistake.
   std::memset(memory, kPoison, found->second);
   g_memory.erase(found);
   return kSuccess;

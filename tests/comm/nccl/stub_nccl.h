@@ -1,4 +1,5 @@
-// What a test tells the stub of NCCL, and asks it. The library is found by dlopen, and so are these.
+// Functions by which a test controls the stub of NCCL and asks about its calls. The library is opened by
+// dlopen(), so the test gets them as a table of pointers.
 #pragma once
 
 namespace tessera::testing {
@@ -8,23 +9,23 @@ struct StubNccl {
   using Enqueue = void (*)(void* stream, void (*run)(void*), void* argument);
 
   void (*set_enqueue)(Enqueue enqueue);
-  // How bytes are moved, by a task that enqueue runs: in place of memmove, for memory that the host cannot
-  // read. There is then no memory of the library's own.
+  // Sets the function that moves bytes, called in a task of `enqueue`. It replaces memmove() for memory that
+  // the host cannot read; ncclMemAlloc() then gives no memory.
   using Move = void (*)(void* to, const void* from, unsigned long num_bytes);
   void (*set_move)(Move move);
-  // Communicators of this rank number report this ncclResult_t from now on; 0: none.
+  // Lets communicators of this rank report this asynchronous ncclResult_t from now on; 0 = no error.
   void (*set_async_error)(int rank, int result);
-  // From now on this rank fails to make a communicator, so that the others wait for it; -1: none.
+  // Lets this rank fail to make communicators from now on, so that the others wait for it; -1 = no rank.
   void (*set_missing)(int rank);
-  // From now on operations of this rank do not return from their calls until its communicator is aborted; -1:
-  // none.
+  // Lets calls of operations of this rank not return from now on, until its communicator is aborted; -1 = no
+  // rank.
   void (*set_stuck)(int rank);
-  // From now on this rank cannot register memory; -1: all can.
+  // Lets this rank fail to register memory from now on; -1 = no rank.
   void (*set_unregistered)(int rank);
-  // What was called wrongly so far, one to a line; and forgets it.
+  // faults() returns the wrong calls so far, one to a line; forget_faults() forgets them.
   const char* (*faults)();
   void (*forget_faults)();
-  // How often the function of this name was called, by all ranks.
+  // Returns how often all ranks together have called the function of this name.
   int (*num_calls)(const char* function);
 };
 

@@ -1,4 +1,4 @@
-// Ranks that are threads of one process and talk by the stub of NCCL, wherever their devices are.
+// Runs ranks as threads of one process, which communicate through the stub of NCCL, on any kind of device.
 #pragma once
 
 #include <chrono>
@@ -28,9 +28,9 @@ using RankBody = std::function<void(const std::shared_ptr<comm::Communicator>&)>
 
 struct ThreadRanks {
   int64_t size = 1;
-  std::string library;  // the stub of NCCL
+  std::string library;  // path of the stub of NCCL
   std::function<c10::Device(int64_t rank)> device;
-  bool shares_device = false;  // all ranks have one: each works on a stream of its own
+  bool shares_device = false;  // all ranks share one device, each with a stream of its own
   std::chrono::milliseconds start_timeout = std::chrono::minutes(10);
 };
 
