@@ -1,5 +1,5 @@
-// The code for tile units over an emulation of their instructions, so that it is tested where there are none:
-// the linker takes these definitions instead of the library's.
+// Compiles the code for tile units over an emulation of their instructions, so that it is tested on
+// processors without them. The linker takes these definitions instead of the library's.
 #include "tessera/ops/kernels/packed.h"
 
 #if defined(TESSERA_UNIT_CODE)
@@ -32,7 +32,8 @@ float bf16_at(int tile, int64_t row, int64_t half) {
   memcpy(&x, &word, sizeof x);
   return x;
 }
-// sum[m][n] += left[m][2 k] right[k][2 n] + left[m][2 k + 1] right[k][2 n + 1].
+// Adds the product of two tiles: sum[m][n] += left[m][2 k] right[k][2 n] + left[m][2 k + 1] right[k][2 n +
+// 1].
 void multiply_tiles(int sum, int left, int right) {
   for (int64_t m = 0; m < 16; ++m) {
     for (int64_t n = 0; n < 16; ++n) {

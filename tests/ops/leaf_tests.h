@@ -1,5 +1,5 @@
-// Tests of a table of leaves against the host's: a program that has one instantiates LeavesOf. The table runs
-// on the host too, or on a device that the case names.
+// Tests that compare a table of leaves with the host's; a program that has such a table instantiates
+// LeavesOf. The table runs on the host too, or on the device that the case names.
 #pragma once
 
 #include <functional>
@@ -47,7 +47,8 @@ struct Tolerances {
   }
 };
 
-// |got - want| <= tolerance |want| as vectors, and what is not finite is equal. `want` lies on the host.
+// Expects |got - want| <= tolerance |want| as vectors, and that values which are not finite are equal.
+// `want` lies on the host.
 inline void expect_close(const at::Tensor& got_there, const at::Tensor& want, const char* what,
                          const Tolerances& tolerances = {}) {
   ASSERT_EQ(got_there.defined(), want.defined()) << what;
@@ -66,8 +67,8 @@ inline void expect_close(const at::Tensor& got_there, const at::Tensor& want, co
   EXPECT_LE(error, tolerance * numbers(want).norm().item<double>()) << what;
 }
 
-// The output alone, without gradient, and the output and all gradients, by the table on `there` as on the
-// host.
+// Compares the op by the table, on the device `there`, with the op on the host: the output without gradient,
+// then the output and all gradients.
 inline void expect_same_by(const Leaves& table, const Op& op, const Inputs& inputs,
                            at::Device there = at::kCPU, const Tolerances& tolerances = {}) {
   at::Tensor output;
@@ -97,8 +98,8 @@ struct TableCase {
   const char* name;
   const Leaves& (*table)();
   at::ScalarType type;
-  at::Device (*device)() = nullptr;        // null: the host
-  std::string (*why_skipped)() = nullptr;  // null or without words: it runs
+  at::Device (*device)() = nullptr;        // null = the host
+  std::string (*why_skipped)() = nullptr;  // the tests run if it is null or returns no reason
   Tolerances tolerances = {};
 };
 
@@ -115,11 +116,11 @@ class LeavesOf : public ::testing::TestWithParam<TableCase> {
     if (!why.empty()) GTEST_SKIP() << why;
   }
 
-  // The same for the op by the table there.
+  // Compares the op by the case's table, on the case's device, with the host.
   static void expect_same(const Op& op, const Inputs& inputs) {
     expect_same_by(table(), op, inputs, there(), GetParam().tolerances);
   }
-  // What run(place) gives, a vector of tensors, on the host and by the table there.
+  // Compares the tensors that run(device) returns: on the host, and by the case's table on its device.
   template <class Run>
   static void expect_same_runs(const Run& run, const char* what) {
     const std::vector<at::Tensor> want = run(at::Device(at::kCPU));
@@ -151,8 +152,7 @@ TEST_P(LeavesOf, Products) {
   }
 }
 
-// Large enough for packed kernels; bf16 operands are added up in float32 unrounded.
-// Of bfloat16; in other types nothing is cast.
+// Only operands of bfloat16 are cast to e4m3; products in other types stay what they are.
 TEST_P(LeavesOf, ProductsInE4m3) {
   const auto in_e4m3 = [](const Op& op) {
     return [op](const Inputs& in) {
@@ -181,7 +181,7 @@ TEST_P(LeavesOf, ProductsInE4m3) {
   if (type() == at::kBFloat16) expect_same_runs(cast, "codes");
 }
 
-// What a table says of a tensor that it has made is what a look at the tensor finds.
+// The scale that a table gives of a tensor that it has made is the one that a pass over the tensor finds.
 TEST_P(LeavesOf, ScalesThatAreSaidAreThoseOfTheNumbers) {
   const auto there_of = [](const at::Tensor& x) { return x.to(there()); };
   const at::Tensor x = there_of(random({70, 96}, 1)), y = there_of(random({70, 96}, 2)),
@@ -228,7 +228,7 @@ TEST_P(LeavesOf, Norms) {
         return both.residual * 0.5 + both.normed.value();
       },
       {x, delta, scale});
-  // Read by a product, which recomputes it and leaves its gradient to the norm.
+  // Products read the norm: they recompute it and leave their gradients to it.
   expect_same(
       [](const Inputs& in) {
         const NormedResidual both = add_rms_norm(in[0], std::nullopt, in[1], 1e-5);
@@ -256,7 +256,7 @@ const AttentionFormula kFormulas[] = {{0.4},
                                       {.scale = 0.4, .is_causal = false, .window = 2, .soft_cap = 0.8},
                                       {.scale = 0.4, .soft_cap = 0.8}};
 
-// Spans of keys before, around and after their queries, some queries without any key.
+// The spans' keys lie before, around and after their queries, and some queries have no key.
 TEST_P(LeavesOf, AttentionOverSpans) {
   const at::Tensor q = random({9, 4, 6}, 1), k = random({11, 2, 6}, 2), v = random({11, 2, 6}, 3),
                    grad = random({9, 4, 6}, 4);
@@ -304,7 +304,8 @@ TEST_P(LeavesOf, CachedAttention) {
     };
     constexpr int64_t kHeads = 4, kKvHeads = 2, kHeadDim = 6, kLayers = 2;
     CachedBatch batch{kKvHeads, kHeadDim, type(), {}};
-    // Past tokens and new ones: in the middle of a page, over the end of one, and a whole prompt.
+    // Each case is {past tokens, new tokens}: in the middle of a page, over the end of one, and a whole
+    // prompt.
     int64_t first = 0;
     for (const auto& [past, added] :
          std::vector<std::pair<int64_t, int64_t>>{{5, 1}, {30, 5}, {0, 40}, {64, 1}}) {
@@ -333,7 +334,7 @@ TEST_P(LeavesOf, CachedAttention) {
 TEST_P(LeavesOf, AttentionOfRows) {
   constexpr int64_t kRows = 5, kLength = 96, kHeads = 4, kKvHeads = 2, kHeadDim = 8;
   const at::Tensor lengths = at::tensor(std::vector<int64_t>{1, 31, 64, 65, 96}, at::kLong);
-  // What lies behind a row's tokens does not matter.
+  // Values behind a row's tokens must not matter: they are NaN.
   const at::Tensor behind = at::arange(kLength).ge(lengths.unsqueeze(1)).view({kRows, kLength, 1, 1});
   const auto cached = [&](uint64_t seed) {
     return random({kRows, kLength, kKvHeads, kHeadDim}, seed).masked_fill(behind, NAN);
@@ -358,7 +359,8 @@ TEST_P(LeavesOf, Losses) {
     for (const int64_t chunk : {0, 2}) {
       expect_same([&](const Inputs& in) { return linear_cross_entropy(in[0], in[1], labels, chunk); },
                   {hidden, weight});
-      // Two holders, of which this one has the rows from 4 on; the other's sums are given.
+      // Two ranks hold the vocabulary: this one has the tokens from 4 on, and the other one's sums are made
+      // up.
       VocabularyPart part{4, 15, {}, {}};
       part.all_max = [](const at::Tensor& largest) { largest.clamp_min_(0.5); };
       part.all_sum = [](const at::Tensor& sums) { sums.add_(0.25); };
@@ -403,7 +405,7 @@ TEST_P(LeavesOf, Updates) {
     for (uint64_t i = 10; i < 13; ++i) all.push_back(random_there(i).abs_());
     adamw({{all[0], random_there(9), all[1], all[2], update},
            {all[3], narrow, all[4], all[5], {4, 0.02, 0.9, 0.99, 1e-8, 0.0, 1.0}}});
-    // A factor on the device, and one that forbids the update.
+    // The updates take a factor that lies on the device, and one factor that forbids the update.
     const auto scalar = [place](double value) {
       return at::full({}, value, at::TensorOptions(place).dtype(at::kDouble));
     };
@@ -420,7 +422,7 @@ TEST_P(LeavesOf, Updates) {
   expect_same_runs(run, "update");
 }
 
-// States that are exact before they are rounded, in every way to number elements.
+// The states are exact before they are rounded, so results agree to the bit, however elements are numbered.
 TEST_P(LeavesOf, StatesInBfloat16ToTheBit) {
   const int64_t size = 4099;
   const auto run = [&](at::Device place) {

@@ -1,6 +1,6 @@
-// The host's leaves with what a device's kernels do for products in e4m3: they say the scale of what they
-// make (keep_e4m3_scale()). Every scale that a cast is given is held against the one of its numbers, and
-// casts are counted.
+// The host's leaves, which also do what a device's kernels do for products in e4m3: they give the scale of
+// their results (keep_e4m3_scale()). Every scale that a cast gets is compared with that of the tensor's
+// values, and casts are counted.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,14 +10,14 @@
 
 namespace tessera::ops {
 
-// Calls of to_e4m3, and those that looked for an absmax.
+// Number of calls of to_e4m3, and of those that had to look for the absmax.
 struct Casts {
   int all = 0, absmax = 0;
   auto operator<=>(const Casts&) const = default;
 };
 inline Casts casts;
 
-// Counts alone: nothing says a scale.
+// Leaves that only count and compare: none gives the scale of its result.
 inline const Leaves& counting_leaves() {
   static const Leaves kLeaves = [] {
     Leaves made = host_leaves();

@@ -1,4 +1,5 @@
-// Scales that kernels find of what they write, beside the pass over it, to the bit.
+// Compares, to the bit, the scales that kernels find of their own results with those of a pass over the
+// results.
 #include <functional>
 #include <limits>
 
@@ -10,7 +11,8 @@ namespace {
 class AbsmaxOfResults : public KernelTest {};
 
 using Results = std::vector<Array<Bf16Bits>>;
-// Starts a kernel with fresh results, of which it is given a scale each, or none, and returns them.
+// Starts a kernel on new results and returns them. For each result the kernel gets a place for its scale, or
+// null.
 using Call = std::function<Results(const std::vector<const ScaleResult*>& scales)>;
 
 float scale_by_a_pass(const Array<Bf16Bits>& x) {
@@ -22,7 +24,7 @@ float scale_by_a_pass(const Array<Bf16Bits>& x) {
   return scale.values()[0];
 }
 
-// Asks for each scale alone and for all.
+// Checks the scales when each is asked for alone, and when all are; the results must not change by it.
 void expect_scales(const Call& call, size_t count, const std::string& what) {
   const std::vector<const ScaleResult*> none(count, nullptr);
   const Results want = call(none);
@@ -56,7 +58,8 @@ void expect_scales_in_any_grid(const Call& call, size_t count, const std::string
   if (has_blocks) with_small_grids([&] { expect_scales(call, count, what + ", small grids"); });
 }
 
-// What a test puts into one element: the largest, or what is not finite; nothing for 0.
+// Returns the values that a test puts into one element: a largest one and values that are not finite; 0 =
+// none.
 std::vector<double> odd_numbers(bool all) {
   return all ? std::vector<double>{0.0, -1e4, NAN, INFINITY} : std::vector<double>{-1e4};
 }
@@ -137,8 +140,8 @@ TEST_F(AbsmaxOfResults, OfWhatIsTurned) {
   }
 }
 
-// Rows that registers hold, in groups of lanes and in blocks, and the general form; more of them than blocks
-// that look.
+// Shapes of rows that registers hold, in groups of lanes and in blocks, and of the general form of the
+// kernels; some have more rows than there are blocks that look for the largest value.
 struct Rows {
   int64_t rows, width, offset;
 };
@@ -211,7 +214,7 @@ TEST_F(AbsmaxOfResults, AreOfBfloat16Alone) {
             0);
 }
 
-// A gradient that is not made has none either.
+// A gradient that is not computed has no scale either.
 TEST_F(AbsmaxOfResults, OfOneGradientOfTwo) {
   constexpr int64_t kN = 1000;
   const Array<Bf16Bits> gate(random_values<Bf16Bits>(kN, 1)), up(random_values<Bf16Bits>(kN, 2)),

@@ -22,7 +22,7 @@ AdamWFactors factors_of(int64_t step) {
           1 / std::sqrt(1 - std::pow(0.999, t))};
 }
 
-// What the CPU's kernel is told.
+// Returns the factors in the form that the host's kernel takes.
 kernels::AdamWFactors on_host(const AdamWFactors& f) {
   return {f.gradient_scale, f.beta1, f.beta2, f.epsilon, f.decay, f.step_size, f.square_correction};
 }
@@ -65,7 +65,8 @@ Updated<V, S> run(const Case<V, G, S>& in, const AdamWFactors& factors, int64_t 
   return {value.values(), mean.values(), square.values()};
 }
 
-// The update in float32, each operation rounded once, with products and sums fused where a device fuses them.
+// Result of an update in float32: each operation is rounded once, and products and sums are fused where a
+// device fuses them.
 struct Exact {
   float value, mean, square;
 };
@@ -79,13 +80,13 @@ Exact update(float value, float gradient, float mean, float square, const AdamWF
   return {std::fmaf(static_cast<float>(f.decay), value, -step), m, v};
 }
 
-// The random bits of a number, from the CPU's random numbers and the words of the contract.
+// Returns the random bits of an element's number, made of the host's random numbers as the contract says.
 uint16_t noise_of(const CounterRng& rng, uint64_t number) {
   const uint32_t word = rng.words(number / 8)[number % 8 / 2];
   return static_cast<uint16_t>(number % 2 == 0 ? word & 0xffff : word >> 16);
 }
 
-// x as bf16 under stochastic rounding.
+// Returns x as bf16 under stochastic rounding.
 Bf16Bits rounded(float x, const CounterRng& rng, uint64_t number) {
   uint32_t bits;
   std::memcpy(&bits, &x, sizeof bits);
@@ -94,7 +95,7 @@ Bf16Bits rounded(float x, const CounterRng& rng, uint64_t number) {
 
 RandomKey key_of(const CounterRng& rng, uint64_t step) { return {{rng.key()[0], rng.key()[1]}, step}; }
 
-// Which numbers elements have: rows of `width`, 0: one row.
+// The numbers of a tile's elements: rows of `width` elements, 0 = one row.
 struct Numbers {
   uint64_t first, width, row_stride;
 
@@ -106,7 +107,8 @@ struct Numbers {
   }
 };
 
-// Of whole groups of elements, of some that begin elsewhere or lie in two rows, and of far ones.
+// Cases with whole groups of eight numbers, with groups that begin elsewhere or lie in two rows, and with
+// large numbers.
 constexpr Numbers kNumbers[] = {{0, 0, 0},          {8, 0, 0},   {5, 0, 0},
                                 {0xfffffff0, 0, 0}, {16, 8, 24}, {4, 12, 20},
                                 {8, 8, 12},         {24, 7, 8},  {(uint64_t{1} << 35) + 3, 5, 11}};
@@ -170,8 +172,8 @@ TEST_F(AdamWKernel, GivesTheBitsOfItsContractInEveryType) {
   check_bits<float, float, Bf16Bits>();
 }
 
-// The CPU's kernel fuses products and sums as its compiler and its processor do: GCC 12 as the device's,
-// where the processor can.
+// Tells whether the host's kernel gives the device's bits. Its compiler decides which products and sums are
+// fused: GCC 12 fuses the same ones as the device's compiler, if the processor can.
 bool has_same_bits() {
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ == 12
   return usable_isa() >= Isa::Avx2;
@@ -180,7 +182,7 @@ bool has_same_bits() {
 #endif
 }
 
-// The type of the CPU's kernel.
+// The type that the host's kernel has for T.
 template <class T>
 using OnHost = std::conditional_t<std::is_same_v<T, Bf16Bits>, kernels::Bf16, T>;
 
@@ -245,7 +247,8 @@ TEST_F(AdamWKernel, AFactorThatIsNotANumberLeavesEverything) {
 }
 
 TEST_F(AdamWKernel, StochasticRoundingIsRightOnAverage) {
-  // The value that no update moves: its decay alone is between two bf16, at three eighths of the way.
+  // Gradients are zero, so that decay alone moves the value: to three eighths of the way between two bf16
+  // numbers.
   constexpr int64_t kN = 40000;
   Case<Bf16Bits, Bf16Bits, float> in(kN);
   for (auto& x : in.value) set_value(1.0, x);

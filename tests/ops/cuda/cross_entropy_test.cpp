@@ -11,8 +11,8 @@ struct Wanted {
   std::vector<double> losses, gradients;
 };
 
-// The formulas of ops::LossTerms, in float64. Columns are tokens from first_token on, of a row of `whole`
-// logits.
+// Computes the formulas of ops::LossTerms in float64. The columns are the tokens from first_token on, of a
+// row of `whole` logits.
 template <class T>
 Wanted by_formula(const std::vector<T>& logits, const std::vector<int64_t>& labels, int64_t width, double e,
                   double c) {
@@ -111,7 +111,7 @@ TEST_F(CrossEntropyKernel, GivesTheSameBitsInAnyOrderAndForSmallGrids) {
 TEST_F(CrossEntropyKernel, MaskedHugeAndPoisonedLogits) {
   constexpr int64_t kWidth = 2000;
   std::vector<float> logits(4 * kWidth, -INFINITY);
-  logits[1500] = 2.0f;                                     // row 0: one token that can be
+  logits[1500] = 2.0f;                                     // row 0: one token is possible
   std::fill_n(logits.begin() + kWidth, kWidth, 3e38f);     // row 1: sums that would overflow
   std::fill_n(logits.begin() + 2 * kWidth, kWidth, 1.0f);  // row 2: poisoned
   logits[2 * kWidth + 7] = NAN;
@@ -127,8 +127,8 @@ TEST_F(CrossEntropyKernel, MaskedHugeAndPoisonedLogits) {
   EXPECT_NEAR(got.gradients[3 * kWidth + 5], -0.5, 1e-6);
 }
 
-// Two parts of a vocabulary, with what a caller does between the two calls, give the whole's losses and
-// gradients.
+// Two parts of a vocabulary, with the reductions that a caller makes between the two calls, give the losses
+// and gradients of the whole.
 TEST_F(CrossEntropyKernel, PartsOfTheVocabularyGiveTheWhole) {
   for_types([](auto tag) {
     using T = decltype(tag);

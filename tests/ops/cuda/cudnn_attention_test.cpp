@@ -1,5 +1,5 @@
-// Attention by cuDNN: that the graphs are attention and its gradient, by a library that computes them on the
-// host in its place, and when cuDNN is asked.
+// Tests of attention by cuDNN: that the graphs compute attention and its gradient, with a stub of cuDNN that
+// computes graphs on the host, and in which cases cuDNN is asked.
 #include "tessera/ops/cuda/cudnn_attention.h"
 
 #include <algorithm>
@@ -33,7 +33,7 @@ CudnnLibrary stub_library() {
   return CudnnLibrary::open(why_not, TESSERA_STUB_CUDNN).value();
 }
 
-// What attend_by() calls, which takes functions.
+// The object that forward() and its like call: attend_by() takes plain functions.
 CudnnAttention* called = nullptr;
 AttentionResult forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const VarlenCall& call,
                         double scale) {
@@ -48,7 +48,8 @@ constexpr VarlenKernel kByCudnn{forward, backward};
 
 at::Tensor wide(const at::Tensor& x) { return x.to(at::kDouble); }
 
-// What was rounded to `got`'s type once, or where several heads' shares were, and then their sum.
+// Expects that `got` is `exact` rounded to its type once; or, if is_sum, the rounded sum of the rounded
+// shares of several heads.
 void expect_rounded(const at::Tensor& got, const at::Tensor& exact, const std::string& what,
                     bool is_sum = false) {
   ASSERT_EQ(got.sizes(), exact.sizes()) << what;
@@ -83,7 +84,7 @@ class CudnnAttentions : public ::testing::Test {
     return {random(queries, heads, 1), random(keys, kv_heads, 2), random(keys, kv_heads, 3),
             random(queries, heads, 4)};
   }
-  // Output and gradients are those of the plain formula in float64.
+  // Expects the output and gradients of the plain formula in float64.
   static void expect_attention(const Inputs& in, const std::vector<AttentionSpan>& spans,
                                const AttentionFormula& formula) {
     const at::Tensor q = wide(in.q), k = wide(in.k), v = wide(in.v);
@@ -93,7 +94,7 @@ class CudnnAttentions : public ::testing::Test {
     ASSERT_EQ(got.log_sum.sizes(), want.log_sum.sizes());
     EXPECT_EQ(got.log_sum.scalar_type(), at::kFloat);
     EXPECT_TRUE(at::allclose(wide(got.log_sum), want.log_sum, 1e-6, 1e-6));
-    // As one part of a larger softmax, as those of a ring are.
+    // If `more` is not 0, the spans are one part of a larger softmax, as in ring attention.
     for (const double more : {0.0, 0.7}) {
       const AttentionResult whole{got.out, got.log_sum + more};
       const AttentionGradients made =
@@ -137,7 +138,7 @@ TEST_F(CudnnAttentions, RandomSpansAreThePlainFormulas) {
       const int64_t longest = 30;
       AttentionSpan span{queries, random.in(1, longest), keys, random.in(1, longest),
                          random.in(-longest, 2 * longest)};
-      if (round % 3 == 1) span.ahead = 3 * longest;  // an earlier half of a ring's documents
+      if (round % 3 == 1) span.ahead = 3 * longest;  // keys before all queries, as in a ring's earlier half
       queries += span.queries + random.in(0, 2);
       keys += span.keys + random.in(0, 2);
       spans.push_back(span);
@@ -156,7 +157,7 @@ TEST_F(CudnnAttentions, RandomSpansAreThePlainFormulas) {
 
 TEST_F(CudnnAttentions, TakesTensorsInAnyPlace) {
   const Inputs dense = inputs(20, 20, 2, 1, at::kBFloat16);
-  // Behind 2 bytes, and with the strides of a wider row.
+  // One tensor begins 2 bytes behind an aligned address, another has the strides of a wider row.
   const auto moved = [](const at::Tensor& x) {
     const at::Tensor all = at::empty({x.numel() + 1}, x.options());
     const at::Tensor view = all.narrow(0, 1, x.numel()).view(x.sizes());
@@ -174,8 +175,8 @@ TEST_F(CudnnAttentions, OneKernelServesManyBatches) {
     expect_attention(in, spans_of_documents(starts), {0.25});
   };
   run({0, 40, 90, 100});
-  EXPECT_EQ(stub_->plans, 2);  // forward and backward
-  run({0, 10, 11, 12, 75});    // four documents, of at most 64 tokens
+  EXPECT_EQ(stub_->plans, 2);  // one for the forward, one for the backward
+  run({0, 10, 11, 12, 75});    // four documents of at most 64 tokens
   run({0, 1, 2, 5});
   EXPECT_EQ(stub_->plans, 2);
   run({0, 65});
@@ -197,7 +198,7 @@ TEST_F(CudnnAttentions, ARefusalIsWarnedOfOnce) {
   stub_->plan_status = dnn::kNotSupported;
   EXPECT_THAT(warned(call), HasSubstr("cuDNN refuses attention over long documents"));
   stub_->plan_status = 0;
-  EXPECT_EQ(warned(call), "");  // of this shape it is not asked again
+  EXPECT_EQ(warned(call), "");  // cuDNN is not asked again for this shape
   stub_->run_status = dnn::kNotSupported;
   EXPECT_EQ(warned(call_of({0, 10, 20})), "");
   stub_->run_status = 0;
@@ -211,7 +212,7 @@ TEST_F(CudnnAttentions, ARefusalIsWarnedOfOnce) {
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("cudnnCreate failed"));
 }
 
-// The kernel that computes where cuDNN does not, which tells that it has been asked.
+// The kernel that computes if cuDNN does not. Here its empty result tells that it was called.
 AttentionResult other_forward(const at::Tensor&, const at::Tensor&, const at::Tensor&, const VarlenCall&,
                               double) {
   return {};
@@ -237,12 +238,12 @@ TEST_F(CudnnAttentions, IsAskedFirst) {
   EXPECT_TRUE(is_differentiated(attention_.get()));
   EXPECT_FALSE(is_attended(nullptr));
   EXPECT_FALSE(is_differentiated(nullptr));
-  // Its gradients are not the same bits each time.
+  // The bits of cuDNN's gradients differ from run to run, so it is not asked for them in deterministic mode.
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
   EXPECT_TRUE(is_attended(attention_.get()));
   EXPECT_FALSE(is_differentiated(attention_.get()));
   at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/false);
-  // Nor are they right each time.
+  // Its gradients without a causal mask are not always right, so it is not asked for them.
   call = call_of({0, 20}, {1.0, false});
   EXPECT_TRUE(is_attended(attention_.get()));
   EXPECT_FALSE(is_differentiated(attention_.get()));
@@ -269,9 +270,9 @@ TEST(AttentionShape, IsRoundedUp) {
   const at::Tensor q = at::empty({9000, 6, 128}, at::kHalf), k = at::empty({9000, 2, 128}, at::kHalf);
   const AttentionShape shape = attention_shape(q, k, call_of({0, 5000, 5001, 9000}, {1.0, true, 100}), 0.5);
   EXPECT_EQ(shape, (AttentionShape{dnn::kF16, 4, 8192, 8192, 6, 2, 128, 99, 0, false, 0.5f}));
-  // A window that is longer than any document is none.
+  // A window that is longer than any document counts as none.
   EXPECT_EQ(attention_shape(q, k, call_of({0, 9000}, {1.0, true, int64_t{1} << 40}), 1).left, -1);
-  // Lengths that differ, with a bound and without.
+  // The numbers of queries and keys differ, with a diagonal at the end of the document and elsewhere.
   EXPECT_TRUE(attention_shape(q, k, varlen_calls({{0, 100, 0, 300, 200}}, {1.0}).at(0), 1).is_from_end);
   EXPECT_FALSE(attention_shape(q, k, varlen_calls({{0, 100, 0, 300, 900}}, {1.0}).at(0), 1).is_from_end);
 }
@@ -321,11 +322,11 @@ TEST(AttentionKernel, AsksCudnnForLongDocuments) {
   EXPECT_FALSE(is_asked({0, 4096}, 32));
   EXPECT_FALSE(is_asked({0, 4096}, 256));
   EXPECT_FALSE(is_asked({0, 4096}, 128, at::kFloat));
-  // One long document among many short ones.
+  // cuDNN is not asked for one long document among many short ones.
   std::vector<int64_t> starts = {0, 4096};
   for (int i = 0; i < 20; ++i) starts.push_back(starts.back() + 10);
   EXPECT_FALSE(is_asked(starts));
-  // A few new tokens over a long cache.
+  // It is not asked for a few new tokens over a long cache.
   const VarlenCall cached = varlen_calls({{0, 4, 0, 9000, 8996}}, {1.0}).at(0);
   EXPECT_FALSE(is_for_cudnn(at::empty({4, 2, 128}, at::kBFloat16), cached));
   EXPECT_FALSE(has_cudnn_attention(at::kCPU));

@@ -1,10 +1,10 @@
-// Our declarations of cuDNN are those of its header, where this build has found it.
+// Checks that our declarations of cuDNN are those of its header, if this build has found it.
 #include "tessera/ops/cuda/cudnn_library.h"
 
 #include "tests/testing/header_like.h"
 
 #ifdef TESSERA_HAS_HEADER
-// It warns of names that are to go.
+// The header warns about deprecated names.
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 #include <cudnn_graph.h>
 

@@ -1,5 +1,5 @@
-// That cuDNN itself takes the graphs of attention and compiles its fastest kernels of them, for devices that
-// are not there: it is told of them, and gives what it compiles to a driver of ours.
+// Checks that cuDNN itself accepts the graphs of attention and compiles its fastest kernels of them. No such
+// device is there: cuDNN gets a description of one, and hands the compiled kernels to our fake driver.
 #include <string>
 #include <vector>
 
@@ -24,7 +24,7 @@ class CudnnPlans : public ::testing::TestWithParam<DescribedDevice> {
     GTEST_SKIP() << testing::skip::kCudnn;
 #else
     if (testing::kHasSanitizer) GTEST_SKIP() << testing::skip::kSanitizer;
-    // Before anything asks for a libcuda.so.1: this is then the one.
+    // Opened before anything asks for libcuda.so.1, the fake driver is the one that is found.
     SharedLibrary driver({TESSERA_FAKE_DRIVER}, SharedLibrary::Symbols::OfAll);
     driver.find(last_kernel_, "fake_driver_kernel");
     ASSERT_TRUE(driver.is_usable()) << driver.why_not();
@@ -52,7 +52,7 @@ class CudnnPlans : public ::testing::TestWithParam<DescribedDevice> {
       graph.build({.device = device_});
       EXPECT_THAT(last_kernel_(), ::testing::HasSubstr(std::string(GetParam().attention) +
                                                        (is_backward ? "bprop" : "fprop")));
-      // What is linear in the tokens is scratch of ours (backward_scratch).
+      // Workspace that grows with the tokens is allocated by us (backward_scratch) and not part of this.
       EXPECT_LE(graph.workspace_bytes(), 1 << 20);
     }
   }

@@ -18,7 +18,7 @@ std::vector<uint8_t> random_bytes(int64_t n, uint64_t stream) {
 template <class T>
 void check_format(io::GgmlType type, int64_t num_blocks, int64_t offset) {
   const int64_t n = num_blocks * io::ggml_block_elements(type);
-  // Any bytes are a block, with scales from denormal to not a number.
+  // Any bytes make a valid block; its scales range from denormal numbers to NaN.
   const auto bytes = random_bytes(num_blocks * io::ggml_block_bytes(type), static_cast<uint64_t>(type));
   std::vector<float> exact(static_cast<size_t>(n));
   io::dequantize_ggml(type, bytes.data(), num_blocks, exact.data());
@@ -64,8 +64,8 @@ TEST_F(DequantizeKernel, FormatsThatCannotBeReadAreRefused) {
   EXPECT_NE(kernels().dequantize_nf4(x.data(), x.data(), 0, Type::F32, x.data(), 8, nullptr), 0);
 }
 
-// NF4 is what appendix E of the QLoRA paper says: the levels, and two codes a byte, the first in the high
-// half.
+// NF4 is defined in appendix E of the QLoRA paper: its levels, and two codes in a byte, the first in the
+// high half.
 TEST_F(DequantizeKernel, Nf4) {
   const double levels[16] = {-1.0,
                              -0.6961928009986877,

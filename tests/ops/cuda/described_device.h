@@ -1,4 +1,4 @@
-// GPUs that are not there, for cuDNN to compile for.
+// Descriptions of GPUs that are not there, for cuDNN to compile for.
 #pragma once
 
 #include <ostream>
@@ -9,13 +9,13 @@ namespace tessera::testing {
 struct DescribedDevice {
   const char* name;
   int version, multiprocessors;
-  const char* attention;  // what the names of cuDNN's fastest kernels of attention for it have
+  const char* attention;  // part of the names of cuDNN's fastest attention kernels for it
 };
 inline constexpr DescribedDevice kH100 = {"H100", 900, 132, "native_sdpa_sm90_flash_"};
 inline constexpr DescribedDevice kB200 = {"B200", 1000, 148, "native_sdpa_sm100_flash_"};
 inline void PrintTo(const DescribedDevice& device, std::ostream* out) { *out << device.name; }
 
-// As cuDNN describes a device that it sees (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION).
+// Returns the device's description in cuDNN's form (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION).
 inline std::string description(const DescribedDevice& device) {
   return R"({"cudaDeviceId":0,"driverVer":13000,"maxGridSize":[2147483647,65535,65535],)"
          R"("maxBlockSize":[1024,1024,64],"regsPerBlock":65536,"warpSize":32,)"

@@ -1,4 +1,4 @@
-// Casts to e4m3, as they lie and transposed.
+// Tests of casts to e4m3, plain and transposed.
 #include <limits>
 
 #include "tests/ops/cuda/machine.h"
@@ -8,7 +8,8 @@ namespace {
 
 class E4m3Kernel : public KernelTest {};
 
-// Sign, 4 bits of exponent with bias 7, 3 of fraction; all ones is NaN, and there is no infinity.
+// Returns the value of a code: a sign, 4 bits of exponent with bias 7, and 3 bits of fraction. All ones is
+// NaN, and there is no infinity.
 double value_of_code(uint8_t code) {
   const int exponent = code >> 3 & 15, fraction = code & 7;
   if ((code & 127) == 127) return NAN;
@@ -16,7 +17,7 @@ double value_of_code(uint8_t code) {
   return (code & 128) != 0 ? -magnitude : magnitude;
 }
 
-// The nearest code, the even one of two; found by looking at all of them.
+// Returns the code nearest to x, the even one of two, by looking at all codes.
 uint8_t nearest_code(float x) {
   if (std::isnan(x)) return 0x7f;
   uint8_t best = 0;
@@ -44,7 +45,7 @@ TEST_F(E4m3Kernel, ScalesAreTheAbsmaxOver448) {
       for (const int64_t offset : {0, 1}) {
         SCOPED_TRACE(std::to_string(n) + " elements from " + std::to_string(offset));
         auto values = random_values<T>(n, 1);
-        set_value(-9.5, values[static_cast<size_t>(n / 2)]);  // the largest
+        set_value(-9.5, values[static_cast<size_t>(n / 2)]);  // the largest magnitude
         const Array<T> x(values, offset);
         const float want = 9.5f * static_cast<float>(1.0 / 448.0);
         EXPECT_EQ(scale_of(x, n), want);
@@ -61,7 +62,7 @@ TEST_F(E4m3Kernel, ScalesAreTheAbsmaxOver448) {
 
 TEST_F(E4m3Kernel, RoundsToTheNearestCode) {
   std::vector<float> numbers = {0.0f, -0.0f, NAN, INFINITY, -INFINITY, 448.0f, 464.0f, 1e30f, -1e30f, 1e-30f};
-  // Each code's number, the middles between neighbours, and what lies just beside both.
+  // The inputs are the value of each code, the middle between neighbours, and the numbers just beside both.
   for (int code = 0; code < 126; ++code) {
     const double here = value_of_code(static_cast<uint8_t>(code)),
                  next = value_of_code(static_cast<uint8_t>(code + 1));

@@ -1,4 +1,4 @@
-// The kernels that work element by element: activations, rotary embedding, casts.
+// Tests of the kernels that work element by element: activations, rotary embedding, casts.
 #include <limits>
 
 #include "tests/ops/cuda/machine.h"

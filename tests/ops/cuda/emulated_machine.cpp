@@ -1,4 +1,4 @@
-// The emulation, on memory whose end the address sanitizer guards.
+// The machine that is the emulation, on memory whose end the address sanitizer guards.
 #include <cstdio>
 #include <cstdlib>
 #include <new>
@@ -22,7 +22,7 @@ class Emulated : public Machine {
   }
   const CudaKernels& kernels() const override { return *tessera_cuda_kernels(); }
   std::shared_ptr<char> allocate(size_t bytes) const override {
-    // Of exactly this size, so that an access behind the last byte is one of the sanitizer's findings.
+    // The block has exactly this size, so that the sanitizer finds an access behind the last byte.
     void* block = nullptr;
     if (posix_memalign(&block, 256, bytes) != 0) throw std::bad_alloc();
     std::memset(block, 0xff, bytes);

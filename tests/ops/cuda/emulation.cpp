@@ -25,9 +25,9 @@ struct Thread {
   ucontext_t context;
   std::unique_ptr<char[]> stack = std::make_unique<char[]>(kStackBytes);
   State state = State::Ready;
-  uint32_t mask = 0;       // of the exchange that it is in
-  uint64_t exchanges = 0;  // so far
-  uint64_t given[2] = {};  // in the last two of them: others may still read the one before
+  uint32_t mask = 0;       // lanes of the exchange that the thread is in
+  uint64_t exchanges = 0;  // number of exchanges so far
+  uint64_t given[2] = {};  // its values in the last two: others may still read that of the one before
   void* fake_stack = nullptr;
 };
 
@@ -38,7 +38,7 @@ size_t scheduler_stack_bytes = 0;
 
 std::vector<std::unique_ptr<Thread>> threads;
 const std::function<void()>* running_kernel = nullptr;
-// Of the running block, by key: the part behind its offset.
+// Memory of the running block for one key. It begins `offset` bytes into `bytes`.
 struct Shared {
   std::vector<char> bytes;
   size_t offset = 0;
@@ -46,7 +46,7 @@ struct Shared {
 std::map<const void*, Shared> memory;
 uint64_t launches = 0;
 
-// The address sanitizer is told of every change of stack.
+// Tells the address sanitizer that the running thread leaves its stack for another one.
 void leave(void** fake_stack, const void* stack, size_t bytes) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(fake_stack, stack, bytes);
@@ -94,7 +94,7 @@ bool has_all_partners(unsigned number) {
   return true;
 }
 
-// Whether a thread goes on because of it.
+// Opens the barrier if all threads have come to it or ended. Tells whether a thread can go on because of it.
 bool open_barrier_if_all_wait() {
   for (unsigned i = 0; i < blockDim.x; ++i) {
     if (threads[i]->state != State::AtBarrier && threads[i]->state != State::Done) return false;
@@ -108,7 +108,7 @@ bool open_barrier_if_all_wait() {
   return has_opened;
 }
 
-// Each of the threads once, in a random order. Whether any could.
+// Resumes each of the threads that can run once, in a random order. Tells whether any could.
 bool resume_all_that_can(std::vector<unsigned>& numbers, std::mt19937_64& random) {
   std::shuffle(numbers.begin(), numbers.end(), random);
   bool has_moved = false;
@@ -135,8 +135,8 @@ void run_block(std::mt19937_64& random) {
     thread.context.uc_link = nullptr;
     makecontext(&thread.context, run_thread, 0);
   }
-  // Threads in turns, or one warp as far as it comes before the next: so a warp overtakes others by all that
-  // the barriers allow.
+  // Either all threads take turns, or one warp runs as far as it can before the next one does. So a warp
+  // overtakes others as far as the barriers allow.
   const unsigned group_size = random() % 2 == 0 ? blockDim.x : 32;
   std::vector<std::vector<unsigned>> groups((blockDim.x + group_size - 1) / group_size);
   for (unsigned i = 0; i < blockDim.x; ++i) groups[i / group_size].push_back(i);
@@ -162,7 +162,7 @@ void run_grid(unsigned blocks, unsigned threads_of_block, const std::function<vo
   running_kernel = &kernel;
   gridDim = dim3(blocks);
   blockDim = dim3(threads_of_block);
-  // Blocks have no order either.
+  // Blocks run in a random order too.
   std::vector<unsigned> order(blocks);
   std::iota(order.begin(), order.end(), 0u);
   std::shuffle(order.begin(), order.end(), random);

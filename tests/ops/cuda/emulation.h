@@ -1,8 +1,9 @@
 // CUDA for tests, on the CPU: the .cu files are compiled as C++ with this header in front, and their kernels
 // run block by block, each thread as a fiber, so that barriers and shuffles mean what they mean on a device.
-// One thread runs at a time; between barriers the order of a block's threads is random, and each launch has
-// another one, so a barrier that is missing shows in the results. Memory of blocks starts as NaN. Ends the
-// program where threads wait for each other in vain, or a store for global memory goes to a block's.
+// One thread runs at a time. Between barriers the order of a block's threads is random and differs from
+// launch to launch, so a missing barrier shows in the results. Memory of blocks starts as NaN. The emulation
+// ends the program if threads wait for each other in vain, or if a store that is for global memory goes to a
+// block's memory.
 #pragma once
 
 #include <cmath>
@@ -12,25 +13,25 @@
 #include <functional>
 
 struct dim3 {
-  dim3(unsigned count = 1) : x(count) {}  // NOLINT: as CUDA has it
+  dim3(unsigned count = 1) : x(count) {}  // NOLINT: CUDA's is implicit too
   unsigned x;
 };
-// Of the thread that runs.
+// CUDA's variables of the thread that runs.
 inline dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace tessera::emulation {
 
-// Kernels are started with at most so many blocks.
+// The most blocks with which a kernel is started.
 inline int64_t max_blocks = 0x7fffffff;
-// Decides the orders in which threads run, together with the number of the launch.
+// Seed of the orders in which threads run; the number of the launch changes them too.
 inline uint64_t seed = 0;
 
 void run_grid(unsigned blocks, unsigned threads, const std::function<void()>& kernel);
 void wait_for_block();
-// What the lane `source` of the warp has given; all lanes of `mask` call it.
+// Returns the bits that the lane `source` of the warp gives; all lanes of `mask` call it together.
 uint64_t exchange(uint32_t mask, uint64_t bits, unsigned source);
-// Memory of the block, the same for every call with this key, at an address that is no multiple of more than
-// `alignment`.
+// Returns memory of the block, the same for every call with this key, at an address that is a multiple of
+// `alignment` and of no larger power of two.
 void* block_memory(const void* key, size_t bytes, size_t alignment);
 // Ends the program where `to` is memory of the block.
 void check_is_global(const void* to);
@@ -97,7 +98,7 @@ inline uint32_t __float_as_uint(float x) {
   std::memcpy(&bits, &x, sizeof bits);
   return bits;
 }
-// A divisor between 2^126 and 2^128 gives 0, as on a device.
+// Divides as a device does: a divisor between 2^126 and 2^128 gives 0.
 inline float __fdividef(float a, float b) {
   return std::fabs(b) > 0x1p126f && std::isfinite(b) ? a * 0.0f : a / b;
 }

@@ -1,4 +1,4 @@
-// That the emulation finds what it is there for.
+// Checks that the emulation finds the mistakes that it is made to find.
 #include "tests/ops/cuda/emulation.h"
 
 #include <set>
@@ -9,7 +9,7 @@
 namespace tessera::emulation {
 namespace {
 
-// Each thread reads what its neighbour has written to the block's memory.
+// A kernel in which each thread reads the value that its neighbour has written to the block's memory.
 template <bool kWaits>
 void shift_by_one(int* to) {
   TESSERA_SHARED(int, values, 64);
@@ -33,7 +33,8 @@ TEST(Emulation, AMissingBarrierShows) {
   EXPECT_GT(wrong_results(shift_by_one<false>), 0);
 }
 
-// A warp uses the block's memory again for what comes after its shuffles, which others may not have read yet.
+// A kernel in which a warp writes to the block's memory again, although other warps may not have read the
+// first values yet.
 template <bool kWaits>
 void use_again(int* to) {
   TESSERA_SHARED(int, values, 64);
@@ -108,8 +109,8 @@ TEST(EmulationDeathTest, WideAccessesOfUnalignedAddressesEndTheProgram) {
   EXPECT_DEATH(read(4), "misaligned");
 }
 
-// A device's store for global memory takes no address of a block's, and such memory is aligned for its type
-// alone.
+// A store for global memory must not get an address of a block's memory, and a block's memory is aligned for
+// its type alone.
 TEST(EmulationDeathTest, WideStoresToABlocksMemoryEndTheProgram) {
   const auto store = [] {
     TESSERA_SHARED(uint4, values, 4);

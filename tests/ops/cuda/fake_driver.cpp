@@ -1,5 +1,4 @@
-// A libcuda.so.1 to which cuDNN may give the kernels that it compiles, on a machine without a driver. There
-// is no device.
+// A libcuda.so.1 for machines without a driver: it takes the kernels that cuDNN compiles, and has no device.
 #include <cstdint>
 #include <cstring>
 
@@ -11,7 +10,7 @@ constexpr int kSuccess = 0, kNoDevice = 100;
 char last_kernel[512];
 uint64_t last_image = 0;
 
-// FNV-1a of an ELF image, to the end of its headers of sections, which stand last.
+// Returns the FNV-1a hash of an ELF image up to the end of its section headers, which stand last.
 uint64_t digest(const void* image) {
   Elf64_Ehdr header;
   std::memcpy(&header, image, sizeof header);
@@ -26,7 +25,7 @@ uint64_t digest(const void* image) {
 
 extern "C" {
 
-// The name of the last kernel that was looked up; "" for none. Forgets it.
+// Returns the name of the last kernel that was looked up, "" for none, and forgets it.
 const char* fake_driver_kernel() {
   static char told[sizeof last_kernel];
   std::memcpy(told, last_kernel, sizeof told);
@@ -34,7 +33,7 @@ const char* fake_driver_kernel() {
   return told;
 }
 
-// A digest of the last compiled kernel.
+// Returns a digest of the last compiled kernel.
 uint64_t fake_driver_image() { return last_image; }
 
 int cuInit(unsigned) { return kNoDevice; }
@@ -54,7 +53,7 @@ int cuLibraryGetKernel(void** kernel, void* library, const char* name) {
 }
 int cuLibraryUnload(void*) { return kSuccess; }
 
-// What cuDNN looks for, and does not call without a device.
+// Functions that cuDNN looks up, and does not call without a device.
 #define TESSERA_NOT_CALLED(name) \
   int name() { return kNoDevice; }
 TESSERA_NOT_CALLED(cuCtxGetCurrent)

@@ -20,12 +20,12 @@ double of_half(uint16_t bits) {
   return bits >> 15 != 0 ? -size : size;
 }
 
-// To nearest even, of what is in range.
+// Rounds a value in the range of float16 to nearest, ties to even.
 uint16_t to_half(double value) {
   const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   int exponent = -30;
   if (value != 0) std::frexp(value, &exponent);
-  const int unit = std::max(exponent - 11, -24);  // of the last place
+  const int unit = std::max(exponent - 11, -24);  // exponent of the last place
   const auto steps = static_cast<int>(std::nearbyint(std::ldexp(std::abs(value), -unit)));
   return static_cast<uint16_t>(sign | ((unit + 24) * 1024 + steps));
 }
@@ -43,18 +43,18 @@ uint16_t to_bf16(double exact) {
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-// A tensor's elements: in memory of the caller, or of a virtual one, which is as exact as float64.
+// A tensor's elements. They lie in memory of the caller or, for a virtual tensor, in float64 here.
 class Elements {
  public:
   Elements() = default;
-  // times: of the offsets.
+  // `times` is the factor by which the documents' offsets are multiplied.
   Elements(const HostTensor& of, void* memory, int64_t times) : of_(&of), memory_(memory), times_(times) {}
   explicit Elements(const HostTensor& of) : of_(&of) {
     int64_t last = 0;
     for (size_t i = 0; i < 4; ++i) last += (of.sizes[i] - 1) * of.strides[i];
     own_ = std::make_shared<std::vector<double>>(static_cast<size_t>(last) + 1, kNan);
   }
-  // The same memory in other sizes.
+  // Returns the same memory seen in other sizes.
   Elements seen_as(const HostTensor& of) const {
     Elements seen = *this;
     seen.of_ = &of;
@@ -137,7 +137,7 @@ void each(const Sizes& sizes, const F& f) {
         for (int64_t j = 0; j < sizes[3]; ++j) f(document, head, i, j);
 }
 
-// The stride of a token: heads are narrower, and elements.
+// Returns the stride from one token to the next, which is the larger of the last two.
 int64_t token_stride(const HostTensor& x) { return std::max(x.strides[2], x.strides[3]); }
 
 class Run {
@@ -147,7 +147,8 @@ class Run {
       if (x->is_virtual) continue;
       const auto found = memory.find(x->number);
       if (found == memory.end()) continue;
-      // Tensors of wider rows share the offsets of narrower ones.
+      // Tensors with wider rows share the offsets of those with narrower rows, which count in units of the
+      // latter.
       int64_t narrowest = token_stride(*x);
       for (const HostTensor* const other : tensors)
         if (x->offsets != nullptr && other->offsets == x->offsets)

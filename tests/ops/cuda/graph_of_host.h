@@ -1,4 +1,4 @@
-// What a graph of cuDNN's operations computes, by plain loops in float64 over memory of the host.
+// Computes a graph of cuDNN's operations by plain loops in float64 over memory of the host.
 #pragma once
 
 #include <array>
@@ -18,21 +18,21 @@ struct HostTensor {
   Sizes sizes, strides;
   int64_t number;
   bool is_virtual;
-  const HostTensor* offsets;  // or null
+  const HostTensor* offsets;  // where each document begins; null if documents lie in dim 0
 };
 
-// y = x mode b, or t ? x : b, of pointwise operations; y from x of others.
+// One operation. A pointwise one computes y = x <mode> b, or t ? x : b; the others compute y from x and b.
 struct HostOp {
   enum class Kind { Pointwise, Reduction, Product, Reshape } kind;
-  int32_t mode = 0;  // of a pointwise operation or a reduction
+  int32_t mode = 0;  // cuDNN's mode of a pointwise operation or a reduction
   int64_t axis = -1;
   const HostTensor *x = nullptr, *b = nullptr, *t = nullptr, *y = nullptr;
-  const HostTensor *rows = nullptr, *columns = nullptr, *depth = nullptr;  // of a product, or null
+  const HostTensor *rows = nullptr, *columns = nullptr, *depth = nullptr;  // counts of a product, or null
 };
 
-// Runs operations in their order. Elements of a document behind its end are NaN when they are read and stay
-// when they are written; those of a product behind the counted rows and columns are NaN. False for what
-// cuDNN has no operation for. memory: by number.
+// Runs the operations in their order. Elements behind the end of a document are NaN when they are read, and
+// writes to them are ignored; elements of a product behind the counted rows and columns are NaN. Returns
+// false for an operation that cuDNN does not have. `memory` holds the address of each tensor by its number.
 bool run_on_host(const std::vector<HostOp>& ops, const std::vector<const HostTensor*>& tensors,
                  const std::map<int64_t, void*>& memory);
 

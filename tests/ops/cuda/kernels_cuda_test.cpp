@@ -1,4 +1,5 @@
-// The compiled kernels on a device: the tests beside this file, and how near to the memory's rate they run.
+// Runs the tests beside this file with the compiled kernels on a device, and measures how near to the rate
+// of memory the kernels run.
 #include <chrono>
 #include <cstdio>
 #include <functional>
@@ -13,7 +14,7 @@
 namespace tessera::ops::cuda {
 namespace {
 
-// Kernels run on the default stream, as LibTorch's copies do, so these come after them.
+// A GPU. Kernels run on the default stream, as LibTorch's copies do, so the copies come after them.
 class Device : public Machine {
  public:
   explicit Device(const CudaKernels& kernels) : kernels_(kernels) {}
@@ -41,7 +42,7 @@ class Device : public Machine {
   const CudaKernels& kernels_;
 };
 
-// Bytes a second of a call that is repeated until what it takes can be told.
+// Returns the bytes per second of a call, which is repeated until its time can be measured.
 double rate_of(int64_t bytes, const std::function<void()>& call) {
   using Clock = std::chrono::steady_clock;
   const Array<char> probe(1);
@@ -76,7 +77,7 @@ TEST_F(KernelTest, RatesAgainstTheCopysRate) {
   const auto at_of = [](const at::Tensor& x) { return x.mutable_data_ptr(); };
   const CudaKernels& k = kernels();
 
-  // With the scales for products in e4m3 beside their results.
+  // These kernels also compute the scales of their results for products in e4m3.
   const at::Tensor scales = f32(2), spaces = f32(2 * kScaleWorkspace / 4);
   auto* const found = static_cast<float*>(at_of(scales));
   auto* const space_of = static_cast<char*>(at_of(spaces));
@@ -177,7 +178,7 @@ const Machine* machine() {
 const char* why_no_machine() {
   return tessera::cuda::is_open() ? testing::skip::kNvcc : testing::skip::kCuda;
 }
-// A device's grids are what they are.
+// A device's grids cannot be made smaller.
 void with_small_grids(const std::function<void()>& body) { body(); }
 
 }  // namespace tessera::ops::cuda

@@ -1,5 +1,5 @@
-// The library that nvcc has made: what it exports, for which devices it has code, and what the compiler said
-// of it.
+// Tests of the library that nvcc has made: its exports, the devices that it has code for, and the compiler's
+// messages.
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -70,7 +70,7 @@ TEST_F(CudaLibrary, ExportsOneSymbol) {
   EXPECT_EQ(exported, std::set<std::string>{kCudaKernelsSymbol});
 }
 
-// The container of device code: a header of 16 bytes, then entries, each with a header that says what it is
+// The container of device code has a header of 16 bytes, then entries, each with a header that gives its kind
 // (1 = PTX, 2 = machine code), its size and the device.
 TEST_F(CudaLibrary, HasCodeForEveryDevice) {
   constexpr uint32_t kMagic = 0xba55ed50;
@@ -99,8 +99,8 @@ TEST_F(CudaLibrary, HasCodeForEveryDevice) {
   EXPECT_EQ(found.size(), 3u);
 }
 
-// By what ptxas says: registers that a kernel lacks go to memory. Rows too wide for two vectors a thread may
-// cost some.
+// Checks the messages of ptxas: registers that a kernel lacks are spilled to memory. Kernels for rows that
+// are too wide for two vectors a thread may spill some.
 TEST_F(CudaLibrary, KernelsKeepTheirRegisters) {
   constexpr int kMostBytes = 64;
   const std::regex kernel("Compiling entry function '([^']+)' for '([^']+)'");
@@ -137,7 +137,8 @@ TEST_F(CudaLibrary, OpensWithoutADriverAndSaysWhatItLacks) {
   std::vector<void*> entries((sizeof(CudaKernels) - offsetof(CudaKernels, error_text)) / sizeof(void*));
   std::memcpy(entries.data(), &kernels.error_text, entries.size() * sizeof(void*));
   for (size_t i = 0; i < entries.size(); ++i) EXPECT_NE(entries[i], nullptr) << i;
-  // No elements start nothing, and a type that an entry does not take ends before a device is asked for.
+  // A call without elements starts nothing, and a type that an entry does not take is refused before a
+  // device is needed.
   EXPECT_EQ(kernels.cast(Type::F32, nullptr, Type::BF16, nullptr, 0, nullptr), 0);
   const int32_t error = kernels.cast(Type::F64, nullptr, Type::BF16, nullptr, 8, nullptr);
   EXPECT_STREQ(kernels.error_text(error), "invalid argument");

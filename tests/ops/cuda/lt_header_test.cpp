@@ -1,4 +1,4 @@
-// Our declarations of cuBLASLt are those of its header, where this build has found it.
+// Checks that our declarations of cuBLASLt are those of its header, if this build has found it.
 #include "tessera/ops/cuda/lt_library.h"
 
 #include "tests/testing/header_like.h"

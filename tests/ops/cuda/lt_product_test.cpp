@@ -1,4 +1,4 @@
-// Products by cuBLASLt: what is asked of it, by a library that multiplies on the host in its place.
+// Tests of products by cuBLASLt, with a stub of it that checks the calls and multiplies on the host.
 #include "tessera/ops/cuda/lt_product.h"
 
 #include <string>
@@ -40,7 +40,7 @@ class LtProduct : public ::testing::Test {
   static at::Tensor sum_of(int64_t rows, int64_t width, at::ScalarType type) {
     return random_tensor({rows, width}, 3).to(type);
   }
-  // The product in float64, rounded once.
+  // Returns the sum with the product added in float64, rounded once.
   static at::Tensor added(const at::Tensor& sum, const E4m3Matrix& a, const E4m3Matrix& b) {
     const auto exact = [](const at::Tensor& x) { return x.to(at::kFloat).to(at::kDouble); };
     const at::Tensor product = at::mm(exact(a.codes), exact(b.codes).t());
@@ -89,7 +89,7 @@ TEST_F(LtProduct, RoundsTheSumAndNotTheProduct) {
     for (size_t i = 0; i < codes.size(); ++i) row.select(1, static_cast<int64_t>(i)).fill_(codes[i]);
     return E4m3Matrix{row.to(at::kFloat8_e4m3fn), at::ones({}, at::kFloat)};
   };
-  // 257 is no bfloat16, and would become 256.
+  // The product 257 is no bfloat16 number: rounded before it is added it would become 256.
   const E4m3Matrix a = rows_of({16, 1}), b = rows_of({16, 1});
   const at::Tensor sum = at::full({16, 16}, -256.0, at::kBFloat16);
   ASSERT_TRUE(products_.add_scaled(sum, a, b));
@@ -125,7 +125,7 @@ TEST_F(LtProduct, AsksOnceForEachKindOfProduct) {
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(products_.add_scaled(sum, a, b));
   EXPECT_EQ(stub_->queries, 1);
   EXPECT_EQ(stub_->handles, 1);
-  // What was found for a wider alignment may rely on it.
+  // An algorithm that was found for a wider alignment may rely on it, so narrower ones are looked up anew.
   const at::Tensor buffer = at::zeros({2048});
   const auto address = reinterpret_cast<uintptr_t>(buffer.data_ptr()) / 4;
   const int64_t to_wide = static_cast<int64_t>((64 - address % 64) % 64);

@@ -1,4 +1,5 @@
-// Where the tests of the CUDA kernels run: the emulation, or a device. Each program of these tests has one.
+// The machine on which tests of the CUDA kernels run: the emulation, or a device. Each program of these
+// tests has one.
 #pragma once
 
 #include <cmath>
@@ -21,18 +22,19 @@ class Machine {
  public:
   virtual ~Machine() = default;
   virtual const CudaKernels& kernels() const = 0;
-  // Memory of exactly so many bytes, aligned to 256.
+  // Returns memory of exactly this many bytes, aligned to 256.
   virtual std::shared_ptr<char> allocate(size_t bytes) const = 0;
   virtual void write(void* to, const void* from, size_t bytes) const = 0;
-  // Waits for all that was enqueued.
+  // Copies bytes to the host, after waiting for all work that was enqueued.
   virtual void read(void* to, const void* from, size_t bytes) const = 0;
 };
 
-// The program's; a test is skipped where there is none.
+// Returns the program's machine; null if there is none, and tests are then skipped.
 const Machine* machine();
-// Why there is none, one of testing::skip's.
+// Returns the reason, one of testing::skip, if there is no machine.
 const char* why_no_machine();
-// Runs `body` with as few blocks a launch as make every loop over a grid run, where the machine can.
+// Runs `body` with so few blocks a launch that loops over a grid take several rounds, if the machine can do
+// that.
 void with_small_grids(const std::function<void()>& body);
 
 class KernelTest : public ::testing::Test {
@@ -43,7 +45,7 @@ class KernelTest : public ::testing::Test {
   static const CudaKernels& kernels() { return machine()->kernels(); }
 };
 
-// Values of a stored type, as its bits.
+// The bits of a value of a 16-bit type.
 struct Bf16Bits {
   uint16_t bits;
 };
@@ -80,7 +82,8 @@ constexpr Type type_of() {
   if constexpr (std::is_same_v<T, HalfBits>) return Type::F16;
 }
 
-// n elements on the machine, `offset` elements behind an aligned address, and nothing behind them.
+// n elements on the machine. They begin `offset` elements behind an aligned address, and the memory ends
+// with them.
 template <class T>
 class Array {
  public:
@@ -103,10 +106,10 @@ class Array {
   int64_t n_, offset_;
 };
 
-// A workspace of so many bytes.
+// Makes a workspace of this many bytes.
 inline Array<double> workspace(int64_t bytes) { return Array<double>((bytes + 7) / 8); }
 
-// Normal numbers times `scale`, rounded to T.
+// Returns normal numbers times `scale`, plus `shift`, rounded to T.
 template <class T>
 std::vector<T> random_values(int64_t n, uint64_t stream, double scale = 1.0, double shift = 0.0) {
   const CounterRng rng(20261123, stream);
@@ -124,7 +127,8 @@ std::vector<double> doubles(const std::vector<T>& values) {
   return wide;
 }
 
-// Relative to 1 and to the value: what a float32 computation, and the rounding of its result, may add.
+// Returns the error that a float32 computation, and the rounding of its result to T, may have, relative to
+// the value or to 1.
 template <class T>
 constexpr double tolerance_of() {
   return sizeof(T) >= 4 ? 1e-5 : std::is_same_v<T, HalfBits> ? 1e-3 : 8e-3;
@@ -163,7 +167,7 @@ void for_types(const Body& body) {
   body(Bf16Bits());
 }
 
-// Lengths around those of vectors, warps and blocks.
+// Returns lengths just below, at and above those of vectors, warps and blocks.
 inline const std::vector<int64_t>& edge_lengths() {
   static const std::vector<int64_t> lengths = {0, 1, 3, 7, 8, 9, 31, 32, 33, 255, 1023, 1024, 1025, 4099};
   return lengths;

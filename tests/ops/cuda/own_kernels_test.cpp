@@ -62,7 +62,7 @@ TEST(OwnKernels, ThatDoNotFitAreWarnedOfAndLibTorchComputes) {
   }
 }
 
-// This program opens nothing of CUDA.
+// This program opens no CUDA library.
 TEST(OwnKernels, WhereThereAreNoneLibTorchComputes) {
   const cuda::OwnKernels found = cuda::own_kernels();
   EXPECT_EQ(found.table, nullptr);

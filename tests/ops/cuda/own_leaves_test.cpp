@@ -1,4 +1,5 @@
-// The ops on Tessera's CUDA kernels, which run on the CPU here (emulation.h), against the host's.
+// Compares the ops on Tessera's CUDA kernels, which run on the CPU here (emulation.h), with those of the
+// host.
 #include "tessera/ops/cuda/own_leaves.h"
 
 #include <memory>
@@ -46,7 +47,7 @@ TEST(OwnLeaves, ReplaceWhatLibTorchHas) {
   EXPECT_EQ(own.attend_spans, others.attend_spans);
 }
 
-// A block of Q8_0: a scale in float16 and 32 bytes.
+// A block of Q8_0 is a scale in float16 and 32 bytes.
 TEST(OwnLeaves, ExpandBlocksOfGguf) {
   constexpr int64_t kBlocks = 3;
   const at::Tensor scales = at::tensor({0.5F, -2.0F, 0.25F}).to(at::kHalf),
@@ -61,7 +62,8 @@ TEST(OwnLeaves, ExpandBlocksOfGguf) {
   EXPECT_EQ(host_leaves().expand_ggml, nullptr);
 }
 
-// What products in e4m3 read next: results of norms and activations, and gradients of products' results.
+// Leaves give the scales of tensors that products in e4m3 read next: results of norms and activations, and
+// gradients of products' results.
 TEST(OwnLeaves, SayTheScalesOfWhatTheyMakeForProductsInE4m3) {
   const auto random = [](at::IntArrayRef sizes, uint64_t seed, at::ScalarType type) {
     return checks::random_tensor(sizes, seed, type);
@@ -103,7 +105,7 @@ TEST(OwnLeaves, SayTheScalesOfWhatTheyMakeForProductsInE4m3) {
   }
 }
 
-int64_t looks = 0;  // passes over an operand
+int64_t looks = 0;  // number of passes over an operand to find its scale
 
 template <auto entry, class Result, class... In>
 void silence(Leaves& table, Result (*)(In...)) {
@@ -113,7 +115,7 @@ void silence(Leaves& table, Result (*)(In...)) {
   };
 }
 
-// The same, but nothing is said.
+// Leaves that compute the same, but give no scales of their results.
 const Leaves& silent_leaves() {
   static const Leaves kLeaves = [] {
     Leaves made = emulated_leaves();
@@ -162,8 +164,9 @@ TEST(OwnLeaves, ABlockInE4m3HasTheSameBitsWithFewerPasses) {
   };
   const auto [want, silent] = pass(silent_leaves());
   const auto [got, said] = pass(emulated_leaves());
-  // Seven weights, the inputs of four groups of layers, and seven gradients; of these, where all is said, the
-  // input of o, and the gradients of v and, as the caller makes it, of down.
+  // A block without such scales looks at seven weights, the inputs of four groups of layers, and seven
+  // gradients. If leaves give scales, it looks at the weights, the input of o, and the gradients of v and of
+  // down (which the caller makes).
   EXPECT_EQ(silent, 7 + 4 + 7);
   EXPECT_EQ(said, 7 + 1 + 2);
   ASSERT_EQ(got.size(), want.size());

@@ -10,7 +10,7 @@ constexpr uint64_t kStep = 0x1234567890abcdefULL;
 struct Elements {
   int64_t rows, width;
   uint64_t first, stride;
-  std::vector<int64_t> numbers;  // of the rows, where not empty
+  std::vector<int64_t> numbers;  // the numbers of the rows, unless empty
 
   uint64_t number(int64_t row, int64_t column) const {
     const uint64_t begin = numbers.empty() ? first + static_cast<uint64_t>(row) * stride
@@ -19,7 +19,7 @@ struct Elements {
   }
 };
 
-// make(word) of every element, from the CPU's generator.
+// Returns make(word) of every element, with the words of the host's generator.
 template <class T, class Make>
 std::vector<T> by_cpu(const Elements& elements, const CounterRng& rng, const Make& make) {
   std::vector<T> want;

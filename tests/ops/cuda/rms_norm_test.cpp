@@ -5,7 +5,7 @@ namespace {
 
 constexpr double kEps = 1e-5;
 
-// Widths of rows that registers hold, in groups of lanes and in blocks; of the general form; and with both
+// Shapes of rows that registers hold, in groups of lanes and in blocks, and of the general form, with both
 // alignments.
 struct Shape {
   int64_t rows, width, offset;
@@ -75,7 +75,7 @@ TEST_F(RmsNormKernel, IsTheFormulaForEveryShape) {
           expect_same_bits(got.residual, residual, "residual");
           expect_near(got.inverse, inverse, "inverse_rms");
           expect_near(got.y, y, "y", 2 * tolerance_of<T>());
-          // The second form gives the same bits from what the first has kept.
+          // The second kernel gives the same bits from the values that the first one has kept.
           const Array<T> kept(got.residual, s.offset), again(s.rows * s.width, s.offset);
           const Array<W> weight(in.weight, s.offset);
           const Array<float> kept_inverse(got.inverse);
@@ -217,7 +217,8 @@ TEST_F(RmsNormKernel, BackwardIsTheFormulaForEveryShape) {
 TEST_F(RmsNormKernel, BackwardGivesTheSameBitsInAnyOrderInPlaceAndForSmallGrids) {
   for_types([](auto tag) {
     using T = decltype(tag);
-    // More rows than pieces; rows in groups of lanes, in blocks, and in the general form.
+    // The first shape has more rows than there are pieces; rows are in groups of lanes, in blocks, and of
+    // the general form.
     for (const Shape& s : {Shape{1061, 64, 0}, Shape{5, 896, 0}, Shape{6, 4096, 0}, Shape{5, 1001, 1}}) {
       SCOPED_TRACE(std::to_string(s.rows) + " x " + std::to_string(s.width));
       const Inputs<T, T> in(s);

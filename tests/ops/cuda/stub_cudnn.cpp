@@ -1,5 +1,5 @@
-// A library with cuDNN's functions that computes graphs in memory of the host. It reads descriptors as the
-// documentation says, and counts what that does not allow.
+// A library with cuDNN's functions that computes graphs in memory of the host. It reads descriptors as
+// cuDNN's documentation says, and counts calls that the documentation does not allow.
 #include "tests/ops/cuda/stub_cudnn.h"
 
 #include <cstdint>
@@ -68,7 +68,7 @@ size_t width(ValueType type) {
   }
 }
 
-// What a descriptor must have before it is finished.
+// Returns the attributes that a descriptor must have before it is finished.
 std::vector<Attribute> needed(DescType type) {
   switch (type) {
     case kPointwise: return {kPointwiseModeIs, kPointwiseType};
@@ -87,7 +87,7 @@ std::vector<Attribute> needed(DescType type) {
   }
 }
 
-// The descriptors of a graph as operations on the host.
+// Translates the descriptors of a graph into operations on the host.
 class HostGraph {
  public:
   explicit HostGraph(const Object& graph) {

@@ -1,4 +1,4 @@
-// Stands for libtessera_cuda.so where its table is looked for: no entry of it is called.
+// A stub of libtessera_cuda.so for tests that only look for its table and call no entry.
 #include "tessera/ops/cuda/kernels.h"
 
 namespace {

@@ -1,5 +1,5 @@
-// A library with cuBLASLt's functions that multiplies matrices of the host. It reads descriptors as the
-// documentation says, by columns, and refuses what cuBLASLt refuses in fp8.
+// A library with cuBLASLt's functions that multiplies matrices of the host. It reads descriptors as
+// cuBLASLt's documentation says, column by column, and refuses the fp8 products that cuBLASLt refuses.
 #include "tests/ops/cuda/stub_lt.h"
 
 #include <cmath>
@@ -83,14 +83,14 @@ float of_bf16(uint16_t bits) {
   std::memcpy(&value, &wide, sizeof value);
   return value;
 }
-// To nearest even; numbers that are finite.
+// Rounds a finite number to bfloat16, to nearest, ties to even.
 uint16_t to_bf16(float value) {
   uint32_t bits = 0;
   std::memcpy(&bits, &value, sizeof bits);
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-// Whether that is a product at all: sizes fit, and strides reach over the rows.
+// Tells whether the descriptors make a product: sizes fit, and strides reach over the rows.
 bool fits(const LtMatmulDesc& of, const LtMatrixLayout& a, const LtMatrixLayout& b, const LtMatrixLayout& d) {
   const bool turns_a = of.trans_a == kTransposed, turns_b = of.trans_b == kTransposed;
   const int64_t rows = turns_a ? a.columns : a.rows, depth = turns_a ? a.rows : a.columns;
@@ -162,13 +162,13 @@ Status cublasLtMatmulPreferenceSetAttribute(Preference of, PreferenceAttribute a
   return fault();
 }
 
-// What an algorithm is for: the sizes, and the alignments that it relies on.
+// The algorithm that is found notes the sizes that it is for, and the alignments that it relies on.
 Status cublasLtMatmulAlgoGetHeuristic(Handle handle, Desc of, Layout a, Layout b, Layout c, Layout d,
                                       Preference wanted, int most, Heuristic* found, int* num_found) {
   ++state().queries;
   *num_found = 0;
   if (handle == nullptr || most < 1 || c != d || !fits(*of, *a, *b, *d)) return fault();
-  // Sums that depend on who comes first, or that round on their way.
+  // It is a fault to allow sums whose order may change, or that are rounded on their way.
   if (wanted->schemes != kInComputeType || of->fast_sums != 0) return fault();
   if (const int status = state().query_status; status != 0) return static_cast<Status>(status);
   if (!is_made_in_fp8(*of, *a, *b, *d) || wanted->workspace < kWorkspace) return kNotSupported;
@@ -204,7 +204,7 @@ Status cublasLtMatmul(Handle, Desc of, const void* alpha, const void* a, Layout 
   const auto* const codes_b = static_cast<const uint8_t*>(b);
   for (int64_t column = 0; column < of_d->columns; ++column) {
     for (int64_t row = 0; row < of_d->rows; ++row) {
-      double total = 0;  // of a^T b
+      double total = 0;  // the element of a^T b
       for (int64_t i = 0; i < of_a->rows; ++i) {
         total +=
             double{of_e4m3(codes_a[i + row * of_a->stride])} * of_e4m3(codes_b[i + column * of_b->stride]);

@@ -1,4 +1,4 @@
-// What tests see of the library that stands for cuBLASLt.
+// State by which tests control the stub of cuBLASLt and see how it was called.
 #pragma once
 
 #include <atomic>
@@ -8,9 +8,9 @@ namespace tessera::testing {
 
 struct StubLt {
   std::atomic<int> handles, queries, products;
-  std::atomic<int> live;    // descriptors that are not destroyed
-  std::atomic<int> faults;  // calls that the documentation does not allow
-  // What the next calls of cublasLtMatmulAlgoGetHeuristic and cublasLtMatmul come to; 0: what is right.
+  std::atomic<int> live;    // number of descriptors that are not destroyed
+  std::atomic<int> faults;  // number of calls that the documentation does not allow
+  // Results of the next calls of cublasLtMatmulAlgoGetHeuristic and cublasLtMatmul; 0 = they do their work.
   std::atomic<int> query_status, product_status;
 };
 

@@ -46,7 +46,7 @@ TEST_F(SumsKernel, ASumOfSquaresKeepsWhatIsNotFinite) {
   EXPECT_TRUE(std::isnan(sum_of_squares(values, 0)));
   values[69999] = -INFINITY;
   EXPECT_EQ(sum_of_squares(values, 0), INFINITY);
-  values[69999] = 3e38f;  // its square is no float32
+  values[69999] = 3e38f;  // its square overflows float32
   EXPECT_NEAR(sum_of_squares(values, 0), 9e76, 1e71);
 }
 
