@@ -1,4 +1,4 @@
-// What one rank is asked for is done by all of them, once.
+// Tests that a request to one rank is carried out by all of them, once.
 #include "tessera/train/agreed_requests.h"
 
 #include <csignal>
@@ -14,7 +14,7 @@ namespace {
 
 class AgreedRequestsTest : public ::testing::Test {
  protected:
-  // What all ranks agree on in a step, in which `ask` is called behind the exchange's begin.
+  // Returns the request that all ranks agree on in a step. `ask` is called after the exchange has begun.
   template <class Ask>
   Request step(const Ask& ask) {
     requests_.begin();
@@ -52,7 +52,7 @@ TEST_F(AgreedRequestsTest, AllSaveWhereOneIsAsked) {
   EXPECT_EQ(step(), Request::None);
 }
 
-// The other ranks hear of the request when the first has told of it already, and before the checkpoint.
+// The signal reaches the other ranks after the first one has reported it, and before the checkpoint.
 TEST_F(AgreedRequestsTest, ARequestThatReachesRanksAtDifferentMomentsIsOne) {
   if (world_->rank() == 0) std::raise(SIGUSR1);
   EXPECT_EQ(step([] { std::raise(SIGUSR1); }), Request::Save);

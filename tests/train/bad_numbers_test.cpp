@@ -1,4 +1,4 @@
-// What is not finite, or not the same on all ranks that hold it, is named.
+// Tests that numbers which are not finite, or not the same on all ranks that hold them, are named.
 #include "tessera/train/bad_numbers.h"
 
 #include <cmath>
@@ -63,7 +63,7 @@ TEST_F(BadNumbersTest, ALossThatIsNotFiniteNamesTheFirstBadParameter) {
 TEST_F(BadNumbersTest, ALossThatIsNotFiniteNamesTheFirstBadOutput) {
   for (const auto stage : {config::ZeroStage::Ddp, config::ZeroStage::Zero3}) {
     TinyTraining run(recipe_of(stage), world_);
-    // Finite weights, whose products are not.
+    // The weights are finite, but their products are not.
     for (int64_t row = 0; row < 24; ++row) {
       spoil(run, "model.layers.1.mlp.down_proj.weight", row, 3e38);
     }
@@ -96,7 +96,7 @@ TEST_F(BadNumbersTest, ACopyThatDiffersNamesItsRank) {
   check.after_step(run.training.state());
   run.training.step();
   check.after_step(run.training.state());
-  // A bit turns over in one rank's memory.
+  // One bit flips in one rank's memory.
   if (world_->rank() == 1) {
     for (const auto& tensor : run.training.tensors()) {
       if (tensor.name == "parameter/model.layers.1.self_attn.q_proj.weight") {
@@ -106,7 +106,7 @@ TEST_F(BadNumbersTest, ACopyThatDiffersNamesItsRank) {
     }
   }
   run.training.step();
-  check.after_step(run.training.state());  // not due
+  check.after_step(run.training.state());  // the check is not due yet
   run.training.step();
   const std::string ranks = world_->size() == 2 ? "rank " : "rank 1 holds other values than ranks 0";
   expect_error(ErrorKind::Numerics, {"E-NUMERICS-REPLICAS", "after step 4", ranks},

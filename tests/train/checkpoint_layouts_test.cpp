@@ -1,5 +1,5 @@
-// Saved under one layout, loaded and saved under another, loaded and saved under the first: the same bytes of
-// every parameter and optimizer state.
+// Tests that a checkpoint which is saved under one layout, loaded and saved under another, and loaded and
+// saved under the first again has the same bytes of every parameter and optimizer state.
 #include <algorithm>
 #include <random>
 
@@ -16,7 +16,8 @@ namespace {
 
 using testing::TinyTraining;
 
-// Tied embeddings; over 3 ranks no matrix's rows come out even, nor do five layers over 2, 3 or 4 stages.
+// A model with tied embeddings. The rows of no matrix divide evenly over 3 ranks, nor do five layers over 2,
+// 3 or 4 stages.
 testing::TinyModel model_of(const std::string& family) {
   testing::TinyModel model;
   model.family = family;
@@ -30,7 +31,7 @@ class RandomRecipes {
  public:
   RandomRecipes(uint64_t seed, int64_t ranks) : random_(seed), ranks_(ranks) {}
 
-  // Any product of axes that makes the number of ranks.
+  // Returns a recipe with a random product of axes that makes the number of ranks.
   config::Recipe recipe(const std::string& base_model, const std::string& family, bool has_adapter) {
     config::Recipe recipe;
     recipe.base_model = base_model;
@@ -49,7 +50,7 @@ class RandomRecipes {
       left /= size;
       return size;
     };
-    // Four heads, of which two pairs share keys.
+    // Tensor parallelism is not over 3 ranks: the model has four heads, of which each pair shares its keys.
     recipe.tensor_parallel_size = take([](int64_t size) { return size != 3; });
     recipe.pipeline_parallel_size = take([](int64_t) { return true; });
     recipe.context_parallel_size = take([](int64_t) { return true; });
@@ -147,13 +148,13 @@ TEST_F(CheckpointLayoutsTest, ThereAndBackGivesTheSameBytes) {
     }
     const auto tiles = first.values(), tiles_again = again.values();
     for (size_t i = 0; i < tiles.size(); ++i) EXPECT_TRUE(at::equal(tiles[i], tiles_again[i])) << i;
-    // And so do the steps that follow.
+    // The steps that follow agree too.
     again.training.go_on(first.training.state());
     EXPECT_EQ(again.run_to(3), first.run_to(3));
   }
 }
 
-// From float32 to the nearest bfloat16, and back as they are.
+// States in float32 are converted to the nearest bfloat16, and those in bfloat16 to the same float32.
 TEST_F(CheckpointLayoutsTest, StatesAreConvertedToTheTypeOfTheRun) {
   if (folder_.is_owner()) testing::write_tiny_model(folder_ / "llama", model_of("llama"));
   world_->barrier();

@@ -1,4 +1,5 @@
-// Checkpoints beside the steps of a run: the same bytes, whatever the disk does.
+// Tests of checkpoints that are written beside the steps of a run: they have the same bytes, whatever the
+// disk does.
 #include "tessera/train/reporters/checkpoints.h"
 
 #include <atomic>
@@ -27,7 +28,7 @@ using ::testing::AnyOf;
 using testing::expect_error;
 using ::testing::HasSubstr;
 
-// What a test does to the disk calls of this process about files of checkpoints, while it lives.
+// While it lives, a test decides how this process's disk calls about files of checkpoints end.
 class DiskFault {
  public:
   using Fault = std::function<int(const std::string& call, const std::string& path)>;
@@ -79,7 +80,7 @@ class CheckpointsTest : public ::testing::Test {
   testing::SharedFolder folder_{world_};
 };
 
-// A slow disk: saves lie behind the steps that follow, and the next one has to wait.
+// The disk is slow: a save goes on beside the steps that follow, and the next save has to wait.
 TEST_F(CheckpointsTest, WhatIsWrittenBehindTheStepsIsWhatTheyWere) {
   const std::string keys = "max_steps: 11\nsave_steps: 3\n";
   run("now", keys + "async_save: false\n");
@@ -101,7 +102,7 @@ TEST_F(CheckpointsTest, WhatIsWrittenBehindTheStepsIsWhatTheyWere) {
     for (const char* step : {"3", "6", "9", "11"})
       EXPECT_THAT(told, HasSubstr("checkpoint-" + std::string(step) + " saved: "));
     EXPECT_THAT(told, HasSubstr("; training waited "));
-    // The line of the step after a save tells what it cost.
+    // The line of the step after a save tells how long the steps waited for it.
     const auto lines = testing::metrics_with(folder_ / "now/metrics.jsonl", "loss");
     ASSERT_EQ(lines.size(), 11U);
     for (const size_t after : {3U, 6U, 9U}) {
@@ -133,7 +134,7 @@ TEST_F(CheckpointsTest, AFullDiskEndsTheRunOnAllRanks) {
   }
 }
 
-// A disk that fails once: what training has by then is saved instead.
+// The disk fails once: the state that training has by then is saved instead.
 TEST_F(CheckpointsTest, ASaveThatFailsIsTriedOnceMore) {
   const std::string keys = "max_steps: 11\nsave_steps: 3\n";
   run("whole", keys);
@@ -226,7 +227,7 @@ TEST_F(CheckpointsTest, AFaultAtADiskCallLeavesWholeCheckpoints) {
       try {
         run("out", keys);
       } catch (const Error& error) {
-        // The last calls move the checkpoints into the result.
+        // The last disk calls move the checkpoints into the result.
         EXPECT_THAT(error.what(), AnyOf(HasSubstr("the result is complete, but cannot be put in place"),
                                         HasSubstr("the result is in place, but not all that stays in it")));
         has_result = false;
@@ -236,7 +237,7 @@ TEST_F(CheckpointsTest, AFaultAtADiskCallLeavesWholeCheckpoints) {
       if (has_result) {
         EXPECT_TRUE(text_of("out/model.safetensors") == text_of("whole/model.safetensors"));
       }
-      // A fault in the last part of a save, or as it clears away, leaves it in place.
+      // A fault in the last part of a save, or when leftovers are removed, leaves the checkpoint in place.
       const auto found = io::list_checkpoints(folder_ / "out");
       EXPECT_TRUE(!has_result || !found.empty());
       for (const auto& checkpoint : found) {
@@ -250,7 +251,7 @@ TEST_F(CheckpointsTest, AFaultAtADiskCallLeavesWholeCheckpoints) {
   }
 }
 
-// A loss that leaps by no more than it always does is one for a threshold this low.
+// The threshold is so low that the usual noise of the loss counts as a leap.
 TEST_F(CheckpointsTest, StepsThatLeapAreLeftOutOrRolledBack) {
   const std::string keys =
       "max_steps: 60\nsave_steps: 20\nlogging_steps: 5\nspike_threshold: 1\nlearning_rate: 1e-4\n";
@@ -275,8 +276,8 @@ TEST_F(CheckpointsTest, StepsThatLeapAreLeftOutOrRolledBack) {
   world_->barrier();
 }
 
-// The learning rate does not depend on how long a run is, so one that ends after the best evaluation ends
-// with what that one saw.
+// The learning rate does not depend on the length of the run. So a run that ends right after the best
+// evaluation ends with the values that this evaluation saw.
 TEST_F(CheckpointsTest, TheResultIsWhatTheBestEvaluationSaw) {
   const std::string keys =
       "learning_rate: 0.05\nlr_scheduler: constant\nval_set_size: 3\neval_steps: 1\n"
@@ -296,7 +297,7 @@ TEST_F(CheckpointsTest, TheResultIsWhatTheBestEvaluationSaw) {
     run(best, keys + layout +
                   "max_steps: 12\nload_best_model_at_end: true\nmetric_for_best_model: eval_loss\n" +
                   (is_plain ? "save_strategy: best\n" : ""));
-    // All ranks read the file that the first has written.
+    // All ranks read the file that the first one has written.
     world_->barrier();
     int64_t best_step = 0;
     double least = 1e9, last = 0.0;
@@ -310,7 +311,7 @@ TEST_F(CheckpointsTest, TheResultIsWhatTheBestEvaluationSaw) {
     ASSERT_GT(best_step, 1) << "nor the first";
     run(until, keys + "max_steps: " + std::to_string(best_step) + "\n" + layout);
     if (is_plain) {
-      // A run that goes on elsewhere finds it.
+      // A run that goes on in another folder finds the best checkpoint.
       run("again", keys + "max_steps: 12\nload_best_model_at_end: true\nresume_from_checkpoint: " +
                        folder_ / (best + "/checkpoint-12") + "\n");
     }
@@ -325,7 +326,7 @@ TEST_F(CheckpointsTest, TheResultIsWhatTheBestEvaluationSaw) {
   }
 }
 
-// What cannot be saved cannot come back: it is told, and the last values are the result.
+// If the best checkpoint could not be saved, this is reported, and the last values are the result.
 TEST_F(CheckpointsTest, WithoutTheBestCheckpointTheLastValuesAreTheResult) {
   const std::string keys =
       "learning_rate: 0.05\nlr_scheduler: constant\nval_set_size: 3\neval_steps: "

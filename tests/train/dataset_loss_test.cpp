@@ -1,4 +1,5 @@
-// The losses of datasets are those of their rows alone, under any layout, and change no other number.
+// Tests that the losses of datasets are those of their rows alone, under any layout, and change no other
+// number.
 #include <algorithm>
 
 #include <gtest/gtest.h>
@@ -14,7 +15,7 @@ namespace {
 
 constexpr int64_t kRows = 11;
 
-// Eleven rows of three datasets, "one", "two" and "one-2"; those of `only`, where it is given.
+// Returns eleven rows of three datasets, "one", "two" and "one-2", or only those of the dataset `only`.
 data::RowSet rows_of(bool marks_datasets, const std::string& only = "") {
   const data::RowSet all = testing::random_rows(kRows, testing::TinyModel().vocab);
   const auto store = std::make_shared<data::RowStore>();
@@ -25,14 +26,14 @@ data::RowSet rows_of(bool marks_datasets, const std::string& only = "") {
     const std::string name = row < 4 ? "one" : row < 9 ? "two" : "one-2";
     if (only.empty() || name == only) rows.rows.push_back(row);
   }
-  // Not in the order of the datasets.
+  // The order is not that of the datasets.
   std::reverse(rows.rows.begin(), rows.rows.end());
   return rows;
 }
 
 struct Cut {
   const char* what;
-  int64_t config::Recipe::*axis;  // along which all ranks lie; null for dp_shard
+  int64_t config::Recipe::*axis;  // the axis along which all ranks lie; null for dp_shard
   bool packing;
 };
 
@@ -58,7 +59,7 @@ class DatasetLossTest : public ::testing::TestWithParam<Cut> {
     return recipe;
   }
   bool is_possible(const Cut& setup) const {
-    // Heads and layers of the model.
+    // The model has too few heads and layers for more ranks along the other axes.
     return setup.axis == nullptr || setup.axis == &config::Recipe::context_parallel_size ||
            world_->size() <= 2;
   }

@@ -1,4 +1,4 @@
-// A family's reference model with more layers, or with other sizes.
+// Makes a family's reference model with more layers, or with other sizes.
 #pragma once
 
 #include <fstream>
@@ -11,10 +11,10 @@
 
 namespace tessera::train {
 
-// A folder with a config.json alone: its weights are random, the same on every rank.
+// A folder with a config.json alone: the model's weights are random, and the same on every rank.
 class DeepModel {
  public:
-  // `changes`: keys of the config.json.
+  // `changes` holds keys of config.json with their new values.
   DeepModel(const std::string& family, int64_t layers, const nlohmann::json& changes = {}) {
     nlohmann::json config;
     std::ifstream(models::reference_folder(family) + "/config.json") >> config;

@@ -1,4 +1,4 @@
-// The times of a device in the timeline of a step, with a device whose clock the test moves.
+// Tests of a device's times in the timeline of a step, with a device whose clock the test moves.
 #include "tessera/train/device_marks.h"
 
 #include <algorithm>
@@ -37,10 +37,10 @@ TEST(DeviceMarksTest, TimesAreOnTheHostsClock) {
   EXPECT_EQ(times[2] - times[1], 250'000);
 }
 
-// A step as a GPU sees it: the forward is asked for by one thread, the backward by another.
+// Records a step as a GPU sees it: one thread launches the forward, another one the backward.
 trace::Recording recorded_step(comm::Communicator& world) {
   StepTrace tracing(world);
-  run_on_clock_device(1000.0);  // a clock that stands still would be behind the host's
+  run_on_clock_device(1000.0);  // if the clock stood still, it would be behind the host's
   {
     const trace::Scope step("step");
     {
@@ -79,7 +79,8 @@ TEST(DeviceMarksTest, AStepsTimelineHasTheDevicesTimes) {
   EXPECT_NEAR(milliseconds_of("backward"), 13.0, 1e-3);
   EXPECT_NEAR(milliseconds_of("sum"), 1.0, 1e-3);
 
-  // By self time, whichever thread asked; what ranks exchange goes beside the computation.
+  // Lines are sorted by self time, whichever thread launched the work. Exchanges between ranks run beside the
+  // computation.
   const std::vector<TraceLine> lines = summarize(recording);
   ASSERT_GE(lines.size(), 4u);
   EXPECT_EQ(lines[0].name, "backward");

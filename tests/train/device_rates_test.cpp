@@ -14,7 +14,7 @@ TEST(DeviceRatesTest, EveryRateIsANumberOrSaysWhyNot) {
     names.push_back(rate.name);
     EXPECT_NE(rate.value > 0.0, !rate.problem.empty()) << rate.name << ": " << rate.value << rate.problem;
     EXPECT_EQ(rate.problem.find('\n'), std::string::npos) << "one line";
-    // No type that every processor has may be without a rate.
+    // Every type that all processors have must have a rate.
     EXPECT_TRUE(rate.value > 0.0 || rate.name == "fp8 products") << rate.name << ": " << rate.problem;
   }
   EXPECT_EQ(names, (std::vector<std::string>{"bf16 products", "fp8 products", "float32 products",

@@ -8,7 +8,8 @@
 namespace tessera::train {
 namespace {
 
-// After which of the losses the run ends; 0 = none. Each is judged by what a checkpoint would have kept.
+// Returns the number of the loss after which the run ends; 0 = none. The state is saved and restored before
+// each loss, as in a checkpoint.
 size_t ends_after(const std::vector<double>& losses, int64_t patience, double threshold = 0.0) {
   config::Recipe recipe;
   recipe.early_stopping_patience = patience;

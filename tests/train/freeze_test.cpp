@@ -28,7 +28,7 @@ config::Recipe recipe_of(const std::string& folder, const std::vector<std::strin
   return recipe;
 }
 
-// On every rank, of a model that the first has written.
+// Runs on every rank, with a model that the first one has written.
 class Freeze : public ::testing::Test {
  protected:
   Freeze() : world_(testing::world()), folder_(world_) {
@@ -39,7 +39,7 @@ class Freeze : public ::testing::Test {
     world_->barrier();
   }
 
-  // The names of what is trained.
+  // Returns the names of the parameters that are trained.
   std::set<std::string> trained_by(const std::vector<std::string>& patterns,
                                    const std::string& model = "llama") {
     const config::Recipe recipe = recipe_of(folder_ / model, patterns);
@@ -73,7 +73,7 @@ TEST_F(Freeze, PatternsAreWhatNamesBeginWith) {
             (Names{"model.layers.1.mlp.down_proj.weight", "model.norm.weight"}));
   EXPECT_EQ(trained_by({"model.layers.0.*", "model\\.norm\\.weight"}).count("model.norm.weight"), 1U);
   EXPECT_EQ(trained_by({"model.layers.0.*"}).count("model.layers.1.mlp.down_proj.weight"), 0U);
-  // A dot is a dot, but before a +.
+  // A dot stands for itself, unless a + follows it.
   EXPECT_EQ(trained_by({"model.+down_proj", "model.norm"}).size(), 3U);
   EXPECT_THAT(error_of({"modelxnorm"}), HasSubstr("no parameter is trained"));
 }
@@ -99,7 +99,8 @@ TEST_F(Freeze, WhatCannotBeDoneIsRefused) {
   EXPECT_TRUE(!folder_.is_owner() || ::testing::Value(told, has_warning)) << told;
 }
 
-// What is trained learns as it does where all is, but for the clipping; the rest stays.
+// Trained parameters learn as they do if all are trained, except for the clipping; the others stay as they
+// are.
 TEST_F(Freeze, TheRestStaysAndAnyLayoutEqualsOneProcess) {
   const std::vector<std::string> patterns = {"model.layers.1.mlp", "lm_head", "model.embed_tokens"};
   const auto losses_on = [&](const std::shared_ptr<comm::Communicator>& ranks, config::Recipe recipe) {
@@ -124,7 +125,7 @@ TEST_F(Freeze, TheRestStaysAndAnyLayoutEqualsOneProcess) {
     for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-10 * want[i]);
   }
   if (world_->size() != 2) return;
-  // The first stage of a pipeline trains the embedding, or nothing at all.
+  // The first stage of a pipeline trains the embedding, or no parameter at all.
   for (const std::vector<std::string>& of_stage : {patterns, {"model.layers.1.mlp"}}) {
     config::Recipe recipe = recipe_of(folder_ / "llama", of_stage);
     recipe.micro_batch_size = 2 * world_->size();

@@ -1,4 +1,4 @@
-// Context parallel ranks share out the activations of a document that is long.
+// Tests that context parallel ranks share the activations of a long document.
 #include <gtest/gtest.h>
 
 #include "tessera/core/cpu_allocator.h"
@@ -28,7 +28,8 @@ data::MicroBatch one_document() {
 
 struct Measured {
   double loss = 0.0, grad_norm = 0.0;
-  // Of activations: what the forward keeps; and with what the backward computes, when both are most.
+  // Bytes of activations that the forward keeps, and the largest number with those that the backward
+  // computes.
   double kept_bytes = 0.0, bytes = 0.0;
 };
 
@@ -48,7 +49,7 @@ Measured measure(const LayoutCase& layout, const std::shared_ptr<comm::Communica
           static_cast<double>(peak.of(MemoryCategory::Activations) + peak.of(MemoryCategory::Backward))};
 }
 
-// A window keeps the work linear in the document.
+// A window keeps the work linear in the length of the document.
 TEST(LongContextTest, Of131072TokensEachRankKeepsItsPartOfTheActivations) {
   const auto world = testing::world();
   const DeepModel model("mistral_sliding", 4, {{"num_key_value_heads", 4}, {"sliding_window", 48}});
@@ -64,14 +65,14 @@ TEST(LongContextTest, Of131072TokensEachRankKeepsItsPartOfTheActivations) {
 
   layout.cp = world->size();
   const auto ranks = static_cast<double>(world->size());
-  // Ulysses has heads on their way while it keeps those of before.
+  // Ulysses needs more: heads are on their way while it still keeps the tensors that they come from.
   struct Bound {
     ContextParallelMethod method;
     double kept, all;
   };
   for (const auto& [method, most_kept, most] :
        {Bound{ContextParallelMethod::Ring, 1.02, 1.3}, Bound{ContextParallelMethod::Ulysses, 1.25, 1.4}}) {
-    // Three ranks cannot share four heads evenly.
+    // Ulysses needs ranks that share the four heads evenly, which three cannot.
     if (method == ContextParallelMethod::Ulysses && world->size() == 3) continue;
     SCOPED_TRACE("method " + std::to_string(static_cast<int>(method)));
     layout.method = method;

@@ -33,7 +33,7 @@ TEST(MeasurePartsTest, EveryPartTakesTimeAndTheModelIsAsBefore) {
   }
 }
 
-// Alike blocks have one time, however the machine sways.
+// Blocks of one kind get one time, however the machine's speed varies.
 TEST(MeasurePartsTest, BlocksOfAKindAreMeasuredOnce) {
   const auto model = models::build_model(models::reference_folder("llama3"), at::kDouble);
   ASSERT_GE(model->blocks().size(), 3U);

@@ -25,7 +25,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Vectors of RFC 3720, B.4, and the usual check value.
+// The expected values are those of RFC 3720, B.4, and the usual check value.
 TEST(Crc32c, KnownVectors) {
   EXPECT_EQ(crc32c("123456789"), 0xE3069283U);
   EXPECT_EQ(crc32c(""), 0U);
@@ -60,7 +60,7 @@ std::pair<std::string, float> decode_value(std::string bytes) {
   return value;
 }
 
-// Takes one record off `file`, whose checksums must hold.
+// Takes one record off the front of `file` and checks its checksums.
 Event take_event(std::string& file) {
   const std::string length_bytes = file.substr(0, 8);
   const auto length = take<uint64_t>(file);
@@ -86,7 +86,7 @@ Event take_event(std::string& file) {
 }
 
 TEST(TensorBoard, HeaderIsThisRecord) {
-  // length 24, its checksum, wall_time 1.0, "brain.Event:2", checksum of the payload.
+  // The record is: length 24, its checksum, wall_time 1.0, "brain.Event:2", checksum of the payload.
   const std::string payload =
       std::string("\x09\x00\x00\x00\x00\x00\x00\xf0\x3f\x1a\x0d", 11) + "brain.Event:2";
   const std::string record = tensorboard_header(1.0);
@@ -136,7 +136,7 @@ std::string file_text(const std::string& path) {
   return text.str();
 }
 
-// The logs of a run in `folder`, as its first rank has them.
+// The writers of a run's logs in `folder`, as the first rank has them.
 struct Writers {
   explicit Writers(const std::string& folder) : logs(folder) {}
   void write(const StepMetrics& line) {
@@ -158,7 +158,7 @@ TEST(RunLogs, WritesLinesAndEvents) {
     Writers writer(folder.path());
     writer.write(example());
     writer.write_eval(12, 2.5);
-    // Complete while the run goes on.
+    // The file is complete while the run goes on.
     const std::string text = file_text(folder / "metrics.jsonl");
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
   }
@@ -267,7 +267,7 @@ TEST(MetricsWindow, WeighsTheLossByLabelTokensAndTheRatesByTime) {
   EXPECT_DOUBLE_EQ(line.step_s, 2.0);
   EXPECT_DOUBLE_EQ(line.tokens_per_s, 30.0);
   EXPECT_NEAR(line.sol, (0.5 * 1 + 0.9 * 3 + 0.1 * 2) / 6, 1e-12);
-  // The next line starts anew; a window of one step is the step.
+  // The next window starts anew; a window of one step has the numbers of that step.
   window.add(step);
   EXPECT_DOUBLE_EQ(window.take().tokens_per_s, 30.0);
 }

@@ -98,7 +98,7 @@ TEST(ParameterRates, ReachEveryTileOfEveryRank) {
                         : names[i].find("q_proj.weight") != std::string::npos ? 4e-3
                                                                               : 1e-3;
     const double moved = (after[i] - before[i]).abs().max().item<double>();
-    if (moved == 0.0) continue;  // rows of tokens that did not come
+    if (moved == 0.0) continue;  // embedding rows of tokens that did not occur
     EXPECT_NEAR(moved, want, 1e-9) << names[i];
     ++seen;
   }

@@ -11,7 +11,7 @@
 
 namespace tessera::train {
 
-// What a row of the table is compared in.
+// The comparisons that a row of the table takes part in.
 enum class Parity : unsigned {
   Layouts = 1,          // every ZeRO stage, with tensor and context parallel ranks (step_layout_test.cpp)
   ContextParallel = 2,  // context parallel ranks alone and beside other axes (step_layout_test.cpp)
@@ -56,7 +56,7 @@ inline const std::vector<ParityFamily>& parity_families() {
       {"llama_dynamic", 4, 1, ContextParallel},
       // Three heads, which two ranks share unevenly, and an output projection of its own.
       {"llama2", 3, 3, Layouts | Pipelines | Bf16States},
-      // As many heads as eight ranks can share.
+      // The heads can be shared by eight ranks.
       {"llama2",
        8,
        4,
@@ -67,7 +67,7 @@ inline const std::vector<ParityFamily>& parity_families() {
   return families;
 }
 
-// The same, as the parameters of a test suite.
+// Returns the rows that take part in `parity`, as the parameters of a test suite.
 inline std::vector<ParityFamily> families_in(Parity parity) {
   std::vector<ParityFamily> chosen;
   for (const ParityFamily& family : parity_families()) {

@@ -9,10 +9,10 @@
 namespace tessera::train {
 namespace {
 
-// Every product of dp_replicate x dp_shard x cp x tp x pp that makes the number of ranks, by every family
-// whose heads can be cut so: losses, gradients and updated parameters equal one process.
-// TESSERA_TEST_EXTENT=all runs them all, for a full finetune and for LoRA; otherwise a fixed sample runs.
-// What else can be chosen goes round.
+// Tests that losses, gradients and updated parameters equal those of one process under every product
+// dp_replicate x dp_shard x cp x tp x pp that makes the number of ranks, for every family whose heads can be
+// cut so. TESSERA_TEST_EXTENT=all runs all of them, for a full finetune and for LoRA; otherwise a fixed
+// sample runs. All other choices of a layout take turns.
 
 const std::vector<ParityFamily>& families() {
   static const std::vector<ParityFamily> all = families_in(Parity::Products);
@@ -47,7 +47,8 @@ std::vector<ParallelDims> all_products(int64_t ranks) {
   return products;
 }
 
-// What a layout leaves open, by turns whose lengths have no common factor.
+// Fills in the choices that the product of axes leaves open. They take turns with periods that have no
+// common factor.
 LayoutCase with_choices(LayoutCase layout, const ParallelDims& dims, const ParityFamily& family,
                         size_t turn) {
   constexpr config::ZeroStage kStages[] = {config::ZeroStage::Zero3, config::ZeroStage::Zero1,
@@ -70,13 +71,13 @@ LayoutCase with_choices(LayoutCase layout, const ParallelDims& dims, const Parit
                                                 ContextParallelMethod::Usp};
   layout.method = kMethods[turn / 3 % 3];
   layout.async_tp = dims.tp > 1 && turn / 2 % 2 == 0;
-  // Secondary shards over half of the ranks, or a third.
+  // Secondary shards lie over half of the ranks, or a third.
   const int64_t shards = dims.dp_shard * dims.cp;
   for (const int64_t part : {2, 3}) {
     if (layout.stage == config::ZeroStage::Zero3 && shards % part == 0 && turn % 2 == 0)
       layout.hpz = shards / part;
   }
-  // As many ranks as can share the experts out, or two, or one; DDP has nobody to share with.
+  // Experts are shared by as many ranks as possible, by two, or by none; DDP has no ranks that share.
   for (const int64_t ep : divisors(shards)) {
     if (layout.stage == config::ZeroStage::Ddp) break;
     if (ep <= family.experts && turn % 3 > 0 && (turn % 3 == 1 || ep <= 2)) layout.ep = ep;
@@ -86,7 +87,7 @@ LayoutCase with_choices(LayoutCase layout, const ParallelDims& dims, const Parit
     layout.schedule = kSchedules[turn % 7].kind;
     layout.stages_per_rank = kSchedules[turn % 7].stages_per_rank;
     layout.micro_batches = 1 + static_cast<int64_t>(turn * 3 % 7);
-    // Of twice as many layers as ranks, the odd stages get most.
+    // The stages are uneven: with two layers for each rank, every other stage gets three and the rest one.
     const auto stages = static_cast<size_t>(dims.pp * layout.stages_per_rank);
     if (turn % 3 == 0 && layout.stages_per_rank == 1 && stages % 2 == 0) {
       for (size_t stage = 0; stage < stages; ++stage) layout.split.push_back(stage % 2 == 0 ? 1 : 3);
@@ -118,7 +119,7 @@ std::vector<ProductCase> all_cases(const std::vector<ParallelDims>& products) {
   return cases;
 }
 
-// Each family, and half of the cases LoRA, over products from all parts of the list.
+// Returns cases with each family, half of them with LoRA, and products from all parts of the list.
 std::vector<ProductCase> sample_of_cases(const std::vector<ParallelDims>& products, int64_t ranks) {
   constexpr size_t kCases = 12;
   std::vector<ProductCase> cases;

@@ -1,5 +1,5 @@
-// Axes, and products of axes, with all ranks on one device: a step beside that of one process on the
-// host.
+// Compares steps under axes, and products of axes, with all ranks on one device, with the steps of one
+// process on the host.
 #pragma once
 
 #include <algorithm>
@@ -14,10 +14,10 @@
 
 namespace tessera::train {
 
-// Runs a body on so many ranks, of which all have one device.
+// Runs a body on a number of ranks that share one device.
 using RunRanks = std::function<void(int64_t ranks, const testing::RankBody& body)>;
 
-// A folder with a config.json of four layers; the weights are random, the same on every rank.
+// A folder with a config.json of four layers; the weights are random, and the same on every rank.
 class ModelOfFourLayers {
  public:
   explicit ModelOfFourLayers(const std::string& family) {
@@ -31,9 +31,9 @@ class ModelOfFourLayers {
   testing::TempFolder folder_;
 };
 
-// LibTorch has one thread for the backwards of a device, which may wait for nothing that another rank's
-// backward does: so no async_tensor_parallel, whose messages wait on the host until their other ends have
-// come, and no experts in blocks that are computed again, which tell each other numbers of rows there.
+// Returns the layouts to test. LibTorch has one thread for the backwards of a device, so a backward must not
+// wait on the host for another rank's backward. That excludes async_tensor_parallel, whose messages wait on
+// the host for their other ends, and experts in recomputed blocks, which exchange numbers of rows there.
 inline std::vector<LayoutCase> layouts_of(int64_t ranks) {
   using config::Checkpointing;
   using config::ZeroStage;
@@ -70,7 +70,7 @@ inline std::vector<LayoutCase> layouts_of(int64_t ranks) {
   return all;
 }
 
-// In float64: losses, norms, gradients and updated parameters of every layout of 2, 3 and 4 ranks.
+// Compares losses, norms, gradients and updated parameters of every layout of 2, 3 and 4 ranks, in float64.
 inline void expect_ranks_equal_one_process(const RunRanks& run_ranks) {
   for (const int64_t ranks : {2, 3, 4}) {
     for (LayoutCase layout : layouts_of(ranks)) {
@@ -80,7 +80,7 @@ inline void expect_ranks_equal_one_process(const RunRanks& run_ranks) {
                    << layout.tp << ", cp " << layout.cp << ", pp " << layout.pp << ", ep " << layout.ep);
       const ModelOfFourLayers model(layout.family);
       layout.folder = model.path();
-      // Two of each rank along dp and each stage.
+      // Each rank along dp has two micro-batches for each stage.
       const int64_t count = std::max<int64_t>(3, 2 * ranks / (layout.tp * layout.cp));
       const Outcome want = run(without_axes(layout), comm::Communicator::single(), count);
       expect_worth_comparing(want);

@@ -1,4 +1,4 @@
-// All ranks as threads on one GPU, in a process whose streams can all run at once.
+// Runs all ranks as threads on one GPU, in a process whose streams can all run at once.
 #include "tests/comm/nccl/cuda_ranks.h"
 #include "tests/testing/run_program.h"
 #include "tests/train/ranks_on_one_device.h"
@@ -6,7 +6,7 @@
 namespace tessera::train {
 namespace {
 
-// Run by the next one, in a process of its own.
+// The next test runs this one, in a process of its own.
 TEST(RanksOnOneGpu, DISABLED_TheProcess) {
   expect_ranks_equal_one_process(&testing::run_cuda_ranks);
   EXPECT_EQ(testing::cuda_fault(), "");

@@ -1,4 +1,5 @@
-// All ranks on one device whose streams run late: they have one thread for their backwards, as on a GPU.
+// Runs all ranks on one device whose streams run late. They share one thread for their backwards, as on a
+// GPU.
 #include "tests/train/ranks_on_one_device.h"
 
 #include "tests/comm/nccl/nccl_ranks.h"

@@ -1,4 +1,4 @@
-// A run, or a merge, over an older result, killed at each of its disk calls.
+// Kills a run, or a merge, over an older result at each of its disk calls.
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -26,7 +26,8 @@ namespace {
 namespace fs = std::filesystem;
 using Tree = std::map<std::string, std::string>;
 
-// What does not differ from run to run: the time of a run is in the names and contents of its logs.
+// Returns the files of a folder, without what differs from run to run: the names and contents of logs hold
+// times.
 Tree tree_of(const std::string& folder) {
   Tree tree;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
@@ -40,7 +41,8 @@ Tree tree_of(const std::string& folder) {
   return tree;
 }
 
-// The exit code of a process that does `work` and ends before its disk call number `stop`; 9 if it got there.
+// Runs `work` in a process that ends with exit code 9 before its disk call number `stop`, if it gets there.
+// Returns the exit code.
 int run_stopped(int stop, const std::function<void()>& work) {
   const pid_t child = fork();
   if (child == 0) {
@@ -65,7 +67,7 @@ int run_stopped(int stop, const std::function<void()>& work) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-// Every computation is done in processes of its own: this one never starts LibTorch's threads.
+// All computations run in child processes: this process never starts LibTorch's threads, so it can fork.
 class ResultTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -73,7 +75,7 @@ class ResultTest : public ::testing::Test {
     testing::TinyModel tiny;
     tiny.layers = 1;
     testing::write_tiny_model(here_ / "model", tiny);
-    // An older base with files that the newer one lacks.
+    // The older base model has files that the newer one lacks.
     fs::copy(here_ / "model", here_ / "older");
     testing::write_text(here_ / "older/generation_config.json", "{\"eos_token_id\": 257}");
     testing::write_text(here_ / "older/chat_template.jinja", "old {{ messages }}");
@@ -95,7 +97,8 @@ class ResultTest : public ::testing::Test {
     return [this, base] { train_into_out(base, "adapter: lora\nlora_target_linear: true\n"); };
   }
 
-  // Every stop of `newer` over the result of `older` leaves one of them, and the next run cleans up.
+  // Expects that `newer`, stopped at any disk call over the result of `older`, leaves one of the two
+  // results, and that the next run cleans up.
   void kill_everywhere(const std::function<void()>& older, const std::function<void()>& newer) const {
     ASSERT_EQ(run_stopped(0, newer), 0);
     const Tree want_new = tree_of(here_ / "out");

@@ -1,4 +1,4 @@
-// A run that goes on from a checkpoint is the run that never stopped.
+// Tests that a run which goes on from a checkpoint gives the numbers of one that never stopped.
 #include "tessera/train/resume.h"
 
 #include <filesystem>
@@ -44,7 +44,8 @@ class ResumeTest : public ::testing::Test {
     world_->barrier();
   }
 
-  // Epochs of seven steps, checkpoints after steps 3, 6, 9 and 11, unless `more` says otherwise.
+  // Returns a recipe with epochs of seven steps and checkpoints after steps 3, 6, 9 and 11, unless `more`
+  // says otherwise.
   config::Recipe recipe_of(const std::string& out, const std::string& more) const {
     std::string text = "base_model: " + folder_ / "model" + "\noutput_dir: " + folder_ / out +
                        "\nmax_steps: " + std::to_string(kSteps) + "\n" + more;
@@ -64,7 +65,7 @@ class ResumeTest : public ::testing::Test {
   std::string from(const std::string& checkpoint) const {
     return "resume_from_checkpoint: " + folder_ / checkpoint + "\n";
   }
-  // What does not differ from run to run.
+  // Returns the lines of metrics.jsonl without the values that differ from run to run.
   std::vector<std::string> lines_of(const std::string& out) const {
     std::vector<std::string> lines;
     for (const auto& line : testing::metrics_with(folder_ / (out + "/metrics.jsonl"), "step")) {
@@ -107,7 +108,7 @@ TEST_F(ResumeTest, TheSameLayoutGivesTheSameBytes) {
     const std::string whole = "whole" + std::to_string(++number), first = "first" + std::to_string(number),
                       second = "second" + std::to_string(number);
     run(whole, c.keys);
-    // Twice in a row, the second time from what the first has saved.
+    // The run is stopped twice, the second time after it has gone on from the first stop.
     const int64_t stop = 3 * static_cast<int64_t>(1 + random() % 2), again = stop + 3;
     SCOPED_TRACE("stopped after steps " + std::to_string(stop) + " and " + std::to_string(again));
     run(first, c.keys + from(whole + "/checkpoint-" + std::to_string(stop)));
@@ -124,7 +125,7 @@ TEST_F(ResumeTest, TheSameLayoutGivesTheSameBytes) {
           EXPECT_LT(lines.back().at("lr").get<double>(), 0.011);
         }
         EXPECT_TRUE(text_of(resumed + weights) == text_of(whole + weights)) << "other weights";
-        // Optimizer states too.
+        // The files hold the optimizer states too.
         for (int64_t rank = 0; rank < world_->size(); ++rank) {
           const std::string file = "/checkpoint-11/rank-0000" + std::to_string(rank) + ".safetensors";
           EXPECT_TRUE(text_of(resumed + file) == text_of(whole + file)) << file;
@@ -135,8 +136,8 @@ TEST_F(ResumeTest, TheSameLayoutGivesTheSameBytes) {
   }
 }
 
-// Saved by all ranks; gone on by one, and by all in another way of being cut. One process sees the rows of a
-// step as micro-batches of it.
+// A checkpoint of all ranks is continued by one process, and by all ranks under another layout. The one
+// process sees the rows of a step as several micro-batches.
 TEST_F(ResumeTest, AnotherLayoutGivesTheSameNumbers) {
   const std::string all = "dtype: float64\n";
   run("whole", all);
@@ -159,7 +160,7 @@ TEST_F(ResumeTest, AnotherLayoutGivesTheSameNumbers) {
     }
   }
   world_->barrier();
-  // And back: what one process has saved.
+  // All ranks also go on from a checkpoint of the one process.
   run("back", all + from("alone/checkpoint-9"));
   if (folder_.is_owner()) {
     const auto want = testing::metrics_with(folder_ / "whole/metrics.jsonl", "loss");
@@ -170,14 +171,14 @@ TEST_F(ResumeTest, AnotherLayoutGivesTheSameNumbers) {
   world_->barrier();
 }
 
-// The ranks of these axes share micro-batches: each reads those of all.
+// Ranks along these axes share micro-batches: each rank reads those of all.
 TEST_F(ResumeTest, EveryAxisGoesOnFromAnyOther) {
   const int64_t ranks = world_->size();
   if (ranks == 1) return;
   const std::string all = "dtype: float64\n", n = std::to_string(ranks);
   run("whole", all);
   for (const std::string axis : {"context_parallel_size", "tensor_parallel_size", "pipeline_parallel_size"}) {
-    if (ranks > 2 && axis != "context_parallel_size") continue;  // heads and layers of the model
+    if (ranks > 2 && axis != "context_parallel_size") continue;  // the model has too few heads and layers
     SCOPED_TRACE(axis);
     const std::string keys = all + "gradient_accumulation_steps: " + n + "\n" + axis + ": " + n + "\n";
     run(axis, keys + from("whole/checkpoint-3"));
@@ -198,7 +199,7 @@ TEST_F(ResumeTest, EveryAxisGoesOnFromAnyOther) {
   }
 }
 
-// What a killed run has left: checkpoints, and no result.
+// Makes the folder what a killed run leaves: checkpoints up to `step`, and no result.
 void forget_after(const std::string& out, int64_t step) {
   for (const auto& entry : fs::directory_iterator(out)) {
     const std::string name = entry.path().filename();
@@ -250,7 +251,7 @@ TEST_F(ResumeTest, CheckpointsStayWithTheResultAndNoMoreThanAskedFor) {
   };
   EXPECT_EQ(names(), "checkpoint-11 checkpoint-9 ");
   world_->barrier();
-  // A new run in the place of the old one has checkpoints of its own alone.
+  // A new run that replaces the old one has only its own checkpoints.
   run("out", "overwrite_output_dir: true\nsave_steps: 7\n");
   EXPECT_EQ(names(), "checkpoint-11 checkpoint-7 ");
   world_->barrier();

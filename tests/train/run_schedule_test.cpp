@@ -20,7 +20,7 @@ TEST(RunSchedule, WarmUp) {
   config::Recipe recipe;
   recipe.learning_rate = 1.0;
   const auto warmup = [&](int64_t total) { return make_schedule(recipe, total, 1).warmup_steps; };
-  // Without a key: 3 % of the steps, at most 100.
+  // If no key says otherwise, the warmup is 3 % of the steps, at most 100.
   EXPECT_EQ(warmup(33), 0);
   EXPECT_EQ(warmup(34), 2);
   EXPECT_EQ(warmup(200), 6);
@@ -79,7 +79,7 @@ TEST(RunSchedule, AShortRunSeesTheFirstLearningRatesOfALongOne) {
   EXPECT_EQ(make_schedule(recipe, 11, 1).at(10), 0.5);
 }
 
-// From the keys of a recipe to the learning rate of every update.
+// Compares the learning rate of every update, which follows from a recipe's keys, with reference values.
 TEST(RunSchedule, TheValuesAreThoseOfTheReferences) {
   std::ifstream file(testing::source_folder() + "/tests/reference/data/schedules.json");
   const auto document = nlohmann::json::parse(file);
@@ -116,18 +116,18 @@ TEST(RunSchedule, Evaluations) {
   recipe.eval_strategy = config::Cadence::Steps;
   recipe.eval_steps = 3;
   EXPECT_EQ(evaluated(recipe), (Steps{3, 6, 9, 10}));
-  // A share of the run, rounded up.
+  // A number below 1 is a share of the run, rounded up to whole steps.
   recipe.eval_steps = 0.25;
   EXPECT_EQ(evaluated(recipe), (Steps{3, 6, 9, 10}));
   recipe.eval_steps = 0.01;
   EXPECT_EQ(evaluated(recipe).size(), 10u);
-  // Without a frequency: that of the log.
+  // If eval_steps is 0, evaluations are as frequent as lines of the log.
   recipe.eval_steps = 0;
   recipe.logging_steps = 5;
   EXPECT_EQ(evaluated(recipe), (Steps{5, 10}));
   recipe.logging_steps = 0.31;
   EXPECT_EQ(evaluated(recipe), (Steps{4, 8, 10}));
-  recipe.evals_per_epoch = 3.0;  // of 4 steps: every 1.33, rounded up
+  recipe.evals_per_epoch = 3.0;  // an epoch has 4 steps: every 1.33 steps, rounded up
   EXPECT_EQ(evaluated(recipe), (Steps{2, 4, 6, 8, 10}));
   recipe.evals_per_epoch = 2.0;
   EXPECT_EQ(evaluated(recipe), (Steps{2, 4, 6, 8, 10}));

@@ -9,7 +9,7 @@
 namespace tessera::train {
 namespace {
 
-// Recipes that differ: tests/integration/rank_errors_test.cpp.
+// Recipes that differ between ranks are tested in tests/integration/rank_errors_test.cpp.
 TEST(SameProgram, AnotherVersionOnOneRankIsToldToAllOn1And2And3Ranks) {
   for (const int64_t ranks : {1, 2, 3}) {
     for (int64_t odd = 0; odd <= ranks; ++odd) {

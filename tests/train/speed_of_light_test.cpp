@@ -13,7 +13,8 @@ namespace {
 
 using ::testing::UnorderedElementsAre;
 
-// hidden 12, queries 20, keys and values 5, MLP 7, vocabulary 31: no two sizes are equal.
+// Makes a model of hidden size 12, queries 20, keys and values 5, MLP 7, vocabulary 31: no two sizes are
+// equal.
 std::shared_ptr<models::CausalLM> model_of(int64_t layers, bool tied) {
   models::LlamaConfig config;
   config.model_type = "llama";
@@ -68,14 +69,14 @@ TEST(StepGemms, FlopsAndTime) {
   const auto model = model_of(3, false);
   int64_t weights = 0;
   for (const auto& parameter : model->parameters()) weights += parameter.dim() == 2 ? parameter.numel() : 0;
-  weights -= 31 * 12;  // the embedding is no product
+  weights -= 31 * 12;  // the embedding is not multiplied
   const StepGemms gemms = step_gemms(*model, kTokens, kTokens);
   EXPECT_EQ(gemm_flops(gemms.layers) + gemm_flops(gemms.head), 6.0 * 100 * static_cast<double>(weights));
   EXPECT_GT(measure_gemms({{64, 64, 64, 2}}, at::kFloat), 0.0);
   EXPECT_EQ(measure_gemms({{0, 64, 64, 2}, {64, 64, 0, 1}}, at::kFloat), 0.0);
 }
 
-// Hidden 12, two heads of 10, MLP 7, three layers.
+// Weights of a block of hidden size 12, with two heads of 10 and an MLP of 7. The model has three of them.
 constexpr double kBlockWeights = 12 * 20 * 2 + 12 * 5 * 2 * 2 + 3 * 12 * 7;
 
 TEST(ModelFlops, AreSixForEachWeightAndTwelveForEachPairAndFeature) {
@@ -99,7 +100,8 @@ TEST(ModelFlops, RecomputedAreOneForward) {
   EXPECT_EQ(mlps.per_label, 0.0);
 }
 
-// Hidden 16, queries 32, keys and values 8, MLP 24: no multiples of 16 are the last two.
+// The sizes are hidden 16, queries 32, keys and values 8, MLP 24. The last two are no multiples of 16, so
+// some of their products cannot be in fp8.
 TEST(ModelFlops, ThoseInFp8AreCountedApartWhereTheWidthAllowsIt) {
   models::LlamaConfig config;
   config.model_type = "llama";

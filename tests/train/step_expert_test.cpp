@@ -1,4 +1,4 @@
-// Models with experts under any layout, and their experts over ranks.
+// Tests of models with experts under any layout, also with experts spread over ranks.
 #include "tessera/train/trainer.h"
 
 #include "tests/io/expect_error.h"
@@ -18,8 +18,8 @@ constexpr config::Checkpointing kCheckpointing[] = {config::Checkpointing::Off, 
 
 class StepExpertOfFamilyTest : public ::testing::TestWithParam<ParityFamily> {};
 
-// Every product of replicated, expert, context and tensor parallel ranks, with the other choices in turn;
-// beyond four ranks each third one, as products_test.cpp has them all.
+// Checks every product of replicated, expert, context and tensor parallel ranks; the other choices take
+// turns. Beyond four ranks only each third product is checked, since products_test.cpp has them all.
 TEST_P(StepExpertOfFamilyTest, EqualsOneProcess) {
   const std::string& family = GetParam().name;
   const int64_t world = testing::world()->size();
@@ -73,7 +73,8 @@ TEST(StepExpertTest, StagesOfAPipeline) {
   }
 }
 
-// Of all gradients together; routers that choose another expert of two like ones are within it.
+// The bounds are for all gradients together. They allow for routers that choose the other one of two nearly
+// equal experts.
 TEST(StepExpertTest, OtherTypesStayWithinBounds) {
   struct Bound {
     config::ComputeType dtype;
@@ -124,7 +125,7 @@ TEST(StepExpertTest, ARankHoldsItsExpertsAlone) {
   EXPECT_EQ(sum.item<int64_t>(), all);
 }
 
-// Checkpoints of one number of ranks for each expert go on with another, and the result is the same folder.
+// A run goes on from a checkpoint with another expert_parallel_size, and its result is the same folder.
 TEST(StepExpertTest, RunsGoOnWithOtherSizes) {
   const auto world = testing::world();
   const int64_t ranks = world->size();

@@ -1,4 +1,4 @@
-// Steps with fp8: true beside those of bfloat16, and under any layout beside one process.
+// Compares steps with `fp8: true` with those of bfloat16, and under any layout with those of one process.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -13,11 +13,12 @@ namespace tessera::train {
 namespace {
 
 constexpr int64_t kSteps = 20, kFewSteps = 3;
-// Of the first loss: fp8 beside bfloat16, and fp8 under a layout, which cuts operands and so has other
-// scales, beside one process.
+// Allowed differences, relative to the first loss: between fp8 and bfloat16, and between fp8 under a layout
+// and in one process. A layout cuts operands, which therefore have other scales.
 constexpr double kOfBfloat16 = 3e-2, kOfOneProcess = 2e-2;
 
-// Three heads of 16 and MLPs of 96: what two and three ranks hold of them has widths that fp8 takes.
+// Makes a model with three heads of 16 and MLPs of 96: the parts that two and three ranks hold have widths
+// that fp8 takes.
 const DeepModel& model(const std::string& family) {
   static std::map<std::string, DeepModel> made;
   return made
@@ -31,12 +32,12 @@ const DeepModel& model(const std::string& family) {
       .first->second;
 }
 
-// Of all ranks in a step: as many on each of one to four.
+// Returns the number of micro-batches of a step over all ranks, which one to four ranks share evenly.
 int64_t num_micro_batches() { return testing::world()->size() == 4 ? 4 : 6; }
 
 struct Course {
   std::vector<double> losses;
-  int64_t in_fp8 = 0, layers = 0;  // linear layers of this rank
+  int64_t in_fp8 = 0, layers = 0;  // this rank's linear layers with products in fp8, and all of them
 };
 
 Course train(LayoutCase layout, bool fp8, const std::shared_ptr<comm::Communicator>& world,
@@ -85,14 +86,14 @@ TEST(StepFp8Test, LossesFollowBfloat16) {
     EXPECT_LE(found, kOfBfloat16);
     EXPECT_GT(found, 0.0) << "nothing was cast";
     EXPECT_LT(plain.losses.back(), (kind == Trained::All ? 0.67 : 0.98) * plain.losses.front());
-    // Those of the blocks; the output projection, if there is one, is none of them.
+    // All linear layers of the three blocks use fp8; the output projection does not.
     EXPECT_EQ(got.in_fp8, 3 * 7);
     EXPECT_EQ(plain.in_fp8, 0);
     EXPECT_EQ(train(layout, true, single).losses, got.losses) << "two runs";
   }
 }
 
-// What is recomputed is cast again, to the same codes.
+// Recomputed activations are cast again, to the same codes.
 TEST(StepFp8Test, RecomputationChangesNoBit) {
   if (testing::world()->size() > 1) return;
   const auto single = comm::Communicator::single();
@@ -137,8 +138,8 @@ TEST(StepFp8Test, AnyLayoutFollowsOneProcess) {
   }
 }
 
-// Where kernels say the scales of what they make, as a device's do: each is that of the numbers that are cast
-// (telling_leaves.h), so no bit changes, and there is less to look at.
+// The leaves give the scales of their results, as a device's kernels do (telling_leaves.h). Each scale is
+// that of the values that are cast, so no bit changes, and fewer tensors are searched for their absmax.
 TEST(StepFp8Test, ScalesThatAreSaidChangeNoBit) {
   const auto world = testing::world();
   const int64_t ranks = world->size();
@@ -185,13 +186,14 @@ TEST(StepFp8Test, ProductsOfAxesFollowOneProcess) {
   for (const LayoutCase& layout : layouts) expect_to_follow(layout, want);
 }
 
-// An expert's tokens are those of all ranks that send it some, and so is its absmax.
+// An expert gets the tokens of all ranks that send it some, and its absmax is over all of them.
 TEST(StepFp8Test, ExpertsOfRanksFollowOneProcess) {
   const int64_t ranks = testing::world()->size();
   const auto single = comm::Communicator::single();
   const LayoutCase alone{.family = "mixtral"};
   const Course want = train(alone, true, single, kFewSteps);
-  // Of three blocks: four layers of attention and three of each of five experts, but not the router.
+  // Each of three blocks has four layers of attention and three of each of five experts in fp8, but not the
+  // router.
   EXPECT_EQ(want.in_fp8, 3 * (4 + 5 * 3));
   EXPECT_EQ(want.layers, want.in_fp8 + 3 + 1) << "and not the output projection";
   if (ranks == 1) {

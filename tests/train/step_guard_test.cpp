@@ -1,4 +1,4 @@
-// Leaps of the loss and of the gradients are seen, and nothing else is taken for one.
+// Tests that leaps of the loss and of the gradient norm are seen, and that nothing else is taken for one.
 #include "tessera/train/step_guard.h"
 
 #include <cmath>
@@ -20,7 +20,7 @@ config::Recipe recipe_of(config::SpikeAction action) {
   return recipe;
 }
 
-// A loss that falls, with noise, and its gradient norm.
+// Parts of a loss that falls with noise, and of its gradient norm.
 double wave(double scale, double pace, int64_t step) {
   return scale * std::sin(pace * static_cast<double>(step));
 }
@@ -44,7 +44,7 @@ TEST(StepGuardTest, ALeapIsSeenAndIsTold) {
   for (const auto& [action, verdict] : cases) {
     StepGuard guard;
     const config::Recipe recipe = recipe_of(action);
-    // Too early to tell.
+    // The first steps are too early to judge.
     EXPECT_EQ(guard.judge(recipe, 1, 2.0, 1.0), Verdict::Update);
     EXPECT_EQ(guard.judge(recipe, 2, 2.9, 1.0), Verdict::Update);
     for (int64_t step = 3; step <= 100; ++step) guard.judge(recipe, step, loss_at(step), norm_at(step));

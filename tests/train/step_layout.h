@@ -1,4 +1,4 @@
-// A step under any layout beside the same step of one process.
+// Compares steps under any layout with the same steps of one process.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 
 namespace tessera::train {
 
-inline constexpr int64_t kVocabulary = 61;  // the least of the families
+inline constexpr int64_t kVocabulary = 61;  // the smallest vocabulary of the families
 
 enum class Trained { All, LoraWithDropout, SomeFrozen };
 
@@ -28,17 +28,17 @@ struct LayoutCase {
   config::Checkpointing checkpointing = config::Checkpointing::Off;
   PipelineKind schedule = PipelineKind::OneFOneB;
   int64_t stages_per_rank = 1;
-  std::vector<int64_t> split;  // layers of each stage
-  std::string folder;          // a config.json with random weights, in place of the family's reference
-  int64_t micro_batches = 3;   // of every rank along dp and step
+  std::vector<int64_t> split;  // number of layers of each stage
+  std::string folder;          // a config.json for random weights; empty = the family's reference model
+  int64_t micro_batches = 3;   // number of micro-batches of every rank along dp in a step
   config::ComputeType dtype = config::ComputeType::Float64;
   bool async_tp = false;
   bool fp8 = false;
-  bool offloads = false;  // parameters and optimizer states, where the device has streams
+  bool offloads = false;  // keeps parameters and optimizer states on the host, if the device has streams
   bool has_bf16_states = false;
 };
 
-// Of these the loss asks for a balance and small logits, too.
+// Tells whether the family has experts; the loss then asks for balanced routers and small logits too.
 inline bool has_experts(const std::string& family) {
   return family == "mixtral" || family.starts_with("qwen3_moe");
 }
@@ -84,7 +84,7 @@ inline config::Recipe recipe_of(const LayoutCase& layout) {
   return recipe;
 }
 
-// A model of which only some parameters train, whole layers and the tied embedding among the frozen.
+// Sets up a model of which only some parameters train; whole layers and the tied embedding are frozen.
 inline TrainedModel set_up_frozen(const config::Recipe& recipe, const parallel::DeviceMesh& mesh) {
   TrainedModel trained;
   trained.model = models::build_model(recipe.base_model, at::kDouble);
@@ -98,7 +98,7 @@ inline TrainedModel set_up_frozen(const config::Recipe& recipe, const parallel::
   models::ParallelizeOptions options;
   options.checkpoint_every = recipe.gradient_checkpointing == config::Checkpointing::Block ? 1 : 0;
   options.recompute_mlps = recipe.gradient_checkpointing == config::Checkpointing::Mlp;
-  // Both kinds of tensor parallelism occur.
+  // Tests occur with and without sequence parallelism.
   options.tensor_parallel.sequence_parallel = recipe.gradient_checkpointing != config::Checkpointing::Mlp;
   options.tensor_parallel.async = recipe.async_tensor_parallel;
   options.context_parallel = recipe.context_parallel_method;
@@ -128,7 +128,7 @@ inline TrainedModel set_up(const LayoutCase& layout, const parallel::DeviceMesh&
   TrainedModel trained = set_up_model(recipe, mesh);
   trained.model->train();
   for (const auto& parameter : trained.sharded->parameters()) {
-    // Adapters that do something from the start.
+    // Gives adapters values under which they have an effect from the start.
     if (parameter.name.find("lora_B") == std::string::npos || parameter.tile.numel() == 0) continue;
     checkpoint::fill_box(parameter.tile.detach(), "b." + std::to_string(parameter.name.size()) + ".weight",
                          parameter.layout.shape(), parameter.box, nn::InitialValue::normal(0.1), 9);
@@ -136,7 +136,8 @@ inline TrainedModel set_up(const LayoutCase& layout, const parallel::DeviceMesh&
   return trained;
 }
 
-// Micro-batch `index` of a step: one to three documents; number 1 without a label, the last one empty.
+// Returns micro-batch `index` of a step, with one to three documents. Number 1 has no label, and the last
+// one is empty.
 inline data::MicroBatch micro_batch(int64_t step, int64_t index, int64_t count) {
   data::MicroBatch batch;
   if (index == count - 1) return batch;
@@ -160,7 +161,7 @@ inline data::MicroBatch micro_batch(int64_t step, int64_t index, int64_t count) 
   return batch;
 }
 
-// Those of the step that rank `rank` of `ranks` runs.
+// Returns the step's micro-batches that rank `rank` of `ranks` runs.
 inline std::vector<data::MicroBatch> micro_batches(int64_t step, int64_t count, int64_t rank, int64_t ranks) {
   std::vector<data::MicroBatch> batches;
   for (int64_t index = rank; index < count; index += ranks)
@@ -170,11 +171,11 @@ inline std::vector<data::MicroBatch> micro_batches(int64_t step, int64_t count, 
 
 struct Outcome {
   std::vector<double> losses, norms;
-  std::vector<double> routers;  // both values of each step, where the model has experts
+  std::vector<double> routers;  // both router losses of each step, if the model has experts
   std::vector<std::pair<std::string, at::Tensor>>
-      gradients;                                           // whole; of the first step, which updates nothing
-  std::vector<std::pair<std::string, at::Tensor>> values;  // whole; after the two steps that follow it
-  std::vector<std::pair<std::string, at::Tensor>> states;  // whole; then, where they are in bfloat16
+      gradients;                                           // of the first step, which updates nothing; whole
+  std::vector<std::pair<std::string, at::Tensor>> values;  // after the two steps that follow it; whole
+  std::vector<std::pair<std::string, at::Tensor>> states;  // at the same time, if they are in bfloat16; whole
 };
 
 inline at::Tensor whole_gradient(const parallel::ShardedModel& sharded,
@@ -222,7 +223,7 @@ inline Outcome run(const LayoutCase& layout, const std::shared_ptr<comm::Communi
     size_t next = 0;
     for (const auto& parameter : trained.sharded->parameters()) {
       if (!parameter.requires_grad) continue;
-      // Two for each element, and the number of steps.
+      // A parameter has three states: two for each element, and the number of steps.
       for (size_t i = 0; i < 2; ++i) {
         const checkpoint::StateTensor& state = states.at(next + i);
         EXPECT_EQ(state.name.rfind(parameter.name + "/exp_avg", 0), 0U);
@@ -263,8 +264,8 @@ inline void expect_equal(const Outcome& got, const Outcome& want, double toleran
   }
   expect_close(got.gradients, want.gradients, 1e-10, "gradient");
   expect_close(got.values, want.values, tolerance, "value");
-  // Gradients that differ in float64's last digits come to the same bits, but for those that are zero (of the
-  // bias of keys) and have no other digits.
+  // Gradients that differ in the last digits of float64 lead to the same bits of the states, unless they are
+  // zero up to rounding, as those of the keys' bias.
   ASSERT_EQ(got.states.size(), want.states.size());
   for (size_t i = 0; i < want.states.size(); ++i) {
     const auto& [name, state] = want.states[i];
@@ -276,7 +277,7 @@ inline void expect_equal(const Outcome& got, const Outcome& want, double toleran
   }
 }
 
-// The same step on one process.
+// Returns the case of the same step in one process.
 inline LayoutCase without_axes(LayoutCase layout) {
   layout.dp_replicate = layout.tp = layout.cp = layout.pp = layout.ep = layout.hpz = layout.stages_per_rank =
       1;
@@ -286,9 +287,9 @@ inline LayoutCase without_axes(LayoutCase layout) {
   return layout;
 }
 
-// Nothing is equal because it is zero.
+// Expects that gradients are not zero, since zeros would be equal under any fault.
 inline void expect_worth_comparing(const Outcome& want) {
-  int64_t idle = 0, experts = 0;  // of experts, which not every step's tokens take
+  int64_t idle = 0, experts = 0;  // gradients that are zero, and those of experts, which no token may take
   for (const auto& [name, gradient] : want.gradients) {
     const bool is_expert = name.find(".experts.") != std::string::npos,
                is_zero = gradient.norm().item<double>() == 0.0;

@@ -8,8 +8,8 @@
 namespace tessera::train {
 namespace {
 
-// Tensor parallel ranks up to the number of heads, also uneven: between key/value heads, and beyond their
-// number between the query heads of each.
+// Adds layouts with up to as many tensor parallel ranks as heads, also uneven ones: cut between key/value
+// heads, and with more ranks than these between the query heads of each.
 void add_tensor_parallel(std::vector<LayoutCase>& layouts, const std::string& family, int64_t num_heads,
                          int64_t num_kv_heads) {
   const int64_t world = testing::world()->size();
@@ -23,14 +23,15 @@ void add_tensor_parallel(std::vector<LayoutCase>& layouts, const std::string& fa
   }
 }
 
-// Context parallel ranks alone, and beside all other axes. Documents are shorter than 2 cp, too.
+// Adds layouts with context parallel ranks, alone and beside all other axes. Some documents are shorter than
+// 2 cp.
 void add_context_parallel(std::vector<LayoutCase>& layouts, const std::string& family, int64_t num_kv_heads) {
   const int64_t world = testing::world()->size();
   for (int64_t cp = 2; cp <= world; ++cp) {
     if (world % cp != 0) continue;
     for (const auto method :
          {ContextParallelMethod::Ring, ContextParallelMethod::Ulysses, ContextParallelMethod::Usp}) {
-      // Else it is one of the others.
+      // Usp over fewer than four ranks is one of the other methods.
       if (method == ContextParallelMethod::Usp && cp < 4) continue;
       layouts.push_back({.family = family, .cp = cp, .method = method});
       const int64_t rest = world / cp;
@@ -54,7 +55,7 @@ void check_layouts(const std::vector<LayoutCase>& layouts) {
       layout.trained = trained;
       ++index;
       for (const config::Checkpointing kind : kKinds) {
-        // Of those that differ in checkpointing alone, one in turn.
+        // Layouts that differ in checkpointing alone take turns.
         if (kind != kKinds[(index + index / 3) % 3]) continue;
         layout.checkpointing = kind;
         expect_same_as_one_process(layout);
@@ -65,7 +66,8 @@ void check_layouts(const std::vector<LayoutCase>& layouts) {
 
 class StepLayoutOfFamilyTest : public ::testing::TestWithParam<ParityFamily> {};
 
-// Every stage, and replication of shards, tensor and context parallelism where the ranks allow it.
+// Checks every ZeRO stage, and replication of shards, tensor and context parallelism if the number of ranks
+// allows it.
 TEST_P(StepLayoutOfFamilyTest, EqualsOneProcess) {
   const auto& [family, num_heads, num_kv_heads, in, experts, changes] = GetParam();
   std::vector<LayoutCase> layouts;
@@ -73,7 +75,7 @@ TEST_P(StepLayoutOfFamilyTest, EqualsOneProcess) {
   add_context_parallel(layouts, family, num_kv_heads);
   for (const auto stage : {config::ZeroStage::Ddp, config::ZeroStage::Zero1, config::ZeroStage::Zero2,
                            config::ZeroStage::Zero3}) {
-    if (testing::world()->size() > 4) break;  // of these, less do
+    if (testing::world()->size() > 4) break;  // fewer cases suffice on many ranks
     layouts.push_back({.family = family, .stage = stage});
     if (testing::world()->size() % 2 == 0 && stage != config::ZeroStage::Ddp) {
       layouts.push_back({.family = family, .stage = stage, .dp_replicate = 2});
@@ -94,7 +96,7 @@ TEST_P(StepContextParallelTest, EqualsOneProcess) {
 INSTANTIATE_TEST_SUITE_P(All, StepContextParallelTest,
                          ::testing::ValuesIn(families_in(Parity::ContextParallel)), name_of_family);
 
-// Masks that followed the rank or the position in it would show as another loss.
+// If masks depended on the rank, or on the position within it, the loss would differ.
 TEST(StepLayoutTest, DropoutDependsOnTheGlobalMicroBatchAlone) {
   const LayoutCase layout{.family = "llama3", .trained = Trained::LoraWithDropout};
   const auto single = comm::Communicator::single();
@@ -113,9 +115,9 @@ TEST(StepLayoutTest, DropoutDependsOnTheGlobalMicroBatchAlone) {
   EXPECT_NE(loss_of({batch, empty}, 0, 2), first);
 }
 
-// The formulas that run on any device give a whole training the numbers of the kernels.
+// A whole training with the plain formulas, which run on any device, gives the numbers of the kernels.
 TEST(StepLayoutTest, PlainOpsTrainAsKernelsDo) {
-  const int64_t count = 3 * testing::world()->size();  // as many on every rank
+  const int64_t count = 3 * testing::world()->size();  // three on every rank
   for (const char* family : {"llama3", "qwen3", "gpt2"}) {
     for (const Trained trained : {Trained::All, Trained::LoraWithDropout}) {
       for (const auto checkpointing : {config::Checkpointing::Off, config::Checkpointing::Mlp}) {
@@ -129,7 +131,7 @@ TEST(StepLayoutTest, PlainOpsTrainAsKernelsDo) {
   }
 }
 
-// Ranks that share their micro-batches share their loss: the first of them is named, on every rank.
+// Ranks that share micro-batches share their loss. The error names the first of these ranks, on every rank.
 TEST(StepLayoutTest, ALossThatIsNotFiniteNamesARankOfTheWorld) {
   const auto world = testing::world();
   const LayoutCase layout{.family = "llama3", .tp = world->size() % 2 == 0 ? 2 : 1};

@@ -1,5 +1,6 @@
-// Steps on devices whose streams run late, with parameters, optimizer states and activations on the host:
-// losses, gradients and weights are those of a run that keeps all on the device, to the bit.
+// Compares steps that keep parameters, optimizer states and activations on the host, on devices whose
+// streams run late, with a run that keeps everything on the device: losses, gradients and weights are equal
+// to the bit.
 #pragma once
 
 #include <map>
@@ -13,10 +14,10 @@ namespace tessera::train::offload {
 
 namespace fake = testing::fake_device;
 using World = std::shared_ptr<comm::Communicator>;
-// What a rank has at the end, by name.
+// The tensors that a rank has at the end, by name.
 using Result = std::map<std::string, at::Tensor>;
 
-// Where ranks stand.
+// The axis, or the axes, along which ranks lie.
 enum class Along { Shard, Context, Pipeline, PipelineAndShard };
 
 struct Way {
@@ -117,7 +118,7 @@ inline std::vector<Result> on_devices(int64_t ranks, const Way& way) {
   return results;
 }
 
-// The first difference; "" where there is none.
+// Describes the first difference; "" if there is none.
 inline std::string difference(const std::vector<Result>& expected, const std::vector<Result>& got) {
   for (size_t rank = 0; rank < expected.size(); ++rank) {
     EXPECT_EQ(expected[rank].size(), got[rank].size());
@@ -137,7 +138,7 @@ inline void expect_same_bits(const Way& way, const std::vector<int64_t>& all_ran
     EXPECT_TRUE(expected[0].at("step 2").isfinite().all().item<bool>());
     for (uint64_t seed = 1; seed <= 2; ++seed) {
       testing::use_delays(seed);
-      // Every other time parameters too.
+      // Every other seed offloads parameters too.
       offloaded.offloads_parameters = seed % 2 == 1;
       EXPECT_EQ(difference(expected, on_devices(ranks, offloaded)), "") << ranks << " ranks, seed " << seed;
     }

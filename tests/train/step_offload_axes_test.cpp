@@ -1,4 +1,4 @@
-// The same along the axes of context and pipeline parallelism.
+// Runs the comparison of step_offload.h along the axes of context and pipeline parallelism.
 #include "tests/train/step_offload.h"
 
 namespace tessera::train::offload {

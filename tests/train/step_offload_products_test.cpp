@@ -1,6 +1,6 @@
-// Recipes that keep parameters and optimizer states on the host, under products of axes, on devices whose
-// streams run late: losses, gradients and weights are those of a run that keeps all on the device, to the
-// bit.
+// Tests recipes that keep parameters and optimizer states on the host, under products of axes, on devices
+// whose streams run late: losses, gradients and weights are those of a run that keeps everything on the
+// device, to the bit.
 #include "tests/comm/nccl/nccl_ranks.h"
 #include "tests/train/deep_model.h"
 #include "tests/train/step_layout.h"
@@ -11,7 +11,7 @@ namespace {
 namespace fake = testing::fake_device;
 using config::ZeroStage;
 
-// Of each rank.
+// Returns the outcome of each rank.
 std::vector<Outcome> on_devices(const LayoutCase& layout, int64_t ranks) {
   std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
   testing::run_nccl_ranks(ranks, [&](const std::shared_ptr<comm::Communicator>& world) {
@@ -24,7 +24,7 @@ std::vector<Outcome> on_devices(const LayoutCase& layout, int64_t ranks) {
   return outcomes;
 }
 
-// The first difference; "" where there is none.
+// Names the first difference; "" if there is none.
 std::string difference(const Outcome& want, const Outcome& got) {
   if (got.losses != want.losses) return "losses";
   if (got.norms != want.norms) return "norms";

@@ -21,8 +21,8 @@ constexpr config::Checkpointing kCheckpointing[] = {config::Checkpointing::Off, 
 
 class StepPipelineTest : public ::testing::TestWithParam<ParityFamily> {};
 
-// Every schedule, with the other choices in turn, for all pipelines and the tensor and context parallel parts
-// of the ranks that they leave.
+// Checks every schedule, for all numbers of stages, and for tensor and context parallelism among the ranks
+// of a stage. The other choices take turns.
 TEST_P(StepPipelineTest, EqualsOneProcess) {
   const std::string& family = GetParam().name;
   const int64_t world = testing::world()->size();
@@ -43,7 +43,7 @@ TEST_P(StepPipelineTest, EqualsOneProcess) {
           ++turn;
           layout.stage = kStages[turn % 4];
           layout.checkpointing = kCheckpointing[turn / 2 % 3];
-          // Fewer than ranks, and no multiple of them.
+          // Numbers of micro-batches below that of the ranks occur, and such that are no multiples of it.
           layout.micro_batches = 2 + static_cast<int64_t>(turn * 3 % 7);
           layout.cp = world / pp / tp % 2 == 0 && turn % 4 == 1 ? 2 : 1;
           if (world > pp * tp * layout.cp && turn % 5 == 0) layout.micro_batches = 1;
@@ -55,7 +55,7 @@ TEST_P(StepPipelineTest, EqualsOneProcess) {
         }
       }
     }
-    // Layers of the first stages are frozen, so that nothing goes back to them.
+    // The layers of the first stages are frozen, so no gradient goes back to them.
     if (world % pp != 0 || !GetParam().is_in(Parity::FrozenPipelines) || pp > 3) continue;
     for (const PipelineKind kind : {PipelineKind::OneFOneB, PipelineKind::ZeroBubble}) {
       expect_same_as_one_process(

@@ -1,4 +1,5 @@
-// Optimizer states in bfloat16, rounded by chance, under every layout: to the bit those of one process.
+// Tests that optimizer states in bfloat16, which are rounded stochastically, equal those of one process to
+// the bit under every layout.
 #include <utility>
 
 #include "tessera/ops/leaf.h"
@@ -9,7 +10,7 @@
 namespace tessera::train {
 namespace {
 
-// Every way to cut parameters that the ranks allow, alone and in pairs.
+// Returns every way to cut parameters that the number of ranks allows, alone and in pairs.
 std::vector<LayoutCase> layouts_of(const std::string& family, int64_t ranks) {
   using config::ZeroStage;
   std::vector<LayoutCase> layouts = {{.family = family, .stage = ZeroStage::Zero3}};
@@ -17,10 +18,10 @@ std::vector<LayoutCase> layouts_of(const std::string& family, int64_t ranks) {
   layouts.push_back({.family = family, .stage = ZeroStage::Zero1});
   layouts.push_back({.family = family, .stage = ZeroStage::Ddp});
   layouts.push_back({.family = family, .cp = ranks});
-  // One layer a stage at least.
+  // A stage must have at least one layer.
   if (ranks <= (family == "llama2" ? 2 : 3)) layouts.push_back({.family = family, .pp = ranks});
   if (ranks % 2 != 0) return layouts;
-  // Columns of matrices: rows of a tile that are cut anywhere.
+  // Tensor parallelism cuts columns of matrices, and shards then cut the rows of these parts anywhere.
   layouts.push_back({.family = family, .stage = ZeroStage::Zero2, .tp = 2});
   if (ranks != 4) return layouts;
   layouts.push_back({.family = family, .dp_replicate = 2, .tp = 2});

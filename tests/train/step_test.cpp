@@ -44,13 +44,13 @@ class StepTest : public ::testing::Test {
     trained_.model->train();
     optimizer_ = optim::make_adamw(optimized_tiles(*trained_.sharded, 0.1, false), {});
   }
-  // The reference's documents, on one rank only; the others run empty micro-batches.
+  // Returns the reference's documents on one rank; the others run empty micro-batches.
   std::vector<data::MicroBatch> documents(const std::string& family, int64_t rank) const {
     if (world_->rank() != rank) return {data::MicroBatch{}};
     const models::TensorFile file(models::reference_folder(family) + "/reference.safetensors");
     return {to_micro_batch(models::pack(models::reference_documents(file)))};
   }
-  // The same, each document a micro-batch of its own.
+  // Returns the same documents, each as a micro-batch of its own.
   std::vector<data::MicroBatch> one_by_one(const std::string& family, int64_t rank) const {
     if (world_->rank() != rank) return {data::MicroBatch{}, data::MicroBatch{}};
     const models::TensorFile file(models::reference_folder(family) + "/reference.safetensors");
@@ -116,8 +116,8 @@ TEST_F(StepTest, LossAndGradientNormAreTransformers) {
   }
 }
 
-// The product that a bf16 finetuning runs: narrow gradients where one process has one backward a step,
-// float32 sums else; casts and the root's tables freed. What is recomputed changes no bit of it.
+// Tests the configuration of a bf16 finetuning: narrow gradients if one process has one backward a step, and
+// float32 sums otherwise; cast parameters and the root's tables are freed. Recompute changes no bit.
 TEST_F(StepTest, Bfloat16FollowsFloat64HoweverMuchIsRecomputed) {
   const models::TensorFile file(models::reference_folder("qwen2") + "/reference.safetensors");
   const auto labels = static_cast<int64_t>(file.get("num_label_tokens").item<double>());
@@ -193,7 +193,7 @@ TEST_F(StepTest, ReadsLossAndNormTogetherOnceAStep) {
   set_up(recipe);
   optimizer_ = optim::make_sgd(optimized_tiles(*trained_.sharded, 0.1, false));
   const models::TensorFile file(models::reference_folder("qwen2") + "/reference.safetensors");
-  int64_t of_ids = 0;  // of a micro-batch, to check its ids, which lie on the host
+  int64_t of_ids = 0;  // reads that the check of a micro-batch's ids takes; the ids lie on the host
   {
     const at::NoGradGuard no_grad;
     const ReadCounter counter;
@@ -205,13 +205,13 @@ TEST_F(StepTest, ReadsLossAndNormTogetherOnceAStep) {
   for (const auto& batches : {one, several}) {
     const ReadCounter counter;
     step(batches, 10);
-    // The losses and the norm come as one tensor, which on the host is read where it lies; no value by
+    // The losses and the norm come as one tensor, which is read in place on the host; no value is read by
     // itself.
     EXPECT_EQ(counter.reads() - of_ids * static_cast<int64_t>(batches.size()), 0);
   }
 }
 
-// One NaN in the given parameter, in its last row.
+// Puts a NaN into the last row of a parameter.
 void spoil(const parallel::ShardedModel& sharded, const std::string& name) {
   for (const auto& parameter : sharded.parameters()) {
     const int64_t last = parameter.layout.shape()[0] - 1 - parameter.box.offset[0];
@@ -241,7 +241,7 @@ TEST_F(StepTest, AnInfiniteGradientStopsBeforeTheUpdateAndNamesItsTensor) {
     const auto before = tiles();
     for (const auto& parameter : trained_.sharded->parameters()) {
       if (parameter.name != "model.layers.1.mlp.up_proj.weight") continue;
-      // On the module's own tensor, which the backward knows, unlike the tile.
+      // The hook goes on the module's own tensor: the backward knows that one, and not the tile.
       for (const auto& entry : trained_.model->named_parameters()) {
         if (entry.key() != parameter.name) continue;
         entry.value().register_hook([](const at::Tensor& grad) { return at::full_like(grad, INFINITY); });

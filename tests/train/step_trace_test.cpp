@@ -65,7 +65,7 @@ TEST(StepTraceTest, RecordsOperationsOnlyWhileItLives) {
   at::mm(a, a);
   const auto is_product = [](const trace::Event& e) { return e.name == "aten::mm"; };
   EXPECT_EQ(std::count_if(recording.events.begin(), recording.events.end(), is_product), 1);
-  { StepTrace tracing(*world); }  // ends by itself
+  { StepTrace tracing(*world); }  // the destructor ends it
   EXPECT_FALSE(trace::is_on());
 
   testing::TempFolder here;

@@ -1,5 +1,5 @@
-// How often a rank waits for its device in a step: once, whatever the layout and whatever is asked of the
-// losses.
+// Tests that a rank waits for its device once in a step, whatever the layout and whichever losses are asked
+// for.
 #include "tests/comm/nccl/nccl_ranks.h"
 #include "tests/train/step_layout.h"
 
@@ -42,14 +42,14 @@ TrainedModel set_up(const parallel::DeviceMesh& mesh, ContextParallelMethod meth
 
 struct Outcome {
   std::vector<StepResult> steps;
-  int64_t waits = 0;  // of all ranks, in all steps but the first
+  int64_t waits = 0;  // waits of all ranks, in all steps but the first
 };
 
 Outcome train(const Layout& layout, const World& world) {
   const parallel::DeviceMesh mesh(world, {.dp_shard = layout.dp_shard, .cp = layout.cp, .tp = layout.tp});
   TrainedModel trained = set_up(mesh, layout.method);
   const auto adamw = optim::make_adamw(optimized_tiles(*trained.sharded, 0.1, false), {});
-  const int64_t count = kBatches * 2;  // of all ranks, in any layout
+  const int64_t count = kBatches * 2;  // micro-batches of all ranks, the same in any layout
   Outcome outcome;
   int64_t before = 0;
   for (int64_t number = 0; number < 1 + kSteps; ++number) {
@@ -66,7 +66,7 @@ Outcome train(const Layout& layout, const World& world) {
     StepInput input{&batches, label_tokens, number, 0.01, 0.5, 77};
     input.num_datasets = layout.names_datasets ? kDatasets : 0;
     outcome.steps.push_back(run_step(trained, *adamw, mesh, input));
-    // No rank is in a step where they are counted.
+    // No rank may be in a step while the waits are counted.
     world->barrier();
     if (number == 0) before = fake::waits();
     outcome.waits = fake::waits() - before;
@@ -109,7 +109,7 @@ TEST(StepWaitsTest, EachRankWaitsOnceAStep) {
         EXPECT_NEAR(got.steps[i].loss, expected.steps[i].loss, 1e-3) << "step " << i;
         ASSERT_EQ(std::ssize(got.steps[i].dataset_losses), names_datasets ? kDatasets : 0);
         if (!names_datasets) continue;
-        // Their sum is that of all labels.
+        // The losses of the datasets add up to that of all labels.
         int64_t label_tokens = 0;
         for (int64_t m = 0; m < kBatches * 2; ++m)
           label_tokens += micro_batch(static_cast<int64_t>(i), m, kBatches * 2).label_tokens;

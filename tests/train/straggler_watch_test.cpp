@@ -1,4 +1,4 @@
-// A rank that is slow all the time is named; one that is slow now and then is not.
+// Tests that a rank which is slow all the time is named, and one that is slow now and then is not.
 #include "tessera/train/straggler_watch.h"
 
 #include <random>
@@ -16,7 +16,8 @@ RankTimes times(double forward, double backward, double wait = 0.0) {
   return result;
 }
 
-// Of a stage: its layers, and what comes before or behind them.
+// Returns the times of a rank of a stage: `layers` layers of `layer_s` seconds each, and rest_s seconds for
+// the embedding or the loss.
 RankTimes stage(double layers, double layer_s, double rest_s) {
   RankTimes result = times(rest_s, 2.0 * (layers * layer_s + rest_s));
   result.sections[static_cast<size_t>(StepSection::Layers)] = layers * layer_s;
@@ -56,7 +57,8 @@ TEST(StragglerWatchTest, WaitingIsNoWork) {
     EXPECT_FALSE(watch.judge({times(0.1, 0.2, 9.0), times(0.1, 0.2), times(0.1, 0.2)}, 4.0));
 }
 
-// Stages differ in their numbers of layers, and in what comes before and behind these: that is no straggler.
+// Stages differ in their numbers of layers, and in the embedding or the loss that they run: a longer stage
+// is no straggler.
 TEST(StragglerWatchTest, StagesOfAPipelineAreNotComparedByTheirSteps) {
   StragglerWatch watch({0, 0, 1, 1});
   for (int window = 0; window < 5; ++window) EXPECT_FALSE(watch.judge({kUsual, kUsual, kSlow, kSlow}, 4.0));
@@ -82,7 +84,7 @@ TEST(StragglerWatchTest, ARankIsComparedWithOtherStagesByTheForwardOfALayer) {
     EXPECT_NEAR(found->seconds, 0.03, 1e-9);
     EXPECT_STREQ(section_name(found->section), "forward");
   }
-  // A machine with a whole stage: one of its ranks is named.
+  // A slow machine holds a whole stage: one of its ranks is named.
   StragglerWatch watch({0, 0, 1, 1});
   const std::vector<RankTimes> ranks = {stage(4, 0.01, 0.1), stage(4, 0.01, 0.1), stage(4, 0.03, 0.0),
                                         stage(4, 0.031, 0.0)};
@@ -90,7 +92,8 @@ TEST(StragglerWatchTest, ARankIsComparedWithOtherStagesByTheForwardOfALayer) {
   EXPECT_EQ(watch.judge(ranks, 4.0).value().rank, 3);
 }
 
-// Every window another rank, or one window of three; and some microseconds are nothing.
+// The slow rank is another one in every window, or slow in one window of three; and differences of some
+// microseconds do not count.
 TEST(StragglerWatchTest, WhatComesAndGoesIsNoStraggler) {
   StragglerWatch watch({0, 0, 0});
   for (size_t window = 0; window < 30; ++window) {

@@ -31,7 +31,7 @@ std::string read_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-// CRC-32 (IEEE 802.3), bit by bit.
+// Computes CRC-32 (IEEE 802.3), bit by bit.
 uint32_t crc_of(const std::string& bytes) {
   uint32_t crc = ~0U;
   for (const char c : bytes) {
@@ -41,7 +41,7 @@ uint32_t crc_of(const std::string& bytes) {
   return ~crc;
 }
 
-// The records of a file in LevelDB's log format, which begins with seven bytes of another kind.
+// Returns the records of a file in LevelDB's log format, after a header of seven bytes.
 std::vector<std::string> records_of(std::string file) {
   const size_t whole = file.size();
   EXPECT_EQ(take_bytes(file, 7), std::string(":W&B\xE1\xBE\0", 7));
@@ -69,7 +69,7 @@ std::vector<std::string> records_of(std::string file) {
   return records;
 }
 
-// The items of a history or a config, by key.
+// Returns the items of a history or a config, by key.
 std::map<std::string, nlohmann::json> items_of(const std::string& message) {
   std::map<std::string, nlohmann::json> items;
   const auto fields = fields_of(message);
@@ -154,10 +154,10 @@ TEST(Wandb, ARunThatGoesOnKeepsItsFile) {
   const TempFolder first, second;
   RunLogs logs(first.path());
   WandbFile wandb(logs, recipe());
-  for (int64_t step = 1; step <= 300; ++step) wandb.on_line(line_of(step));  // more than a block
+  for (int64_t step = 1; step <= 300; ++step) wandb.on_line(line_of(step));  // fills more than one block
   const auto kept = logs.contents();
   ASSERT_EQ(kept.size(), 1U);
-  wandb.on_line(line_of(301));  // after the checkpoint
+  wandb.on_line(line_of(301));  // comes after the checkpoint
   RunLogs again(second.path(), {kept.begin(), kept.end()});
   WandbFile resumed(again, recipe());
   resumed.on_line(line_of(301));
@@ -169,7 +169,7 @@ TEST(Wandb, ARunThatGoesOnKeepsItsFile) {
   EXPECT_EQ(items_of(fields_of(records[302]).find(2)->second).at("train/global_step"), 301);
 }
 
-// Records that end near, at and behind the end of a block, and that span several.
+// Records end near, at and behind the end of a block, or span several blocks.
 TEST(Wandb, FramesOfAnySize) {
   std::vector<std::string> written;
   std::string file = wandb_file_header();
@@ -264,7 +264,7 @@ TEST(Mlflow, ARecipeThatNamesAnExperimentOrAPlaceWantsIt) {
   EXPECT_FALSE(wants_mlflow(recipe));
 }
 
-// As MLflow's own library reads it: what is compared here was read with it once.
+// The expected contents were read once with MLflow's own library.
 TEST(Mlflow, TheFolderHoldsTheRun) {
   const TempFolder here;
   std::string folder;
@@ -364,13 +364,13 @@ TEST(Trackers, ADiskThatIsFullOrReadOnlyStopsNoneThatHasBegun) {
       }
     }
     const std::string told = ::testing::internal::GetCapturedStderr();
-    // One for the run's own files, one for each other place.
+    // There is one message for the run's own files, and one for each other place.
     EXPECT_EQ(count(told, "training goes on"), 3) << told;
     EXPECT_EQ(count(told, "for MLflow any more"), 1) << told;
   }
 }
 
-// Each of the calls of its beginning fails once: the run's error is that of its disk, or there is none.
+// Each of the disk calls at the run's beginning fails once: the run gets a storage error, or none.
 TEST(Trackers, ADiskThatFailsAtTheBeginningGivesOneErrorOfStorage) {
   const TempFolder here;
   RunLogs logs(here.path());

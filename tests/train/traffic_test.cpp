@@ -1,4 +1,4 @@
-// What a step sends along each axis is what the formulas of the methods say.
+// Tests that a step sends along each axis the bytes that the formulas of the methods give.
 #include <gtest/gtest.h>
 
 #include "tessera/nn/sparse_mlp.h"
@@ -13,7 +13,7 @@ namespace tessera::train {
 namespace {
 
 constexpr int64_t kTokens = 24;
-// Losses, norms and what decides them.
+// Bytes that losses, norms and their counts may add.
 constexpr int64_t kSmall = 4096;
 
 data::MicroBatch batch() {
@@ -29,10 +29,10 @@ data::MicroBatch batch() {
 }
 
 struct Sent {
-  std::map<std::string, comm::Traffic> by_axis;  // by this rank in one step
-  int64_t block_bytes = 0, rest_bytes = 0;       // of the parameters of blocks and of all others
+  std::map<std::string, comm::Traffic> by_axis;  // traffic of this rank in one step
+  int64_t block_bytes = 0, rest_bytes = 0;       // bytes of the parameters of blocks, and of all others
   int64_t num_blocks = 0, hidden_size = 0;
-  double key_value_bytes = 0.0, query_bytes = 0.0;  // of a token in a block
+  double key_value_bytes = 0.0, query_bytes = 0.0;  // bytes of one token in a block
 
   void expect_bytes(const std::string& axis, int64_t ranks, double whole) const {
     expect_bytes(axis, whole * static_cast<double>(ranks - 1) / static_cast<double>(ranks));
@@ -47,7 +47,7 @@ struct Sent {
 
 using BeforeStep = std::function<void(models::CausalLM&, const parallel::DeviceMesh&)>;
 
-// Of the second step, with `num_batches` micro-batches a rank.
+// Returns the traffic of the second step, with `num_batches` micro-batches on each rank.
 Sent run(config::Recipe recipe, int64_t num_batches = 1, const std::string& family = "llama3",
          const BeforeStep& before_step = {}) {
   recipe.base_model = testing::source_folder() + "/tests/reference/data/models/" + family;
@@ -84,7 +84,8 @@ config::Recipe with_stage(config::ZeroStage stage) {
 
 double total(const Sent& sent) { return static_cast<double>(sent.block_bytes + sent.rest_bytes); }
 
-// Rajbhandari et al., "ZeRO" (arXiv 1910.02054), section 7, with n - 1 of n for what a rank has itself.
+// The formula is that of Rajbhandari et al., "ZeRO" (arXiv 1910.02054), section 7, times (n - 1) / n, since
+// a rank has its own part already.
 TEST(TrafficTest, OfShardsIsTwoOrThreeTimesTheParameters) {
   const int64_t n = testing::world()->size();
   if (n == 1) return;
@@ -93,11 +94,11 @@ TEST(TrafficTest, OfShardsIsTwoOrThreeTimesTheParameters) {
     sent.expect_bytes("dp_shard", n, 2.0 * total(sent));
   }
   const Sent sent = run(with_stage(config::ZeroStage::Zero3));
-  // What is in no block stays gathered from the forward to the backward.
+  // Parameters outside the blocks stay gathered from the forward to the backward.
   sent.expect_bytes("dp_shard", n, 3.0 * total(sent) - static_cast<double>(sent.rest_bytes));
 }
 
-// Wang et al., "ZeRO++" (arXiv 2306.10209), section 3.2: the backward's gathers stay among the ranks that
+// By Wang et al., "ZeRO++" (arXiv 2306.10209), section 3.2, the backward's gathers stay among the ranks that
 // keep secondary shards, whatever the number of micro-batches.
 TEST(TrafficTest, OfSecondaryShardsTheBackwardsGathersStayInside) {
   const int64_t n = testing::world()->size();
@@ -119,12 +120,12 @@ TEST(TrafficTest, OfReplicasIsTwiceTheGradientsOnceAStep) {
   sent.expect_bytes("dp_replicate", n, 2.0 * total(sent));
 }
 
-// Of hidden states, [tokens, hidden_size]: a block gathers twice and reduce-scatters twice in the forward,
-// and in the backward the same and the gathers once more; embedding and output projection do so once each
-// way.
+// The tensors are hidden states, [tokens, hidden_size]. A block gathers twice and reduce-scatters twice in
+// the forward; in the backward it does the same, and gathers twice more. Embedding and output projection
+// send theirs once each way.
 TEST(TrafficTest, OfTensorParallelLayersIsTheirHiddenStates) {
   const int64_t n = testing::world()->size();
-  if (n == 1 || n > 4) return;  // four heads
+  if (n == 1 || n > 4) return;  // the model has four heads
   for (const bool async : {false, true}) {
     config::Recipe recipe;
     recipe.tensor_parallel_size = n;
@@ -135,10 +136,10 @@ TEST(TrafficTest, OfTensorParallelLayersIsTheirHiddenStates) {
   }
 }
 
-// Of keys and values, [tokens, key/value heads]: they go round the ring in the forward and in the backward,
-// where their gradients go one step further, to whom they belong.
+// The tensors are keys and values, [tokens, key/value heads]. They go round the ring in the forward and in
+// the backward, where their gradients go one step further, to the rank that they belong to.
 TEST(TrafficTest, OfRingsIsTheirKeysAndValues) {
-  // Of two in dp_shard: alone cp is the group that shares parameters, too.
+  // There are two ranks along dp_shard: if there were one, the group of cp would also share the parameters.
   const int64_t n = testing::world()->size() / 2;
   if (n == 1) return;
   config::Recipe recipe;
@@ -149,10 +150,10 @@ TEST(TrafficTest, OfRingsIsTheirKeysAndValues) {
   sent.expect_bytes("cp", layers * sent.key_value_bytes * (2.0 * (ranks - 1.0) / ranks + 1.0));
 }
 
-// Jacobs et al., "DeepSpeed Ulysses" (arXiv 2309.14509), section 3.2: queries, keys, values and results
-// change places, and so do their gradients.
+// By Jacobs et al., "DeepSpeed Ulysses" (arXiv 2309.14509), section 3.2, queries, keys, values and results
+// change places between ranks, and so do their gradients.
 TEST(TrafficTest, OfExchangedHeadsIsTheirPart) {
-  const int64_t n = 2;  // key/value heads, which are dealt evenly
+  const int64_t n = 2;  // number of key/value heads, which are dealt evenly
   if (testing::world()->size() == n) return;
   config::Recipe recipe;
   recipe.context_parallel_size = n;
@@ -162,7 +163,8 @@ TEST(TrafficTest, OfExchangedHeadsIsTheirPart) {
   sent.expect_bytes("cp", n, 2.0 * tokens * (2.0 * sent.query_bytes + sent.key_value_bytes));
 }
 
-// Both: two neighbours exchange their heads, and rings of the others pass half of the heads on.
+// Both methods at once: two neighbours exchange their heads, and rings along the other axis pass half of the
+// heads on.
 TEST(TrafficTest, OfHeadsAndRingsIsCountedOnEachOfTheirAxes) {
   const int64_t n = testing::world()->size();
   if (n < 4) return;
@@ -177,7 +179,7 @@ TEST(TrafficTest, OfHeadsAndRingsIsCountedOnEachOfTheirAxes) {
   sent.expect_bytes("cp_ring", layers * sent.key_value_bytes / 2.0 * (2.0 * (ring - 1.0) / ring + 1.0));
 }
 
-// The experts of other ranks, with the rows that this rank sends to each counted.
+// Runs the experts over ranks, and counts the rows that this rank sends to each other rank.
 class CountedDispatch : public nn::ExpertCore {
  public:
   CountedDispatch(std::shared_ptr<comm::Communicator> group, std::vector<int64_t>& rows)
@@ -198,13 +200,13 @@ class CountedDispatch : public nn::ExpertCore {
   std::vector<int64_t>& rows_;
 };
 
-// Rows go to their experts, results come back; in the backward the gradients of results go, and those of rows
-// come back. A rank sends its own rows to others, and theirs back to them, twice.
+// In the forward rows go to their experts and results come back; in the backward gradients of results go and
+// those of rows come back. So a rank sends its own rows to others, and theirs back to them, twice.
 TEST(TrafficTest, OfExpertsIsTheRowsThatTravel) {
   const int64_t n = testing::world()->size(), ranks = n == 6 ? 3 : n;
   config::Recipe recipe;
   recipe.expert_parallel_size = ranks;
-  std::vector<int64_t> rows;  // to each rank of the group, in the last step
+  std::vector<int64_t> rows;  // number of rows sent to each rank of the group in the last step
   std::shared_ptr<comm::Communicator> group;
   const Sent sent =
       run(recipe, 20, "mixtral", [&](models::CausalLM& model, const parallel::DeviceMesh& mesh) {

@@ -1,4 +1,4 @@
-// Folders that all ranks of a test share, recipes, and metrics.
+// Helpers of these tests: folders that all ranks of a test share, recipes, and metrics.
 #pragma once
 
 #include <fstream>
@@ -22,7 +22,7 @@ inline std::string reference_data(const std::string& name) {
   return source_folder() + "/tests/reference/data/" + name;
 }
 
-// One folder for all ranks; made and removed by the first. Collective.
+// A folder for all ranks, which the first one makes and removes. Collective.
 class SharedFolder {
  public:
   explicit SharedFolder(std::shared_ptr<comm::Communicator> world) : world_(std::move(world)) {
@@ -42,7 +42,7 @@ class SharedFolder {
   std::string path_;
 };
 
-// The recipe `text` as if it lay in a file of `folder`.
+// Returns the recipe `text`, read from a file of `folder`.
 inline config::Recipe recipe_of(const SharedFolder& folder, const std::string& text,
                                 const std::shared_ptr<comm::Communicator>& world) {
   if (folder.is_owner()) io::write_file_atomic(folder / "recipe.yaml", text);
@@ -50,7 +50,7 @@ inline config::Recipe recipe_of(const SharedFolder& folder, const std::string& t
   return config::load_recipe(folder / "recipe.yaml");
 }
 
-// Lines of a metrics.jsonl that hold `key`.
+// Returns the lines of a metrics.jsonl that hold `key`.
 inline std::vector<nlohmann::json> metrics_with(const std::string& path, const std::string& key) {
   std::ifstream file(path);
   std::vector<nlohmann::json> lines;

@@ -1,5 +1,5 @@
-// Whole runs against the curves of Transformers and PEFT: data, model, adapter, loss, clipping, optimizer,
-// schedule and saved folder at once.
+// Compares whole runs with the curves of Transformers and PEFT: data, model, adapter, loss, clipping,
+// optimizer, schedule and saved folder at once.
 #include <filesystem>
 #include <fstream>
 
@@ -28,7 +28,7 @@ Curve read_curve(const std::string& name) {
   return {document.at("options"), document.at("steps")};
 }
 
-// Four sequences a step, whatever the ranks.
+// Returns a recipe with four sequences a step, on any number of ranks.
 std::string recipe_text(const nlohmann::json& options, const std::string& dtype, int64_t ranks,
                         const std::string& output_dir) {
   const int64_t micro_batch = ranks > 2 ? 1 : 2;
@@ -58,7 +58,7 @@ std::string lora_text(const nlohmann::json& options) {
 }
 
 struct Tolerance {
-  double loss = 0.0, grad_norm = 0.0;  // relative
+  double loss = 0.0, grad_norm = 0.0;  // relative differences
 };
 
 void expect_curve(const std::string& metrics_file, const Curve& curve, const std::string& suffix,
@@ -146,8 +146,8 @@ TEST_F(TrainingReferenceTest, LoraInFloat64FollowsFloat64) {
   if (world_->rank() == 0) expect_curve(output_ + "/metrics.jsonl", curve, "_f64", {1e-12, 1e-11});
 }
 
-// With a learning rate that changes nothing, this is the base model, which Transformers has evaluated too:
-// its first training loss.
+// The learning rate changes nothing, so the loss is that of the base model, which Transformers has evaluated
+// too: its first training loss.
 TEST_F(TrainingReferenceTest, EvalLossIsTheMeanOverAllLabelTokens) {
   const Curve curve = read_curve("full");
   const std::string rows = folder_ / "rows.jsonl";

@@ -1,4 +1,4 @@
-// A run that goes on from another's state is that run.
+// Tests that a training which goes on from another's state gives the numbers of that one.
 #include "tessera/train/training.h"
 
 #include <algorithm>
@@ -101,7 +101,7 @@ TEST_F(TrainingTest, ARunGoesOnFromAnothersState) {
     const std::vector<double> want = whole.run_to(recipe.max_steps);
 
     TinyTraining resumed(recipe, world_);
-    // What is not set would show: another place, and other values.
+    // The resumed training is at another step and has other values, so a state that is not set would show.
     resumed.run_to(1 + stop % 2);
     resumed.training.go_on(state);
     const auto tensors = resumed.training.tensors();
@@ -133,7 +133,8 @@ TEST_F(TrainingTest, StatesInBfloat16TrainAsThoseInFloat32) {
   EXPECT_GT(most, 0.0) << "they are rounded";
 }
 
-// Every rank names the same tensors, once, and their boxes are what they hold.
+// Every rank names the same tensors, each once, and a tensor's box has the size of the values that the rank
+// holds.
 TEST_F(TrainingTest, TensorsAreNamedAlikeAndLieInTheirBoxes) {
   TinyTraining run(recipe_of({}), world_);
   run.run_to(2);
@@ -155,8 +156,8 @@ TEST_F(TrainingTest, TensorsAreNamedAlikeAndLieInTheirBoxes) {
   for (const std::string& of_rank : world_->all_gather_string(names)) EXPECT_EQ(of_rank, names);
 }
 
-// Losses of float16 follow those of float64, on any number of ranks; a scale that overflows costs steps that
-// change nothing, and is halved until gradients fit.
+// Losses of float16 follow those of float64, on any number of ranks. If the loss scale makes gradients
+// overflow, the step changes nothing, and the scale is halved until they fit.
 TEST_F(TrainingTest, Float16SkipsStepsThatOverflowAndFollowsFloat64) {
   for (const bool has_adapter : {false, true}) {
     config::Recipe recipe = recipe_of({.has_adapter = has_adapter, .accumulation = 2});
@@ -172,7 +173,7 @@ TEST_F(TrainingTest, Float16SkipsStepsThatOverflowAndFollowsFloat64) {
     for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 0.01 * want[i]) << i;
 
     recipe.initial_scale_power = 40;
-    recipe.max_steps = 60;  // for the learning rate
+    recipe.max_steps = 60;  // the learning rate depends on it
     TinyTraining scaled(recipe, world_);
     const std::vector<at::Tensor> before = scaled.values();
     scaled.run_to(1);
@@ -196,7 +197,7 @@ TEST_F(TrainingTest, APositionOutsideTheDataIsRefused) {
   EXPECT_THROW(run.training.go_on(state), Error);
 }
 
-// Two runs give the same bits on the CPU, with and without the key, by the same ways.
+// Two runs on the CPU give the same bits, with and without the key `deterministic`.
 TEST_F(TrainingTest, TwoRunsGiveTheSameBits) {
   struct Off {
     ~Off() { at::globalContext().setDeterministicAlgorithms(false, false); }

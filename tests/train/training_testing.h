@@ -1,4 +1,4 @@
-// Runs of tiny models without an output folder, and what they come to.
+// Helpers that train tiny models without an output folder.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@
 
 namespace tessera::testing {
 
-// Rows of 2 to 17 tokens, some of them without a label.
+// Returns rows of 2 to 17 tokens, some of them without a label.
 inline data::RowSet random_rows(int64_t count, int64_t vocab) {
   const auto store = std::make_shared<data::RowStore>();
   data::RowSet rows{store, {}};
@@ -34,7 +34,7 @@ inline data::RowSet random_rows(int64_t count, int64_t vocab) {
   return rows;
 }
 
-// Eleven rows: epochs end in the midst of a step's accumulation.
+// A training over eleven rows, so that epochs end in the midst of a step's accumulation.
 struct TinyTraining {
   TinyTraining(const config::Recipe& recipe, const std::shared_ptr<comm::Communicator>& world)
       : mesh(world, train::parallel_dims(recipe, world->size())),
@@ -45,13 +45,13 @@ struct TinyTraining {
                                                 mesh.size(parallel::kAxisDp))),
                  train::set_up_model(recipe, mesh)) {}
 
-  // The losses of the steps up to number `last`.
+  // Runs the steps up to number `last` and returns their losses.
   std::vector<double> run_to(int64_t last) {
     std::vector<double> losses;
     while (training.state().step < last) losses.push_back(training.step().loss);
     return losses;
   }
-  // Copies of all tensors.
+  // Returns copies of all tensors.
   std::vector<at::Tensor> values() {
     std::vector<at::Tensor> values;
     for (const auto& tensor : training.tensors()) values.push_back(tensor.get().clone());

@@ -1,4 +1,4 @@
-// Reading what trackers' files consist of, byte by byte.
+// Reads the contents of trackers' files, byte by byte.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ inline std::string take_bytes(std::string& bytes, uint64_t size) {
   return part;
 }
 
-// The fields of a message of integers, strings and messages, by number; integers in decimal.
+// Returns the fields of a message of integers, strings and messages, by number; integers are in decimal.
 inline std::multimap<int, std::string> fields_of(std::string message) {
   std::multimap<int, std::string> fields;
   while (!message.empty()) {
