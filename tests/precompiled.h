@@ -1,5 +1,5 @@
-// Precompiled into every test, behind LibTorch's headers where it has them: two seconds a file otherwise.
-// Sources still include what they use.
+// Headers that are precompiled for every test, after LibTorch's if the test uses it. They would take two
+// seconds for each file otherwise. Sources still include what they use.
 #pragma once
 
 #include <functional>

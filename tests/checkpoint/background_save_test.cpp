@@ -1,4 +1,4 @@
-// What is written behind the steps is what there was when the save began.
+// Tests that a save which runs beside the steps writes the values that there were when it began.
 #include "tessera/checkpoint/background_save.h"
 
 #include <atomic>
@@ -24,7 +24,7 @@ using parallel::Placement;
 
 constexpr int64_t kRows = 7, kColumns = 5;
 
-// A tensor that the ranks cut, and one that they all hold.
+// A tensor that is cut over the ranks, and one that they all hold.
 struct Carried {
   Carried(int64_t rank, int64_t size)
       : cut({kRows, kColumns}, DType::F32, {{"dp", size, Placement::shard(0, 1)}}),
@@ -60,7 +60,7 @@ void expect_all(const std::string& folder, int64_t step, double value) {
   EXPECT_TRUE(at::equal(copied, at::full_like(copied, value)));
 }
 
-// A disk that waits until it is let go, and one that fails.
+// Makes writes to the disk wait until is_held is false, and then fail with the error `cause`, if it is not 0.
 class Disk {
  public:
   explicit Disk(int cause = 0) {
@@ -95,7 +95,7 @@ TEST(BackgroundSaveTest, TheSnapshotIsOfTheMomentWhenTheSaveBegins) {
       saving.wait();
       EXPECT_FALSE(saving.is_under_way());
       EXPECT_EQ(ends, 1);
-      // The next one takes the memory of the last.
+      // The next snapshot uses the memory of the last one.
       saving.start(carried.tensors(), notes_of(2), folder.path(), [] {});
       carried.fill(5.0);
       saving.wait();
@@ -154,7 +154,7 @@ TEST(BackgroundSaveTest, MemoryIsCountedOnce) {
   EXPECT_EQ(snapshot.bytes_to_come(carried.tensors()), bytes);
   (void)snapshot.take(carried.tensors());
   EXPECT_EQ(snapshot.bytes_to_come(carried.tensors()), 0);
-  // More than any machine has.
+  // The tensor is larger than the memory of any machine.
   StateTensor large = carried.tensors()[0];
   large.layout =
       Layout({int64_t{1} << 25, int64_t{1} << 25}, DType::F32, {{"dp", 1, Placement::replicate()}});

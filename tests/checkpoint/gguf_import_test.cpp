@@ -23,7 +23,7 @@ namespace {
 using testing::expect_error;
 using testing::raw;
 
-// Numbers of GGUF's value types.
+// Numbers of GGUF's types of values and of tensors.
 constexpr uint32_t kUint32 = 4, kFloat32 = 6, kText = 8;
 constexpr uint32_t kTensorF32 = 0, kTensorBf16 = 30;
 
@@ -50,14 +50,14 @@ std::string gguf_name(const std::string& parameter) {
   return name;
 }
 
-// Rows as llama.cpp's converter of the llama architecture puts them.
+// Returns the rows in the order into which llama.cpp's converter puts those of the llama architecture.
 at::Tensor interleave(const at::Tensor& value, int64_t heads) {
   std::vector<int64_t> split = {heads, 2, value.size(0) / heads / 2};
   if (value.dim() == 2) split.push_back(value.size(1));
   return value.reshape(split).transpose(1, 2).reshape(value.sizes()).contiguous();
 }
 
-// What a GGUF file of a model holds, to be changed before it is written.
+// The contents of a GGUF file of a model, which a test may change before it writes them.
 struct Source {
   std::string architecture;
   std::map<std::string, uint64_t> sizes;
@@ -119,7 +119,7 @@ void import(const Source& source, const testing::TempFolder& folder, DType dtype
   import_gguf(GgufModel(io::GgufFile::open(folder / "model.gguf")), folder / "out", dtype);
 }
 
-// Any box, read where it lies, holds what the model does.
+// Expects that any box that is read from the file holds the model's values.
 void expect_boxes(models::CausalLM& model, const std::string& path) {
   testing::RandomBoxes random;
   const auto files = stored_tensors(std::make_shared<const GgufModel>(io::GgufFile::open(path)));
@@ -139,7 +139,7 @@ void expect_boxes(models::CausalLM& model, const std::string& path) {
   }
 }
 
-// The folder that import makes holds the model bit by bit, and computes the same logits.
+// Expects that the folder which import makes holds the model bit by bit, and computes the same logits.
 void expect_round_trip(models::CausalLM& model, const Source& source) {
   const testing::TempFolder folder;
   import(source, folder);
@@ -190,7 +190,7 @@ TEST(GgufImport, LlamaRowsComeBackIntoHuggingFaceOrder) {
   }
 }
 
-// As on a GPU, whose table expands blocks.
+// The table of leaves expands blocks, as on a GPU.
 TEST(GgufImport, BlocksAreExpandedWhereTheWeightsLie) {
   static int calls;
   calls = 0;
@@ -233,7 +233,7 @@ TEST(GgufImport, QwenRowsStayWhereTheyAre) {
   }
 }
 
-// Llama with biases: those of q and k are interleaved like the rows.
+// Makes a Llama with biases: those of q and k are interleaved as the rows are.
 std::shared_ptr<models::CausalLM> llama_with_biases() {
   models::LlamaConfig config;
   config.model_type = "llama";
@@ -290,7 +290,7 @@ TEST(GgufImport, NarrowTypesRound) {
 }
 
 class GgufImportErrors : public ::testing::Test {
-  std::shared_ptr<models::CausalLM> model_;  // before source_, whose making fills it
+  std::shared_ptr<models::CausalLM> model_;  // declared before source_, whose initializer fills it
 
  protected:
   Source source_ = reference_source({"smollm2", "llama", 1e-5F, 100000.0F}, &model_);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kHidden = 6, kHeadDim = 2;
 
-// Of an attention with one projection whose matrices are stored transposed.
+// A model of one attention with a single projection for q, k and v, whose matrices are stored transposed.
 struct Model {
   Model(int64_t heads, int64_t kv_heads) : group(heads / kv_heads), kv_heads(kv_heads) {
     nn::AttentionOptions options{.hidden_size = kHidden,
@@ -40,7 +40,7 @@ struct Model {
   StateDictAdapter table;
 };
 
-// Rows [begin, begin + size) of the layer are those of the file from `stored` on.
+// The projection's rows lie head by head in the layer, and q, k, v one after the other in the file.
 TEST(LayerParts, OfOneProjectionAreItsHeads) {
   const Model model(4, 2);
   const auto check = [](const at::Tensor& stored, const at::Tensor& got) {

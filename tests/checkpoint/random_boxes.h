@@ -1,4 +1,4 @@
-// Random shapes and boxes, and stored tensors that are held in memory.
+// Makes random shapes and boxes, and stored tensors that are held in memory.
 #pragma once
 
 #include <map>
@@ -26,7 +26,7 @@ class RandomBoxes : public Random {
     for (int64_t& dim : dims) dim = in(1, most);
     return dims;
   }
-  // Often whole in a dim, sometimes empty.
+  // Returns a random box, which is often whole in a dim, and sometimes empty.
   parallel::Box box(const std::vector<int64_t>& shape) {
     parallel::Box box = checkpoint::whole_box(shape);
     for (size_t d = 0; d < shape.size(); ++d) {

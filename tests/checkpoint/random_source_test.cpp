@@ -63,7 +63,7 @@ TEST(RandomSource, ModulesSayWhatTheyStartFrom) {
   auto root = std::make_shared<torch::nn::Module>("root");
   const auto part = root->register_module("part", std::make_shared<Part>());
   const RandomSource source(*root, 0.5, 3);
-  // Shapes are taken down: what becomes of the module does not matter.
+  // The source has copied the shapes, so later changes of the module do not matter.
   part->linear->weight.set_data(at::empty({0}, at::TensorOptions().device(at::kMeta)));
   EXPECT_FALSE(source.holds("part.mine")) << "a module that says nothing";
   EXPECT_FALSE(source.holds("linear.weight"));

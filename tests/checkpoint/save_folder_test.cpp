@@ -1,4 +1,4 @@
-// The folder of a run, from any number of ranks.
+// Tests of the folder that a run writes, from any number of ranks.
 #include "tessera/checkpoint/save_folder.h"
 
 #include <filesystem>
@@ -34,7 +34,7 @@ class SaveTest : public ::testing::Test {
     recipe.base_model = models::reference_folder(family);
     return recipe;
   }
-  // A model whose every value differs from the base's.
+  // Sets up a model whose every value differs from the base model's.
   void set_up(const config::Recipe& recipe) {
     mesh_ = std::make_unique<parallel::DeviceMesh>(world_, train::parallel_dims(recipe, world_->size()));
     trained_ = train::set_up_model(recipe, *mesh_);
@@ -117,10 +117,10 @@ TEST_F(SaveTest, AnAdapterReloads) {
   world_->barrier();
 }
 
-// Every matrix transposed, and the three of an attention as one.
+// Returns a table in which every matrix is stored transposed, and the three of an attention as one.
 StateDictAdapter other_table(const parallel::ShardedModel& model) {
   std::vector<StoredParameter> table;
-  std::map<std::string, int64_t> rows;  // of the fused tensors
+  std::map<std::string, int64_t> rows;  // number of rows of each fused tensor so far
   const auto fused_name = [](const std::string& name) {
     for (const char* part : {"q_proj.weight", "k_proj.weight", "v_proj.weight"}) {
       const size_t at = name.find(part);

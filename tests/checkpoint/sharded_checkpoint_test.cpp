@@ -1,4 +1,5 @@
-// Checkpoints that any layout loads, whole or absent whatever happens to their files.
+// Tests that any layout loads a checkpoint, and that a checkpoint is whole or absent whatever happens to its
+// files.
 #include "tessera/checkpoint/sharded_checkpoint.h"
 
 #include <atomic>
@@ -38,7 +39,7 @@ using parallel::Placement;
 using testing::expect_error;
 using ::testing::HasSubstr;
 
-// Tensors of a run on some mesh.
+// The tensors of a run on some mesh.
 struct Tensors {
   std::vector<int64_t> mesh;  // sizes of the axes
   std::vector<Layout> layouts;
@@ -48,7 +49,7 @@ struct Tensors {
 
 std::string name_of(size_t number) { return "tensor." + std::to_string(number); }
 
-// All of tensor `number`: values that differ by element, tensor and `version`.
+// Returns the whole tensor `number`, with values that differ by element, tensor and `version`.
 at::Tensor whole_value(const Layout& layout, size_t number, int64_t version) {
   const int64_t count = std::max<int64_t>(layout.numel(), 1);
   return (at::arange(count, at::kDouble) + static_cast<double>(1000 * number) + 0.25 * version)
@@ -56,7 +57,8 @@ at::Tensor whole_value(const Layout& layout, size_t number, int64_t version) {
       .to(to_scalar_type(layout.dtype()));
 }
 
-// What rank `rank` holds, with the values of `version`; of version -1 it holds nothing yet.
+// Returns the state tensors of a rank with the values of `version`; for version -1 the rank has no values
+// yet.
 std::vector<StateTensor> tensors_of(const Tensors& tensors, int64_t rank, int64_t version) {
   std::vector<int64_t> coordinates(tensors.mesh.size());
   for (size_t a = tensors.mesh.size(); a-- > 0; rank /= tensors.mesh[a])
@@ -82,7 +84,7 @@ void save(const Tensors& tensors, int64_t step, const std::string& folder) {
   });
 }
 
-// Every rank of `tensors` reads exactly the values of `version`.
+// Expects that every rank of `tensors` reads exactly the values of `version`.
 void expect_values(const Tensors& tensors, const ShardedCheckpoint& checkpoint, int64_t version) {
   for (int64_t rank = 0; rank < tensors.ranks(); ++rank) {
     const auto want = tensors_of(tensors, rank, version), got = tensors_of(tensors, rank, -1);
@@ -115,7 +117,8 @@ class RandomLayouts {
     }
     return shapes;
   }
-  // One to three axes of one to three ranks, each of which cuts a dim of a tensor or copies it.
+  // Returns tensors on one to three axes of one to three ranks. Each axis cuts a dim of a tensor, or copies
+  // it.
   Tensors tensors(const std::vector<Shape>& shapes) {
     Tensors tensors;
     for (int64_t axes = 1 + below(3); axes > 0; --axes) tensors.mesh.push_back(1 + below(3));
@@ -125,7 +128,7 @@ class RandomLayouts {
         Placement placement = Placement::replicate();
         if (!shape.sizes.empty() && below(4) != 0)
           placement = Placement::shard(below(static_cast<int64_t>(shape.sizes.size())), 1 + below(3));
-        // Whole on some ranks, and on the others not at all.
+        // Some ranks hold the whole tensor, and the others hold nothing of it.
         std::vector<int64_t> holders;
         for (int64_t rank = 0; rank < tensors.mesh[a]; ++rank) {
           if (below(2) == 0) holders.push_back(rank);
@@ -154,7 +157,7 @@ TEST(ShardedCheckpointTest, AnyLayoutLoadsAnyOther) {
     save(a, 1, folder / "a");
     const auto first = open_step(folder / "a", 1);
     expect_values(b, *first, 1);
-    // What B has read it writes; A reads it, and what A wrote the first time.
+    // B reads A's checkpoint and writes one; A must read the same values from both.
     comm::run_fake_ranks(static_cast<int>(b.ranks()), [&](const auto& world) {
       const auto tensors = tensors_of(b, world->rank(), -1);
       load_checkpoint(*first, tensors);
@@ -237,7 +240,8 @@ void change_byte(const std::string& path, int64_t at) {
   file.put(byte);
 }
 
-// A flipped bit anywhere, a file that is missing, cut off, longer, or another's: never loaded.
+// A checkpoint is not loaded if any bit is flipped, or a file is missing, cut off, longer, or from another
+// checkpoint.
 TEST(ShardedCheckpointTest, DamageIsFound) {
   const testing::TempFolder folder;
   const auto checked = [&] { open_step(folder.path(), 1)->verify(0, 1); };
@@ -263,7 +267,7 @@ TEST(ShardedCheckpointTest, DamageIsFound) {
     expect_error(ErrorKind::Checkpoint, {file}, checked);
     fs::resize_file(home + file, static_cast<uintmax_t>(size + 1));
     expect_error(ErrorKind::Checkpoint, {file}, checked);
-    // What a loss of power leaves of a file that was not flushed: its size, and zeros.
+    // A loss of power leaves a file that was not flushed with its size, and zeros.
     fs::resize_file(home + file, static_cast<uintmax_t>(size / 2));
     fs::resize_file(home + file, static_cast<uintmax_t>(size));
     expect_error(ErrorKind::Checkpoint, {file}, checked);
@@ -307,7 +311,8 @@ TEST(ShardedCheckpointTest, FoldersAreOrderedByNumberAndLinksAreNone) {
   EXPECT_FALSE(fs::exists(folder / "checkpoint-11.tessera-partial"));
 }
 
-// The newest checkpoint of `folder`, which is whole.
+// Returns the step of the newest checkpoint of `folder`, after checking that it is whole; -1 if there is
+// none.
 int64_t newest(const std::string& folder) {
   const auto found = io::list_checkpoints(folder);
   if (found.empty()) return -1;
@@ -356,7 +361,8 @@ TEST(ShardedCheckpointTest, AKilledSaveLeavesTheOlderOneOrTheNewOne) {
   EXPECT_EQ(folder.entries(), (std::vector<std::string>{"checkpoint-5", "checkpoint-6", "latest"}));
 }
 
-// A disk that fails at each call, once or from then on: every rank is told, and what there was is whole.
+// The disk fails at each call, once or from then on: every rank gets an error, and the older checkpoint is
+// whole.
 TEST(ShardedCheckpointTest, AFailedSaveIsToldToAllAndLeavesTheOlderOne) {
   log::set_quiet(true);
   for (const int cause : {ENOSPC, EIO}) {
@@ -386,7 +392,7 @@ TEST(ShardedCheckpointTest, AFailedSaveIsToldToAllAndLeavesTheOlderOne) {
         EXPECT_TRUE(told == 0 || told == 2) << told;
         const int64_t found = newest(folder.path());
         ASSERT_TRUE(found == 5 || found == 6) << found;
-        // Only clearing away may fail without a word.
+        // Only the removal of leftovers may fail without an error.
         EXPECT_TRUE(told != 0 || found == 6);
         clear_away(folder.path(), 6);
       }
@@ -395,8 +401,8 @@ TEST(ShardedCheckpointTest, AFailedSaveIsToldToAllAndLeavesTheOlderOne) {
   log::set_quiet(false);
 }
 
-// A disk that fails, or ends, at each of the reads of a load: an error with the file and the byte, never
-// other values. One that gives less than it is asked for is read on.
+// The disk fails, or gives nothing, at each of the reads of a load: an error names the file and the byte,
+// and no wrong values are loaded. If it gives fewer bytes than it is asked for, reading goes on.
 TEST(ShardedCheckpointTest, AReadThatFailsIsToldWithItsPlace) {
   const testing::TempFolder folder;
   save(kTwo, 5, folder.path());

@@ -1,4 +1,4 @@
-// Reading and writing through made-up tables of every kind, against the arithmetic of whole tensors.
+// Compares reading and writing through made-up tables of every kind with operations on whole tensors.
 #include "tessera/checkpoint/state_dict_adapter.h"
 
 #include <gmock/gmock.h>
@@ -40,7 +40,8 @@ void add_transposed(Case& made, testing::RandomBoxes& random, const std::string&
   made.add("linear." + id, value, {stored_transposed("conv." + id, value.sizes().vec())});
 }
 
-// Several parameters that the files hold as one, end to end along rows; or transposed along columns.
+// Adds several parameters that the files hold as one tensor: end to end along rows, or transposed along
+// columns.
 void add_fused(Case& made, testing::RandomBoxes& random, const std::string& id) {
   const int64_t columns = random.in(1, 7), count = random.in(2, 4);
   const bool is_transposed = random.flip();
@@ -61,7 +62,7 @@ void add_fused(Case& made, testing::RandomBoxes& random, const std::string& id) 
   }
 }
 
-// One parameter that the files hold in pieces along a dim.
+// Adds a parameter that the files hold in pieces along a dim.
 void add_concatenated(Case& made, testing::RandomBoxes& random, const std::string& id) {
   std::vector<int64_t> shape = random.shape(3, 5);
   shape.push_back(random.in(1, 5));
@@ -81,7 +82,7 @@ void add_concatenated(Case& made, testing::RandomBoxes& random, const std::strin
   made.add("whole." + id, at::cat(pieces, dim), parts);
 }
 
-// Blocks of rows in another order.
+// Adds a parameter whose blocks of rows the files hold in another order.
 void add_permuted(Case& made, testing::RandomBoxes& random, const std::string& id) {
   const int64_t blocks = random.in(1, 6), rows = random.in(1, 3), columns = random.in(1, 5);
   const at::Tensor stored = at::randn({blocks * rows, columns}, at::kDouble);
@@ -248,7 +249,7 @@ TEST(ParameterSource, AnAliasIsReadWhereTheNameIsNotThere) {
 }
 
 TEST(ParameterSource, ATableOfACutModelIsRefusedOnEveryRank) {
-  // Two ranks, of which each made the table of its half of the rows.
+  // The table was made by one of two ranks, which holds half of the rows.
   const auto source =
       stored_source(std::make_shared<testing::TensorsInMemory>(testing::Tensors{{"w", at::ones({4, 3})}}),
                     StateDictAdapter({{"half", {2, 3}, {stored_as_is("w", {2, 3})}}}));

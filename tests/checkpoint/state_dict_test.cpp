@@ -26,7 +26,7 @@ class BufferedModel : public testing::ToyModel {
     counts = register_buffer("counts", at::arange(3, at::kLong));
     mean = register_buffer("mean", at::full({2, 2}, 0.5, at::kFloat));
     const at::NoGradGuard no_grad;
-    for (auto& parameter : parameters()) parameter.mul_(factor);  // the tied one twice
+    for (auto& parameter : parameters()) parameter.mul_(factor);  // multiplies the tied parameter twice
     counts.mul_(static_cast<int64_t>(factor));
     mean.mul_(factor);
   }
@@ -71,7 +71,7 @@ TEST(StateDictTest, TheFirstRankGetsAllAndGivesAll) {
     if (world->rank() > 0) {
       EXPECT_TRUE(state.empty());
     } else {
-      // One name of the shared parameter.
+      // The shared parameter has one name only, and there are two buffers.
       EXPECT_EQ(state.size(), plain.named_parameters().size() - 1 + 2);
       EXPECT_EQ(state.back().first, "mean");
       for (const auto& [name, tensor] : state) {
@@ -106,7 +106,7 @@ TEST(StateDictTest, AFileOfAnyNumberOfRanksIsReadByAnyOther) {
       ShardOptions options;
       options.mixed_precision.param_dtype = at::kFloat;
       const auto sharded = fully_shard(model, groups_of(world, other_replicate), model.units(), options);
-      sharded->unshard();  // what is gathered does not go stale
+      sharded->unshard();  // loading must not leave old gathered values
       load_state_dict(*sharded, path);
       expect_holds(*sharded, plain);
     });
@@ -200,7 +200,7 @@ TEST(StateDictTest, ParametersOfIntegers) {
   const testing::TempFolder here;
   for_all([&](const auto& world, int64_t replicate) {
     const std::string path = here / "integers.safetensors";
-    const int64_t first = (int64_t{1} << 53) + 1;  // no floating type holds it
+    const int64_t first = (int64_t{1} << 53) + 1;  // a number that no floating type holds
     const IntegerModel plain(first);
     IntegerModel model(first), from_file(7), from_dict(7);
     const auto sharded = fully_shard(model, groups_of(world, replicate), model.units());
@@ -245,7 +245,7 @@ TEST(StateDictTest, ADictOfAPlainModuleFits) {
     StateDict state;
     for (const auto& entry : plain.named_parameters()) state.emplace_back(entry.key(), entry.value());
     for (const auto& entry : plain.named_buffers()) state.emplace_back(entry.key(), entry.value());
-    // Only the shared parameter's second name, and another floating type.
+    // The dict has only the shared parameter's second name, and another floating type.
     std::erase_if(state, [](const auto& item) { return item.first == "embedding"; });
     for (auto& [name, tensor] : state) {
       if (tensor.is_floating_point()) tensor = tensor.detach().to(at::kDouble);
@@ -300,7 +300,8 @@ TEST(StateDictTest, FilesThatCannotBeWrittenOrRead) {
   });
 }
 
-// The second rank's file holds a late parameter in a type that is not read: found when others have been.
+// The second rank's file holds a late parameter in a type that is not read. This is found after others have
+// been read.
 TEST(StateDictTest, AFileThatCannotBeReadToItsEndOnOneRank) {
   const testing::TempFolder here;
   const std::string good = here / "good.safetensors", bad = here / "bad.safetensors";
@@ -328,7 +329,7 @@ TEST(StateDictTest, AFileThatCannotBeReadToItsEndOnOneRank) {
     const bool is_bad = world->rank() == 1;
     EXPECT_EQ(code_of([&] { load_state_dict(*sharded, is_bad ? bad : good); }),
               is_bad ? "E-MODEL-DTYPE" : "E-MODEL-OTHER-RANK");
-    // Half of one and half of the other is not used.
+    // A module that is half loaded cannot be used.
     const auto batch = testing::toy_batch(0);
     EXPECT_EQ(code_of([&] { model.loss(batch.words, batch.labels); }), "E-CONFIG-NO-VALUES");
     EXPECT_EQ(code_of([&] { full_state_dict(*sharded); }), "E-CONFIG-NO-VALUES");

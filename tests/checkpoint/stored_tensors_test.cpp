@@ -24,7 +24,8 @@ std::string code_of(const std::function<void()>& run) {
   }
 }
 
-// A tensor of the box's size with strides of its own, among values that must stay.
+// Returns a tensor of the box's size with random strides; `around` gets the memory around it, whose values
+// must stay.
 at::Tensor destination_of(const Box& box, at::ScalarType type, testing::RandomBoxes& random,
                           at::Tensor& around) {
   std::vector<int64_t> padded = box.size, order(box.size.size());
@@ -67,7 +68,7 @@ TEST(ReadBox, AnyBoxOfAnyTensorIntoAnyStrides) {
   }
 }
 
-// Pieces of the staging buffer, and slices that lie far apart.
+// Boxes are read in pieces that fit the staging buffer, also if their slices lie far apart.
 TEST(ReadBox, BoxesThatSpanMoreThanTheBufferNeedNoMore) {
   install_cpu_allocator();
   const TempFolder folder;
@@ -83,7 +84,7 @@ TEST(ReadBox, BoxesThatSpanMoreThanTheBufferNeedNoMore) {
       read_box(files, "x", box, got);
       read_box(files, "x", box, turned.t());
       memory_ledger::stop();
-      EXPECT_LE(memory_ledger::peak().total(), int64_t{17} << 20);  // known to a mebibyte
+      EXPECT_LE(memory_ledger::peak().total(), int64_t{17} << 20);  // the peak is known to a mebibyte
       EXPECT_TRUE(at::equal(got, parallel::box_part(stored, box).to(type)));
       EXPECT_TRUE(at::equal(turned.t(), got));
     }

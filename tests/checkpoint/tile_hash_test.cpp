@@ -1,4 +1,4 @@
-// Another byte anywhere is another hash; how the bytes come is none.
+// Tests that a change of any byte changes the hash, and that the pieces in which bytes come do not.
 #include "tessera/checkpoint/tile_hash.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ TEST(TileHash, EveryBitAndEveryLengthCounts) {
     EXPECT_TRUE(seen.insert(hash_of(bytes)).second) << "bit " << bit;
     bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << bit % 8));
   }
-  // Zeros too.
+  // Runs of zeros of different lengths differ too.
   for (size_t size = 0; size <= 200; ++size)
     EXPECT_TRUE(seen.insert(hash_of(std::vector<char>(size, 0))).second) << size;
 }
@@ -50,9 +50,9 @@ TEST(TileHash, PlacesCount) {
                      other.begin() + static_cast<ptrdiff_t>(b));
     return hash_of(other);
   };
-  EXPECT_NE(swapped(0, 8, 8), whole);      // two lanes
-  EXPECT_NE(swapped(0, 64, 8), whole);     // one lane
-  EXPECT_NE(swapped(0, 4096, 64), whole);  // all lanes
+  EXPECT_NE(swapped(0, 8, 8), whole);      // swaps words of two lanes
+  EXPECT_NE(swapped(0, 64, 8), whole);     // swaps words of one lane
+  EXPECT_NE(swapped(0, 4096, 64), whole);  // swaps words of all lanes
   EXPECT_NE(swapped(0, kTilePieceBytes, 128), whole);
 }
 

@@ -12,7 +12,7 @@
 namespace tessera::cli {
 namespace {
 
-// Processes that have joined one that started them, and end when it says so.
+// Processes that this one has started, which join it and end when it tells them to.
 class Ranks {
  public:
   Ranks() { EXPECT_EQ(pipe(gate_), 0); }
@@ -51,7 +51,7 @@ class Ranks {
 void ends_silently() {}
 
 TEST(RankLink, ARanksWordCountsBeforeTheEndsThatFollowIt) {
-  // In the order of joining, which is that of reading.
+  // Ranks are read in the order in which they have joined.
   for (const int64_t failing : {0, 1, 2}) {
     SCOPED_TRACE(failing);
     Ranks ranks;

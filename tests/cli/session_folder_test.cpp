@@ -12,7 +12,7 @@
 namespace tessera::cli {
 namespace {
 
-// Each start removes what it takes for left behind: never a folder that another has just made.
+// Each start removes folders that killed programs have left, but never one that another start has just made.
 TEST(SessionFolder, StartsAtTheSameTimeKeepTheirFolders) {
   constexpr int kStarts = 8, kTimes = 400;
   std::vector<int> kept(kStarts, 0);

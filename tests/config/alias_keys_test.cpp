@@ -1,4 +1,4 @@
-// Keys of Accelerate, DeepSpeed and Axolotl that are not native.
+// Tests of keys of Accelerate, DeepSpeed and Axolotl that are not native.
 #include <algorithm>
 #include <fstream>
 #include <iterator>
@@ -178,7 +178,7 @@ TEST(AliasKeysTest, Fp8IsBesideBfloat16) {
   EXPECT_FALSE(parse_recipe(kMinimal + "bf16: true\n", "r.yaml").fp8);
   EXPECT_THAT(message_of(kMinimal + "fp8: true\nfp16: true\n"),
               HasSubstr("keys 'fp8' (line 4) and 'fp16' (line 5) disagree"));
-  // The command line's key stays, and does not fit.
+  // The command line's key is kept, and conflicts with fp8.
   try {
     parse_recipe(kMinimal + "fp8: true\n", "r.yaml", {"dtype=float32"});
     ADD_FAILURE() << "fp8 beside float32";
@@ -318,7 +318,7 @@ TEST(AliasKeysTest, PretrainingDatasetIsAStreamOfDocuments) {
   EXPECT_EQ(recipe.streaming_multipack_buffer_size, 50);
   EXPECT_EQ(recipe.z_loss_coef, 1e-4);
   EXPECT_EQ(recipe.key_places.at("datasets.1.path").line, 6) << "where errors point";
-  // One list of training data.
+  // Only one list of training data is allowed.
   EXPECT_THAT(message_of(kMinimal + "pretraining_dataset: x\n"), HasSubstr("E-CONFIG-CONFLICT"));
 }
 
@@ -332,7 +332,7 @@ TEST(AliasKeysTest, StreamsRefuseWhatNeedsAllRows) {
                 HasSubstr("and 'streaming: true' exclude each other"))
         << line;
   }
-  // The run stands for its epochs.
+  // If max_steps is set, the whole run stands for the number of epochs.
   const Recipe recipe = parse_recipe(
       head + "max_steps: 100\nnum_epochs: 2\nsaves_per_epoch: 3\nevals_per_epoch: 1\n", "r.yaml");
   EXPECT_EQ(recipe.save_steps, 17);
@@ -370,7 +370,7 @@ TEST(AliasKeysTest, WeightsByStepRefuseWhatNeedsEpochs) {
 // A line of example_keys.txt.
 struct ExampleKey {
   std::string kind, assignment;
-  std::vector<std::string> context;  // further assignments
+  std::vector<std::string> context;  // further assignments that the key needs
 
   std::string path() const { return assignment.substr(0, assignment.find('=')); }
 };
@@ -389,7 +389,7 @@ std::vector<ExampleKey> example_keys() {
   return keys;
 }
 
-// What a recipe comes to: itself, or why it is refused; and what is warned of.
+// Returns the recipe as text, or the reason for which it is refused; and the warnings.
 std::pair<std::string, std::string> outcome(const std::vector<std::string>& overrides) {
   std::string text;
   ::testing::internal::CaptureStderr();
@@ -432,7 +432,7 @@ TEST(ExampleKeysTest, EachBecomesWhatItsLineSays) {
   }
 }
 
-// As itself, or as the beginning of a name that ends in *.
+// Tells whether the page has the name, or one that ends in * and begins like it.
 bool is_in(const std::string& page, const std::string& name) {
   if (page.find('`' + name + '`') != std::string::npos) return true;
   for (size_t length = 1; length < name.size(); ++length) {
@@ -453,7 +453,7 @@ TEST(ExampleKeysTest, ThePageTellsOfEach) {
     const std::string path = key.path(), top = path.substr(0, path.find('.'));
     EXPECT_TRUE(is_in(page, top)) << path;
     if (top == path || !has_keys_of_its_own(top)) continue;
-    // The last name, or that of the map that it is a value of.
+    // The page may have the last part of the path, or the map that it is a value of.
     const size_t dot = path.rfind('.'), before = path.rfind('.', dot - 1);
     std::string last = path.substr(dot + 1);
     const std::string map = path.substr(before == std::string::npos ? 0 : before + 1, dot - before - 1);
@@ -465,7 +465,8 @@ TEST(ExampleKeysTest, ThePageTellsOfEach) {
   }
 }
 
-// The tables themselves: a line that names a key or a value that is not there would only show when used.
+// Checks the tables themselves: a line that names a missing key or value would otherwise only show when it
+// is used.
 TEST(ForeignKeysTest, TablesNameNativeKeysAndTheirValues) {
   std::set<std::string_view> natives;
   for (const auto& key : recipe_keys()) EXPECT_TRUE(natives.insert(key.name).second) << key.name;
@@ -603,7 +604,7 @@ TEST(AliasKeysTest, PluginsThatChangeResultsAreRefused) {
               HasSubstr("this kind of model is not built yet"));
 }
 
-// The keys of the ZeRO files that Axolotl ships.
+// Returns a JSON file with the keys of the ZeRO files that Axolotl ships.
 std::string zero_json(const std::string& stage, const std::string& more) {
   return "{\n \"zero_optimization\": {\n  \"stage\": " + stage + more +
          "\n },\n \"bf16\": {\"enabled\": true},\n"

@@ -1,4 +1,4 @@
-// What the tests of config/ share.
+// Helpers of the tests of config/.
 #pragma once
 
 #include <string>
@@ -16,13 +16,13 @@ namespace tessera::config {
 
 inline std::string recipes_folder() { return testing::source_folder() + "/tests/config/recipes"; }
 
-// A recipe that is complete in three lines; tests append to it from line 4 on.
+// A complete recipe of three lines, to which tests append from line 4 on.
 inline const std::string kMinimal =
     "base_model: m\n"
     "datasets: [{path: d.jsonl, type: alpaca}]\n"
     "learning_rate: 1e-4\n";
 
-// The message of the Config error that reading `text` ends in; fails when there is none.
+// Returns the message of the Config error that reading `text` throws; the test fails if there is none.
 inline std::string message_of(const std::string& text, const std::vector<std::string>& overrides = {}) {
   try {
     parse_recipe(text, "r.yaml", overrides);
@@ -34,7 +34,7 @@ inline std::string message_of(const std::string& text, const std::vector<std::st
   return "";
 }
 
-// What parsing writes to standard error.
+// Returns the text that parsing writes to standard error.
 inline std::string warnings_of(const std::string& text, const std::vector<std::string>& overrides = {}) {
   ::testing::internal::CaptureStderr();
   try {

@@ -12,7 +12,8 @@ using ::testing::Not;
 
 class ConvertRecipeTest : public ::testing::Test {
  protected:
-  // The recipe that the converted text is, and the text in text_. What it warns of is in told_.
+  // Converts the files and arguments, and returns the recipe that the result is read as. The result's text
+  // is left in text_, and the warnings in told_.
   Recipe convert(const std::vector<std::string>& files, const std::string& arguments = "",
                  const std::vector<std::string>& more = {}) {
     ::testing::internal::CaptureStderr();
@@ -100,7 +101,7 @@ TEST_F(ConvertRecipeTest, TheArgumentsOfACommandLine) {
   EXPECT_THAT(refusal({}, "--learning_rat 3"), HasSubstr("did you mean 'learning_rate'?"));
 }
 
-// What nobody has written is as the tool would have had it, and says so.
+// Keys that are not written get the defaults of the tool, and comments say so.
 TEST_F(ConvertRecipeTest, DefaultsAreThoseOfTheTool) {
   const std::vector<std::string> rest = {"base_model=m", "datasets.0.path=d"};
   const Recipe trl = convert({}, "--use_peft --max_steps 9", rest);
@@ -134,14 +135,14 @@ TEST_F(ConvertRecipeTest, DefaultsAreThoseOfTheTool) {
   EXPECT_EQ(plain.learning_rate, 5e-5);
   EXPECT_EQ(plain.sequence_len, Recipe().sequence_len);
   EXPECT_THAT(text_, HasSubstr("# default of Transformers\n"));
-  // A file of ranks alone has no such defaults.
+  // A file that is only about ranks brings no such defaults.
   const std::string ranks =
       here_.write("z.json", R"({"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}})");
   convert({ranks}, "", {"base_model=m", "datasets.0.path=d", "learning_rate=1"});
   EXPECT_THAT(text_, Not(HasSubstr("default of")));
 }
 
-// Texts that are trained whole would become prompts, which are masked.
+// Conversion would turn texts that are trained whole into prompts, which are masked.
 TEST_F(ConvertRecipeTest, PretrainingOfLlamaFactoryIsRefused) {
   const std::string files = "--model_name_or_path m --dataset c4_demo --learning_rate 1e-4 ";
   EXPECT_THAT(refusal({}, files + "--stage pt"),
@@ -149,7 +150,7 @@ TEST_F(ConvertRecipeTest, PretrainingOfLlamaFactoryIsRefused) {
   EXPECT_EQ(convert({}, files + "--stage sft").datasets.size(), 1U);
 }
 
-// Arguments beside those that all examples have: none is unknown.
+// Arguments of the libraries beyond those that the examples use are known too.
 TEST_F(ConvertRecipeTest, ArgumentsOfTheLibraries) {
   const std::vector<std::string> rest = {"base_model=m", "datasets.0.path=d", "learning_rate=1"};
   const Recipe recipe = convert(
@@ -186,7 +187,7 @@ TEST_F(ConvertRecipeTest, WhatIsSaidOfNamedDatasetsIsInTheirEntries) {
   EXPECT_THAT(refusal({}, "--dataset_train_split x"), HasSubstr("needs 'dataset_name' beside it"));
 }
 
-// Traps of YAML 1.1, and of shells.
+// The inputs hold traps of YAML 1.1 and of shells.
 TEST_F(ConvertRecipeTest, HabitsOfFilesAndCommandLines) {
   const std::string file =
       here_.write("lf.yaml",

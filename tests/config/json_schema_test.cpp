@@ -41,7 +41,7 @@ TEST(JsonSchemaTest, HoldsEveryKeyWithItsHelpAndItsValues) {
 }
 
 TEST(KeyHelpTest, IsThatOfTheDocs) {
-  // A key whose name says what it is may have no more words.
+  // A few keys, whose names explain them, may have no help text.
   int64_t without = 0;
   for (const auto& key : recipe_keys()) without += key_help(key.name).empty() ? 1 : 0;
   EXPECT_LT(without, 10);

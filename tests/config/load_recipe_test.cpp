@@ -317,7 +317,7 @@ TEST(LoadRecipeTest, PathsComeFromTheCurrentFolderFirst) {
                 "none.jsonl"));
 }
 
-TEST(LoadRecipeTest, RefusesPathsThatAreNotThere) {  // C10
+TEST(LoadRecipeTest, RefusesPathsThatAreNotThere) {
   const std::string file = recipes_folder() + "/lora.yaml";
   EXPECT_THAT(load_message(file, {"base_model=org/name-7b"}),
               ::testing::AllOf(
@@ -372,7 +372,7 @@ TEST(LoadRecipeTest, NamesOfTheHubAreFoldersOfItsCache) {
   ::unsetenv("HF_HUB_CACHE");
 }
 
-TEST(LoadRecipeTest, NamesTheLineOfAMissingModel) {  // C10
+TEST(LoadRecipeTest, NamesTheLineOfAMissingModel) {
   namespace fs = std::filesystem;
   const fs::path path =
       fs::temp_directory_path() / ("tessera-config-" + std::to_string(::getpid()) + ".yaml");

@@ -34,7 +34,7 @@ TEST(NewRecipeTest, IsARecipeWithWhatItWasGiven) {
 TEST(NewRecipeTest, EveryLineThatIsSwitchedOnIsAsItWas) {
   std::string text = new_recipe(kAssignments, true);
   const std::string before = dump_recipe(parse_recipe(text, "new.yaml"));
-  // Comments have a blank behind their mark, keys none.
+  // Comments have a blank after #; keys that are commented out have none.
   for (size_t i = 0; (i = text.find("\n#", i)) != std::string::npos; ++i) {
     if (text[i + 2] != ' ') text.erase(i + 1, 1);
   }

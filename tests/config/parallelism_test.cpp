@@ -45,7 +45,7 @@ TEST(ParallelismTest, ADeviceByItsNumberIsForOneProcess) {
   EXPECT_EQ(validate_parallelism(recipe_with("device: cuda\n"), 2).dp_shard, 2);
 }
 
-TEST(ParallelismTest, NamesTheFactorsThatDoNotFit) {  // C5
+TEST(ParallelismTest, NamesTheFactorsThatDoNotFit) {
   EXPECT_EQ(
       message_of_world(recipe_with("dp_replicate_size: 2\ndp_shard_size: 3\n"), 4),
       "error[E-CONFIG-PARALLELISM]: r.yaml:5:1: dp_shard_size does not fit the number of ranks; got "
@@ -66,7 +66,7 @@ TEST(ParallelismTest, ContextParallelRanksShareTheirData) {
   EXPECT_EQ(sizes.dp_shard, 3);
   EXPECT_EQ(validate_parallelism(recipe_with("parallelism_config: {cp_size: 2}\n"), 2).cp, 2);
   EXPECT_EQ(validate_parallelism(recipe_with("sequence_parallel_degree: 2\n"), 2).cp, 2);
-  // As Accelerate writes it: both keys, of which one says something.
+  // Accelerate writes both keys, of which only one asks for something.
   const Recipe ulysses = recipe_with("parallelism_config: {cp_size: 1, sp_size: 2}\n");
   EXPECT_EQ(validate_parallelism(ulysses, 2).cp, 2);
   EXPECT_EQ(ulysses.context_parallel_method, ContextParallelMethod::Ulysses);
@@ -173,7 +173,7 @@ TEST(ParallelismTest, SecondaryShardsArePartsOfTheShards) {
               ::testing::HasSubstr("r.yaml:4:1: zero_hpz_partition_size is where the backward gathers the "
                                    "parameters from; got zero_hpz_partition_size 2 and zero_stage 2, which "
                                    "gathers them once a step, need zero_stage 3"));
-  // DeepSpeed's default says nothing.
+  // DeepSpeed's default asks for nothing.
   EXPECT_EQ(validate_parallelism(
                 recipe_with("deepspeed: {zero_optimization: {stage: 2, zero_hpz_partition_size: 1}}\n"), 4)
                 .hpz,

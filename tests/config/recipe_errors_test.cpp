@@ -1,4 +1,4 @@
-// What a recipe's mistakes lead to: rows C1, C2, C4, C6, C8 of the fault table.
+// Tests of the errors that mistakes in a recipe lead to.
 #include <sstream>
 #include <string>
 #include <vector>
@@ -20,7 +20,7 @@ TEST(RecipeErrorsTest, StylesOfTypesAreChecked) {
   EXPECT_THAT(text_of("reflection:chat"), HasSubstr("need reflection:instruct"));
 }
 
-TEST(RecipeErrorsTest, UnknownKeysNamePlacePathAndANearName) {  // C1
+TEST(RecipeErrorsTest, UnknownKeysNamePlacePathAndANearName) {
   EXPECT_EQ(message_of(kMinimal + "sead: 1\n"),
             "error[E-CONFIG-UNKNOWN-KEY]: r.yaml:4:1: unknown key 'sead'. hint: did you mean 'seed'?");
   EXPECT_EQ(
@@ -43,14 +43,14 @@ TEST(RecipeErrorsTest, UnknownKeysNamePlacePathAndANearName) {  // C1
   EXPECT_THAT(message_of(kMinimal + "datasets_2: [{path: x}]\n"), HasSubstr("did you mean 'datasets'?"));
 }
 
-TEST(RecipeErrorsTest, NamesOfOtherToolsPointAtOurs) {  // C1
+TEST(RecipeErrorsTest, NamesOfOtherToolsPointAtOurs) {
   EXPECT_THAT(message_of(kMinimal + "lr: 1e-4\n"), HasSubstr("did you mean 'learning_rate'?"));
   EXPECT_THAT(message_of(kMinimal + "per_device_train_batch_size: 4\n"),
               HasSubstr("did you mean 'micro_batch_size'?"));
   EXPECT_THAT(message_of(kMinimal + "max_seq_length: 4\n"), HasSubstr("did you mean 'sequence_len'?"));
 }
 
-TEST(RecipeErrorsTest, KeysInTheWrongSectionSayWhereTheyBelong) {  // C2
+TEST(RecipeErrorsTest, KeysInTheWrongSectionSayWhereTheyBelong) {
   EXPECT_EQ(message_of(kMinimal + "roles_to_train: [assistant]\n"),
             "error[E-CONFIG-UNKNOWN-KEY]: r.yaml:4:1: unknown key 'roles_to_train'. hint: 'roles_to_train' "
             "belongs in "
@@ -67,12 +67,12 @@ TEST(RecipeErrorsTest, KeysInTheWrongSectionSayWhereTheyBelong) {  // C2
               HasSubstr("belongs under 'deepspeed.zero_optimization'"));
 }
 
-TEST(RecipeErrorsTest, DuplicateKeysNameBothLines) {  // C3
+TEST(RecipeErrorsTest, DuplicateKeysNameBothLines) {
   EXPECT_THAT(message_of(kMinimal + "learning_rate: 2e-4\n"),
               HasSubstr("r.yaml:4:1: key 'learning_rate' is given twice; got line 3 and line 4"));
 }
 
-TEST(RecipeErrorsTest, WrongTypesNameWhatCameAndWhatIsNeeded) {  // C4
+TEST(RecipeErrorsTest, WrongTypesNameWhatCameAndWhatIsNeeded) {
   EXPECT_EQ(message_of(kMinimal + "micro_batch_size: many\n"),
             "error[E-CONFIG-TYPE]: r.yaml:4:19: key 'micro_batch_size': wrong type; got the text 'many', "
             "need a whole "
@@ -108,7 +108,7 @@ TEST(RecipeErrorsTest, WrongTypesNameWhatCameAndWhatIsNeeded) {  // C4
   EXPECT_THAT(message_of("just text"), HasSubstr("a recipe is a map of keys"));
 }
 
-TEST(RecipeErrorsTest, YamlQuirksReadAsMeant) {  // C4
+TEST(RecipeErrorsTest, YamlQuirksReadAsMeant) {
   const Recipe recipe = parse_recipe(
       "base_model: m\ndatasets: [{path: d, train_on_eos: none}]\nlearning_rate: 2e-5\nweight_decay: "
       "\"1e-2\"\n"
@@ -147,7 +147,7 @@ TEST(RecipeErrorsTest, BooleansOfYamlAreTheWordsThatMeanTheSame) {
   EXPECT_THAT(message_of(kMinimal + "eval_strategy: 'off'\n"), HasSubstr("unknown value"));
 }
 
-TEST(RecipeErrorsTest, NumbersThatAreNotFinite) {  // C4
+TEST(RecipeErrorsTest, NumbersThatAreNotFinite) {
   for (const char* value : {".nan", "nan", ".inf", "-.inf", "1e999"}) {
     EXPECT_THAT(
         message_of("base_model: m\ndatasets: [{path: d}]\nlearning_rate: " + std::string(value) + "\n"),
@@ -157,7 +157,7 @@ TEST(RecipeErrorsTest, NumbersThatAreNotFinite) {  // C4
   EXPECT_THAT(message_of(kMinimal + "max_steps: .inf\n"), HasSubstr("need a whole number"));
 }
 
-TEST(RecipeErrorsTest, SizesOutOfRange) {  // C6
+TEST(RecipeErrorsTest, SizesOutOfRange) {
   EXPECT_EQ(message_of(kMinimal + "sequence_len: 1099511627776\n"),
             "error[E-CONFIG-RANGE]: r.yaml:4:15: key 'sequence_len': out of range; got 1099511627776, need a "
             "number at "
@@ -215,7 +215,7 @@ TEST(RecipeErrorsTest, ValuesOutsideAKeysSet) {
               HasSubstr("E-CONFIG-VALUE"));
 }
 
-TEST(RecipeErrorsTest, ConflictsNameBothKeys) {  // C8
+TEST(RecipeErrorsTest, ConflictsNameBothKeys) {
   EXPECT_EQ(message_of(kMinimal + "warmup_ratio: 0.1\nwarmup_steps: 10\n"),
             "error[E-CONFIG-CONFLICT]: r.yaml:5:1: keys 'warmup_ratio' (line 4) and 'warmup_steps' (line 5) "
             "exclude each "
@@ -237,7 +237,7 @@ TEST(RecipeErrorsTest, ConflictsNameBothKeys) {  // C8
               HasSubstr("need lora_target_linear: true or lora_target_modules"));
   EXPECT_THAT(message_of(kMinimal + "sequence_len: 4\nmin_sample_len: 8\n"),
               HasSubstr("keys 'min_sample_len' and 'sequence_len'"));
-  // One of the two at zero, or blank, is no conflict.
+  // There is no conflict if one of the two is zero or blank.
   EXPECT_NO_THROW(
       parse_recipe(kMinimal + "warmup_ratio: 0.0\nwarmup_steps: 10\nval_set_size: 0\ntest_datasets:\n", "r"));
 }
@@ -278,7 +278,7 @@ TEST(RecipeErrorsTest, AllMistakesAreToldAtOnceInTheFilesOrder) {
     EXPECT_THAT(lines[i], StartsWith("error[E-CONFIG-"));
     EXPECT_THAT(lines[i], HasSubstr(parts[i]));
   }
-  // Of thousands of mistakes only the first are told.
+  // If there are thousands of mistakes, only the first ones are reported.
   std::string many = kMinimal;
   for (int i = 0; i < 5000; ++i) many += "k" + std::to_string(i) + ": 1\n";
   EXPECT_EQ(lines_of(message_of(many)).size(), 101u);
@@ -286,7 +286,7 @@ TEST(RecipeErrorsTest, AllMistakesAreToldAtOnceInTheFilesOrder) {
 }
 
 TEST(RecipeErrorsTest, WhatFollowsFromAMistakeIsNotTold) {
-  // The adapter that is refused leaves the LoRA keys without effect: that is no news.
+  // The refused adapter leaves the LoRA keys without effect, which is not reported as well.
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(lines_of(message_of(kMinimal + "adapter: qlora\nlora_r: 4\nwandb_project: x\n")).size(), 1u);
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
@@ -367,7 +367,7 @@ TEST(RecipeErrorsTest, WarmUpKeys) {
   EXPECT_EQ(none.warmup_ratio, std::nullopt);
   EXPECT_EQ(parse_recipe(dump_recipe(none), "r.yaml").warmup_steps, std::nullopt);
   EXPECT_EQ(parse_recipe(kMinimal + "warmup_steps: 0\n", "r.yaml").warmup_steps, 0);
-  // A share under the name of the steps, as Transformers has it.
+  // A share of the run under the name of the steps is accepted, as in Transformers.
   const Recipe share = parse_recipe(kMinimal + "warmup_steps: 0.1\n", "r.yaml");
   EXPECT_EQ(share.warmup_steps, 0.1);
   EXPECT_EQ(share.warmup_ratio, std::nullopt);
@@ -377,7 +377,7 @@ TEST(RecipeErrorsTest, WarmUpKeys) {
         AllOf(HasSubstr("r.yaml:4:1: key '" + std::string(key) + "': neither a share nor a number of steps"),
               HasSubstr("need a number below 1, or a whole number of steps")));
   }
-  // Longer than the run: the trainer notes it.
+  // A warmup longer than the run is accepted here; the trainer reports it.
   EXPECT_EQ(parse_recipe(kMinimal + "warmup_steps: 10\nmax_steps: 1\n", "r.yaml").warmup_steps, 10);
 }
 
@@ -411,7 +411,7 @@ TEST(RecipeErrorsTest, ADeterministicRunFollowsNoMeasurement) {
       HasSubstr("keys 'deterministic' and 'pipeline_split_by': time exclude each other"));
 }
 
-TEST(RecipeErrorsTest, LearningRatesThatCannotBe) {  // C8
+TEST(RecipeErrorsTest, LearningRatesThatCannotBe) {
   EXPECT_THAT(message_of(kMinimal + "cosine_constant_lr_ratio: 0.8\n"),
               HasSubstr("key 'cosine_constant_lr_ratio' needs 'cosine_min_lr_ratio'"));
   EXPECT_THAT(message_of(kMinimal + "lr_scheduler: polynomial\nlr_end: 1\n"),

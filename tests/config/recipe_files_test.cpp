@@ -1,6 +1,7 @@
-// Whole files as people bring them: each becomes a recipe or is refused with reasons. Those of
-// tests/config/recipes, and of the folder that TESSERA_RECIPES names, such as the examples of Axolotl. Of
-// them it writes what became of each, and how often each reason came, to standard output.
+// Tests whole files as users bring them: each becomes a recipe or is refused with reasons. They are the
+// files of tests/config/recipes, and those of the folder that TESSERA_RECIPES names, such as the examples of
+// Axolotl. For the latter the outcome of each, and the number of times that each reason came, are written to
+// standard output.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -26,7 +27,7 @@ std::vector<std::string> files_below(const std::string& folder) {
   return files;
 }
 
-// What is wrong with the file; "" for a good one. A JSON file is read as DeepSpeed's.
+// Returns the error of reading the file; "" for a good one. A JSON file is read as DeepSpeed's.
 std::string refusal_of(const std::string& file) {
   try {
     if (file.ends_with(".json")) {
@@ -51,7 +52,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// A reason without its place and its value, to count it by.
+// Returns a reason without its place and its value, by which it is counted.
 std::string kind_of(const std::string& line) {
   const size_t place = line.find("]: "), what = line.find("key");
   if (place == std::string::npos || what == std::string::npos) return line;
@@ -116,7 +117,7 @@ TEST(RecipeFilesTest, ExplainSaysWhereEachValueComesFrom) {
   expect_line("weight_decay: 0", "default");
   expect_line("  - path: \"d.jsonl\"", file + ":2");
   expect_line("    split: \"train\"", "command line");
-  // It is a recipe.
+  // The text is itself a recipe.
   EXPECT_EQ(dump_recipe(parse_recipe(text, "again.yaml")), dump_recipe(recipe));
 }
 

@@ -93,7 +93,7 @@ TEST(YamlReaderTest, ExpandsAliasesAndMergeKeys) {
   EXPECT_EQ(root.find("list")->value.items.at(1).find("x")->value.text, "1");
 }
 
-TEST(YamlReaderTest, RefusesDuplicateKeysAtAnyDepth) {  // C3
+TEST(YamlReaderTest, RefusesDuplicateKeysAtAnyDepth) {
   EXPECT_EQ(yaml_error("seed: 1\nx: 2\nseed: 3\n"),
             "error[E-CONFIG-DUPLICATE-KEY]: f.yaml:3:1: key 'seed' is given twice; got line 1 and line 3, "
             "need one of "
@@ -103,7 +103,7 @@ TEST(YamlReaderTest, RefusesDuplicateKeysAtAnyDepth) {  // C3
   EXPECT_THAT(yaml_error("a: 1\n\"a\": 2\n"), HasSubstr("DUPLICATE-KEY"));
 }
 
-TEST(YamlReaderTest, LimitsDepthWithoutUsingTheStack) {  // C7
+TEST(YamlReaderTest, LimitsDepthWithoutUsingTheStack) {
   const std::string deep = "error[E-CONFIG-TOO-DEEP]";
   EXPECT_NO_THROW(parse(repeat("[", 64) + repeat("]", 64)));
   EXPECT_THAT(yaml_error(repeat("[", 65) + repeat("]", 65)), StartsWith(deep));
@@ -119,7 +119,7 @@ TEST(YamlReaderTest, LimitsDepthWithoutUsingTheStack) {  // C7
   EXPECT_THAT(yaml_error(indented), StartsWith(deep));
 }
 
-TEST(YamlReaderTest, LimitsAliases) {  // C7
+TEST(YamlReaderTest, LimitsAliases) {
   std::string bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n";
   for (int i = 1; i < 8; ++i) {
     const std::string last = "*a" + std::to_string(i - 1);
@@ -139,14 +139,14 @@ TEST(YamlReaderTest, LimitsAliases) {  // C7
   EXPECT_THAT(yaml_error(chain), StartsWith("error[E-CONFIG-TOO-DEEP]"));
 }
 
-TEST(YamlReaderTest, LimitsSize) {  // C7
+TEST(YamlReaderTest, LimitsSize) {
   EXPECT_THAT(yaml_error(std::string(kMaxFileBytes + 1, 'a')),
               StartsWith("error[E-CONFIG-TOO-LARGE]: f.yaml: "));
   EXPECT_THAT(yaml_error("[" + repeat("a,", 200'000) + "]"), StartsWith("error[E-CONFIG-TOO-LARGE]"));
   EXPECT_NO_THROW(parse("a: " + std::string(kMaxFileBytes - 10, 'x')));
 }
 
-TEST(YamlReaderTest, RefusesBytesThatAreNoText) {  // C7
+TEST(YamlReaderTest, RefusesBytesThatAreNoText) {
   EXPECT_THAT(yaml_error(std::string("\xff\xfe"
                                      "a\0",
                                      4)),
@@ -166,7 +166,7 @@ TEST(YamlReaderTest, RefusesEscapesThatAreNoText) {
   EXPECT_EQ(parse("a: \"\\xe9\\u20ac\\t\"\n").entries.at(0).value.text, "\xc3\xa9\xe2\x82\xac\t");
 }
 
-TEST(YamlReaderTest, RefusesTabsThatIndent) {  // C7
+TEST(YamlReaderTest, RefusesTabsThatIndent) {
   EXPECT_EQ(yaml_error("a:\n\tb: 1\n"),
             "error[E-CONFIG-TAB]: f.yaml:2:1: a tab in the indentation. hint: indent with spaces");
   EXPECT_THAT(yaml_error("a:\n  b: 1\n\tc: 2\n"), StartsWith("error[E-CONFIG-TAB]: f.yaml:3"));
@@ -191,7 +191,7 @@ TEST(YamlReaderTest, QuotesMayHoldQuotesAndLineEnds) {
   EXPECT_EQ(parse("a: \"\\\\\"\nb: ''\n").entries.at(1).value.text, "");
 }
 
-TEST(YamlReaderTest, EndsInATreeOrAnErrorForAnyBytes) {  // C7
+TEST(YamlReaderTest, EndsInATreeOrAnErrorForAnyBytes) {
   const std::string seed_text = read_config_file(recipes_folder() + "/lora.yaml");
   std::mt19937 random(20240611);
   const std::string alphabet = "[]{}:,-?&*!|>'\"%@`#\n\t \\abc0123.~<\xc3\xa9";
@@ -216,7 +216,7 @@ TEST(YamlReaderTest, EndsInATreeOrAnErrorForAnyBytes) {  // C7
   EXPECT_GT(num_errors, 100);
 }
 
-TEST(ReadConfigFileTest, RefusesWhatIsNoReadableFile) {  // C10
+TEST(ReadConfigFileTest, RefusesWhatIsNoReadableFile) {
   const auto message = [](const std::string& path) -> std::string {
     try {
       read_config_file(path);
@@ -232,7 +232,7 @@ TEST(ReadConfigFileTest, RefusesWhatIsNoReadableFile) {  // C10
   EXPECT_THAT(message("/dev/null"), HasSubstr("a device, pipe or socket"));
   EXPECT_THAT(message(recipes_folder() + "/lora.yaml/x"), StartsWith("error[E-CONFIG-NOT-FOUND]"));
   EXPECT_THAT(message("/proc/self/mem"),
-              StartsWith("error[E-CONFIG-UNREADABLE]"));  // opens, but does not read
+              StartsWith("error[E-CONFIG-UNREADABLE]"));  // the file can be opened, but not read
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ TEST(CarriedScopeTest, AThreadSeesThemUnderTheStateOfAnotherEvenAfterTheyEnd) {
   }).join();
 }
 
-// Its backward writes down what it sees.
+// A function whose backward notes the scopes that it sees.
 struct Seen {
   std::optional<int> number;
   MemoryCategory category = MemoryCategory::Other;

@@ -48,7 +48,7 @@ TEST(CoreSetTest, RanksDivideTheCoresOfTheirMachine) {
 }
 
 TEST(CoreSetTest, CoresAreDealtInTheGivenOrder) {
-  // Two hardware threads a core: 0 and 2, 1 and 3.
+  // Each core has two hardware threads: 0 and 2, and 1 and 3.
   const std::vector<CoreSet> sets(2, range(4));
   EXPECT_EQ(share_of_cores(sets, 0, {0, 2, 1, 3}).cores, (CoreSet{0, 2}));
   EXPECT_EQ(share_of_cores(sets, 1, {2, 0, 3, 1}).cores, (CoreSet{1, 3}));
@@ -57,7 +57,7 @@ TEST(CoreSetTest, CoresAreDealtInTheGivenOrder) {
 TEST(CoreSetTest, WhatALauncherBoundStaysAsItIs) {
   const std::vector<CoreSet> sets = {{0, 1, 2, 3}, {4, 5}, {6, 7}, {6, 7}};
   EXPECT_TRUE(share_of_cores(sets, 0, sets[0]).cores.empty());
-  EXPECT_EQ(share_of_cores(sets, 0, sets[0]).threads, 4);  // not divided by the number of ranks
+  EXPECT_EQ(share_of_cores(sets, 0, sets[0]).threads, 4);  // threads are not divided by the number of ranks
   EXPECT_EQ(share_of_cores(sets, 1, sets[1]).threads, 2);
   // Two ranks bound to one set divide it.
   EXPECT_EQ(share_of_cores(sets, 2, sets[2]).cores, (CoreSet{6}));

@@ -27,7 +27,7 @@ TEST(DeterministicTest, LibTorchAndCublasAreToldOnce) {
   EXPECT_STREQ(std::getenv("CUBLAS_WORKSPACE_CONFIG"), ":16:8") << "the user's word stays";
 }
 
-// The operations of training that add into rows by index have such a way on every device.
+// The operations of training that add into rows by index have a deterministic implementation on every device.
 TEST(DeterministicTest, SumsIntoRowsGoOn) {
   compute_deterministically();
   const at::Tensor ids = at::arange(1000, on_host(at::kLong)).remainder(7);

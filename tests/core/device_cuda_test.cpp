@@ -1,4 +1,4 @@
-// What the program asks of a GPU itself: copies, memory, events.
+// Tests of what the program does with a GPU itself: copies, memory, events.
 #include <ATen/ATen.h>
 
 #include "tessera/core/cuda_devices.h"
@@ -21,7 +21,7 @@ TEST(DeviceCudaTest, LibTorchSeesWhatTheDriverOffers) {
   EXPECT_EQ(find_cuda_devices().count, std::ssize(cuda::driver().gpus));
   EXPECT_TRUE(at::globalContext().hasCuDNN()) << "asked before its CUDA part was open, LibTorch would say no";
   EXPECT_GE(cuda::driver().cuda_version, 13000);
-  // What a context is offered may be a little less.
+  // A context may get a little less memory than the device has.
   const auto offered = static_cast<double>(device_room(cuda_device()).total_bytes);
   EXPECT_NEAR(offered / static_cast<double>(cuda::driver().gpus.front().memory_bytes), 1.0, 0.05);
 }
@@ -31,7 +31,7 @@ TEST(DeviceCudaTest, CopiesArriveBeforeWhatComesNext) {
   for (int round = 0; round < 50; ++round) {
     at::Tensor x = at::arange(100'003, on_host(at::kLong)) + round;
     const at::Tensor copy = copy_to(x, cuda_device());
-    // Its pinned memory is LibTorch's own: what happens to x does not reach the copy.
+    // The copy goes through pinned memory of LibTorch, so a later change of x does not reach it.
     x.zero_();
     EXPECT_EQ(copy.sum().item<int64_t>(), int64_t{100'003} * 100'002 / 2 + int64_t{100'003} * round);
   }

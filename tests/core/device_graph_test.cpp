@@ -1,4 +1,4 @@
-// Recorded work on the fake device.
+// Tests of recorded work on the fake device.
 #include "tessera/core/device_graph.h"
 
 #include <string>
@@ -58,8 +58,8 @@ TEST_F(DeviceGraphTest, AReplayRunsWhatWasRecordedOnWhatIsThereThen) {
   }
 }
 
-// Others' tensors of the same sizes, made behind the recording, keep their values through replays, and the
-// recorded work is right.
+// Tells whether other tensors of the same sizes, made after the recording, keep their values through
+// replays, and whether the recorded work is right.
 bool memory_is_apart() {
   const at::Tensor x = filled(1.0);
   at::Tensor y;
@@ -106,7 +106,7 @@ TEST_F(DeviceGraphTest, GraphsBesideEachOtherHaveTheSameMemory) {
     EXPECT_TRUE(holds(results[1], 4.0));
   }
   first.reset();
-  // The memory is the second's still.
+  // The memory still belongs to the second graph.
   std::vector<at::Tensor> others;
   for (int i = 0; i < 8; ++i) others.push_back(filled(9.0));
   second->replay();
@@ -122,7 +122,7 @@ TEST_F(DeviceGraphTest, TheEnvironmentTurnsItOff) {
   EXPECT_TRUE(DeviceGraph::can_record(fake::device(0)));
 }
 
-// Last: nothing is recorded in this process afterwards.
+// This must be the last test: nothing is recorded in this process afterwards.
 TEST_F(DeviceGraphTest, WhatCannotBeRecordedEndsInNull) {
   const at::Tensor x = filled(2.0);
   ::testing::internal::CaptureStderr();

@@ -26,7 +26,7 @@ TEST(DeviceMemoryTest, TellsWhatTheAllocatorCounts) {
   stats.allocated_bytes[0].increase(700);
   stats.allocated_bytes[0].decrease(300);
   stats.reserved_bytes[0].increase(900);
-  stats.allocated_bytes[1].increase(5);  // of one pool, counted in the whole already
+  stats.allocated_bytes[1].increase(5);  // bytes of one pool, which the total already counts
   const DeviceMemory memory = device_memory(kClockDevice);
   EXPECT_EQ(memory.live_bytes, 400);
   EXPECT_EQ(memory.peak_bytes, 700);
@@ -64,18 +64,18 @@ TEST(DeviceLedgerTest, CountsWhatTheDevicesAllocatorReports) {
     {
       const MemoryScope scope(MemoryCategory::Activations);
       report(1, 3000);
-      report(2, 100, kHost);  // another device's
+      report(2, 100, kHost);  // memory of another device
     }
     EXPECT_EQ(live(MemoryCategory::Parameters), 4000);
     EXPECT_EQ(live(MemoryCategory::Activations), 3000);
     report(1, -3000);
     EXPECT_EQ(live(MemoryCategory::Activations), 0);
     EXPECT_EQ(memory_ledger::peak().total(), 7000);
-    // Given back where nobody looked, and handed out again.
+    // The block was freed while nobody looked, and its address is handed out again.
     report(0, 500);
     EXPECT_EQ(live(MemoryCategory::Parameters), 0);
     EXPECT_EQ(live(MemoryCategory::Other), 500);
-    // A backward on another thread of LibTorch's has what this one has.
+    // A backward on another thread of LibTorch has the category of this one.
     const at::ThreadLocalState carried;
     std::thread([&] {
       const at::ThreadLocalStateGuard guard(carried);

@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-// First of all: LibTorch is asked for devices once in a process.
+// This must be the first test: LibTorch is asked for devices once in a process.
 TEST(DeviceTest, AutoIsWhatThereIs) {
   EXPECT_EQ(resolve_device({DeviceKind::Cpu}, 3), at::Device(kHost));
   EXPECT_EQ(cuda::missing(), cuda::Missing::Request) << "the CPU asks for nothing";

@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// What an Error of E-CONFIG-ENVIRONMENT says.
+// Returns the message of the E-CONFIG-ENVIRONMENT error that the action throws.
 template <typename Action>
 std::string refusal(Action&& action) {
   try {
@@ -92,7 +92,7 @@ TEST_F(EnvironmentTest, OnlyNamesOfTheTable) {
   EXPECT_THROW(set("NO_SUCH_VARIABLE", "1"), Error);
 }
 
-// A narrower row stands before a wider one, or it would never be found.
+// A row for fewer names must stand before one for more names, or it would never be found.
 TEST_F(EnvironmentTest, RowsAreReachable) {
   std::set<std::string_view> families;
   for (const Variable& variable : variables()) {

@@ -26,8 +26,8 @@ TEST(FloatCastTest, HalfMatchesTheCompilersConversion) {
 
 TEST(FloatCastTest, Bfloat16RoundsToEven) {
   EXPECT_EQ(float_to_bfloat16(1.0F), 0x3f80);
-  EXPECT_EQ(float_to_bfloat16(1.00390625F), 0x3f80);  // halfway, to even
-  EXPECT_EQ(float_to_bfloat16(1.01171875F), 0x3f82);  // halfway, to even
+  EXPECT_EQ(float_to_bfloat16(1.00390625F), 0x3f80);  // halfway: rounds to even
+  EXPECT_EQ(float_to_bfloat16(1.01171875F), 0x3f82);  // halfway: rounds to even
   EXPECT_EQ(float_to_bfloat16(INFINITY), 0x7f80);
   EXPECT_EQ(float_to_bfloat16(std::numeric_limits<float>::quiet_NaN()) & 0x7fff, 0x7fc0);
 }

@@ -15,7 +15,7 @@ TEST(MemoryLedgerTest, ThePeakIsKept) {
   memory_ledger::add(&g_places[0], 3 * kMiB, MemoryCategory::Other);
   memory_ledger::add(&g_places[1], 5 * kMiB, MemoryCategory::Backward);
   memory_ledger::remove(&g_places[0]);
-  memory_ledger::remove(&g_places[7]);  // made before start()
+  memory_ledger::remove(&g_places[7]);  // memory that was allocated before start()
   memory_ledger::add(&g_places[0], 4 * kMiB - kMiB / 2, MemoryCategory::Other);
   memory_ledger::stop();
   const memory_ledger::Peak peak = memory_ledger::peak();

@@ -1,4 +1,4 @@
-// Limits of control groups, as containers and batch systems set them.
+// Tests of the limits of control groups, as containers and batch systems set them.
 #include "tessera/core/memory_limit.h"
 
 #include <gtest/gtest.h>

@@ -81,7 +81,7 @@ TEST(PagePoolTest, FreeNeighboursMerge) {
   pool.deallocate(whole);
 }
 
-// The permissions of the mapping that holds `address`, as in /proc/self/maps: "rw-p".
+// Returns the permissions of the mapping that holds `address`, as in /proc/self/maps: "rw-p".
 std::string permissions_of(const void* address) {
   std::ifstream maps("/proc/self/maps");
   const auto wanted = reinterpret_cast<uintptr_t>(address);
@@ -94,7 +94,7 @@ std::string permissions_of(const void* address) {
   return "";
 }
 
-// Where the system promises no more memory than it has, only this makes room for others.
+// If the system does not overcommit memory, only trimming makes room for others.
 TEST(PagePoolTest, TrimmingGivesTheFreeEndBack) {
   PagePool pool(small_pool());
   auto* first = static_cast<char*>(pool.allocate(kMiB));
@@ -133,7 +133,7 @@ TEST(PagePoolTest, HoldsNoMoreThanWasInUseAtOnce) {
   std::vector<void*> small;
   for (int i = 0; i < 64; ++i) small.push_back(pool.allocate(kMiB));
   for (int i = 0; i < 64; i += 2) pool.deallocate(small[i]);
-  void* large = pool.allocate(32 * kMiB);  // no hole fits
+  void* large = pool.allocate(32 * kMiB);  // fits into no hole
   const PagePoolStats stats = pool.stats();
   EXPECT_EQ(stats.peak_live_bytes, 64 * static_cast<int64_t>(kMiB));
   EXPECT_EQ(stats.peak_resident_bytes, stats.peak_live_bytes);
@@ -154,7 +154,8 @@ bool is_intact(const Held& held) {
          held.data[held.bytes - 1] == held.mark;
 }
 
-// Random traffic: blocks never overlap, and the bound on memory holds throughout.
+// Allocates and frees at random, and checks that blocks never overlap and that the bound on memory always
+// holds.
 void churn(PagePool& pool, uint64_t seed, int rounds, std::vector<Held>& held, bool& intact) {
   std::mt19937_64 random(seed);
   for (int round = 0; round < rounds; ++round) {
@@ -191,7 +192,7 @@ TEST(PagePoolTest, RandomTrafficKeepsBlocksApartAndMemoryBounded) {
       EXPECT_TRUE(is_intact(one));
     }
     EXPECT_EQ(stats.live_bytes, live);
-    // Granules shared by a block and a hole cannot be given back.
+    // Granules that a block and a hole share cannot be given back.
     EXPECT_LE(stats.peak_resident_bytes, stats.peak_live_bytes + 2 * 42 * static_cast<int64_t>(granule));
     EXPECT_EQ(stats.resident_bytes, stats.fresh_bytes - stats.returned_bytes);
     for (const Held& one : held) pool.deallocate(one.data);
@@ -214,7 +215,7 @@ TEST(PagePoolTest, ThreadsShareIt) {
     });
   }
   for (auto& thread : threads) thread.join();
-  // Freed by another thread than the one that asked.
+  // Blocks are freed by another thread than the one that allocated them.
   for (int t = 0; t < kThreads; ++t) {
     EXPECT_TRUE(intact[t]);
     for (const Held& one : held[t]) {

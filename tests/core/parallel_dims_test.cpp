@@ -67,7 +67,7 @@ TEST(ParallelDimsTest, AProductThatIsNotTheWorldIsRefusedWithItsFactors) {
   }
   ParallelDims huge;
   huge.dp_replicate = huge.cp = int64_t{1} << 32;
-  refusal(huge, 4);  // a product beyond 64 bits
+  refusal(huge, 4);  // the product does not fit into 64 bits
 }
 
 TEST(ParallelDimsTest, WhatIsProposedWorks) {
@@ -81,7 +81,7 @@ TEST(ParallelDimsTest, WhatIsProposedWorks) {
   EXPECT_EQ(hint(dims, 3), "tensor_parallel_size: 3");
   dims.tp = 9;
   EXPECT_EQ(hint(dims, 8), "tensor_parallel_size: 8");
-  // Beside the other sizes.
+  // The hint takes the other sizes into account.
   dims.tp = dims.cp = 2;
   EXPECT_EQ(hint(dims, 6), "the nearest that work are 1 and 3");
   EXPECT_EQ(hint(dims, 5), "the sizes fit 4 or 8 ranks");

@@ -12,7 +12,8 @@
 namespace tessera {
 namespace {
 
-// Sizes of a model's tiles, none a power of two; the largest first, last, and among the others.
+// The sizes are those of a model's tiles, none a power of two. The largest one comes first, last, or among
+// the others.
 TEST(PinnedArenaTest, TensorsLieApartInFewPiecesThatWasteLittle) {
   for (const int64_t largest : {0, 40, 21}) {
     std::vector<std::vector<int64_t>> shapes;

@@ -7,7 +7,8 @@
 namespace tessera {
 namespace {
 
-// Known answers of the Random123 distribution (kat_vectors, philox 4x32, 10 rounds).
+// The expected numbers are the known answers of the Random123 distribution (kat_vectors, philox 4x32, 10
+// rounds).
 TEST(RngTest, PhiloxKnownAnswers) {
   using Words = std::array<uint32_t, 4>;
   EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));

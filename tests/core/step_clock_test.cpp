@@ -1,4 +1,4 @@
-// Every moment of a step counts once, in the innermost section.
+// Tests that every moment of a step counts once, in the innermost section.
 #include "tessera/core/step_clock.h"
 
 #include <thread>

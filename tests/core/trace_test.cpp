@@ -88,7 +88,7 @@ TEST(TraceTest, AScopeMayOutliveTheRecording) {
   EXPECT_TRUE(stop().events.empty());
 }
 
-// Marks in the order in which they are asked for.
+// Gives marks that are numbered in the order in which they are asked for.
 class CountingMarks : public StreamMarks {
  public:
   int64_t mark() noexcept override { return next_++; }

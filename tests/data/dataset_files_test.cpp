@@ -22,7 +22,7 @@ class DatasetFilesTest : public ::testing::Test {
     dataset_.source_line = 5;
   }
 
-  // Relative to the folder.
+  // Returns the dataset's files, relative to the test's folder.
   std::vector<std::string> files(const std::string& path) {
     dataset_.path = path;
     std::vector<std::string> names;
@@ -133,7 +133,7 @@ TEST_F(DatasetFilesTest, ConfigurationsOfACard) {
   EXPECT_THAT(files("hub"), ElementsAre("hub/other/c.jsonl", "hub/other/d.jsonl"));
   dataset_.name = "third";
   EXPECT_THAT(message("DATASET-NAME", "hub"), HasSubstr("got name: third, need one of main, other"));
-  // Without configurations in the card, a folder of that name.
+  // If the card has no configurations, the name is that of a folder.
   folder_.write("hub/README.md", "---\nlicense: [\n---\n");
   dataset_.name = "other";
   EXPECT_THAT(files("hub"), ElementsAre("hub/other/c.jsonl", "hub/other/d.jsonl"));

@@ -1,4 +1,4 @@
-// The shared data files load whole.
+// Tests that the shared data files load completely.
 #include <filesystem>
 
 #include <gmock/gmock.h>

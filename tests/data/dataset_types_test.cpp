@@ -38,7 +38,7 @@ config::DataConfig recipe_of(const Json& keys) {
   return recipe;
 }
 
-// The keys as the recipe's reader leaves them.
+// Returns the keys in the form in which the recipe's reader leaves them.
 Json read_keys(Json keys) {
   if (keys.contains("conversation")) keys["chat_template"] = keys["conversation"];
   keys.erase("conversation");
@@ -53,7 +53,7 @@ std::string shown(const std::vector<int32_t>& ids, const text::Tokenizer& tokeni
   return text;
 }
 
-// Rows that Axolotl made (tests/reference/make_dataset_reference.py).
+// The expected rows were made by Axolotl (tests/reference/make_dataset_reference.py).
 TEST(DatasetTypes, RowsEqualTheReference) {
   std::ifstream file(prompt_reference_folder() + "/datasets.json");
   const Json cases = Json::parse(file);
@@ -103,7 +103,7 @@ std::vector<std::string> texts_of(const Json& dataset, const Json& record, const
   return texts;
 }
 
-// What stands behind # is trained.
+// In the expected texts, # stands before the part that is trained.
 TEST(Preferences, RowsOfEveryShape) {
   const std::string user = "<|bos|><|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n#";
   const std::string system =
@@ -331,7 +331,7 @@ TEST(LlamaFactory, FunctionCallsAreToolCalls) {
               HasSubstr("a function call is no JSON of one; got x"));
 }
 
-// Values that a column may hold where it should not.
+// Returns a value that a column should not hold.
 Json odd_value(std::mt19937_64& random) {
   static const std::vector<Json> kValues = {
       nullptr,
@@ -401,7 +401,7 @@ TEST(DatasetTypes, OddRecordsEndInRowsOrADataError) {
       } catch (const Error& error) {
         EXPECT_EQ(error.kind(), ErrorKind::Data) << type << ' ' << error.what() << '\n' << record.dump();
       } catch (const Json::exception&) {
-        // The caller makes these an error at the record's line.
+        // The caller of the type turns these exceptions into an error at the record's line.
       }
       for (const Row& row : rows)
         EXPECT_EQ(row.input_ids.size(), row.labels.size()) << type << ' ' << record.dump();

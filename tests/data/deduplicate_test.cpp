@@ -38,11 +38,11 @@ TEST(Deduplicate, NearlyEqualRowsOnce) {
     for (int i = 0; i < 200; ++i) {
       std::vector<int32_t> tokens = random_tokens(random, 400);
       add(tokens, false);
-      // One changed token is in 5 of 396 sequences: 0.975 in common.
+      // One changed token is part of 5 of 396 sequences: 0.975 of all sequences are common.
       tokens[random() % tokens.size()] += 1;
       add(tokens, true);
       ++close;
-      // Every 12th token is another: less than half of the sequences stay.
+      // So many tokens are changed that less than half of the sequences stay.
       for (size_t at = i % 12; at < tokens.size(); at += 8) tokens[at] += 1;
       add(tokens, false);
       add({1, 2, i}, false);

@@ -39,7 +39,7 @@ class TrainedTemplateTest : public ::testing::Test {
     recipe.datasets = datasets;
     return trained_chat_template(recipe, text::Tokenizer::from_folder(folder_.path()));
   }
-  // The folder that a tokenizer with another template leaves.
+  // Saves the tokenizer with another template and returns the folder.
   std::string saved(const std::string& source) const {
     text::Tokenizer tokenizer = text::Tokenizer::from_folder(folder_.path());
     tokenizer.set_chat_template(source);
@@ -99,7 +99,7 @@ TEST_F(TrainedTemplateTest, IsSavedWhereReadersLook) {
   EXPECT_EQ(config_of(saved("{{ 'new' }}")).at("chat_template"), "{{ 'new' }}");
   EXPECT_FALSE(io::exists(folder_ / "saved/chat_template.jinja"));
 
-  // A base with the file alone, and one with both.
+  // The base has only the file, then the file and a template in its settings.
   testing::write_text(folder_ / "chat_template.jinja", "{{ 'of the file' }}");
   EXPECT_EQ(config_of(saved("{{ 'both' }}")).at("chat_template"), "{{ 'both' }}");
   EXPECT_EQ(io::read_file(folder_ / "saved/chat_template.jinja", 1 << 20), "{{ 'both' }}");
@@ -109,7 +109,7 @@ TEST_F(TrainedTemplateTest, IsSavedWhereReadersLook) {
   EXPECT_FALSE(config_of(saved("{{ 'file' }}")).contains("chat_template"));
   EXPECT_EQ(io::read_file(folder_ / "saved/chat_template.jinja", 1 << 20), "{{ 'file' }}");
 
-  // Several by name become the one that was trained with.
+  // Several named templates are replaced by the one that was trained with.
   std::filesystem::remove(folder_ / "chat_template.jinja");
   std::filesystem::remove_all(folder_ / "saved");
   config["chat_template"] = {{{"name", "default"}, {"template", "a"}},

@@ -9,7 +9,7 @@
 
 namespace tessera::data {
 
-// Runs `action`, which must throw an Error of this code; returns what it says.
+// Runs `action`, which must throw an Error of this code, and returns its text.
 template <typename Action>
 std::string error_text(const std::string& code, Action&& action) {
   try {

@@ -33,7 +33,7 @@ TEST(ContentHash, IsOfTheContentAndNotRememberedTooSoon) {
   EXPECT_FALSE(std::filesystem::exists(notes));
 }
 
-// The test's own program was built long ago.
+// The test's own program was built long enough ago for its hash to be remembered.
 TEST(ContentHash, IsRememberedByTheIdentity) {
   const testing::TempFolder folder;
   const std::string path = std::filesystem::read_symlink("/proc/self/exe");
@@ -42,7 +42,7 @@ TEST(ContentHash, IsRememberedByTheIdentity) {
   const uint64_t hash = content_hash(path, folder.path());
   ASSERT_EQ(folder.entries().size(), 1U);
   EXPECT_EQ(content_hash(path, folder.path()), hash);
-  // The note is what the second one took.
+  // The second call took the hash from the note: a changed note changes the result.
   const std::string note = folder / folder.entries()[0];
   folder.write(folder.entries()[0], file_identity(path) + "\n5");
   EXPECT_EQ(content_hash(path, folder.path()), 5U);

@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 
 constexpr int32_t kNone = static_cast<int32_t>(kIgnoreLabel);
 
-// Rows whose tokens all are the row's number, of random lengths and labels.
+// Returns rows of random lengths and labels. All tokens of a row are its number.
 RowSet random_rows(int64_t count, int64_t max_length, uint64_t seed) {
   const auto store = std::make_shared<RowStore>();
   const CounterRng rng(seed, 1);
@@ -51,7 +51,7 @@ LoaderOptions options_of(int64_t dp_rank, int64_t dp_size, int64_t micro, int64_
   return options;
 }
 
-// Documents of a micro-batch by row number: the tokens tell it.
+// Counts the documents of a micro-batch by row number, which their tokens tell.
 void count_documents(const MicroBatch& batch, const RowSet& rows, std::map<int64_t, int64_t>& seen) {
   ASSERT_EQ(batch.document_starts.front(), 0);
   ASSERT_EQ(batch.document_starts.back(), static_cast<int64_t>(batch.input_ids.size()));
@@ -108,7 +108,7 @@ TEST(Loader, ShiftsLabelsInsideDocuments) {
   EXPECT_TRUE(step.ends_epoch);
 }
 
-// Each epoch is the dataset exactly once, for any number of ranks, and ranks agree on all that is global.
+// In each epoch all ranks together see the dataset exactly once, and they agree on everything that is global.
 TEST(Loader, RanksTogetherSeeEveryRowOnceAnEpoch) {
   for (const bool packing : {false, true}) {
     for (uint64_t seed = 0; seed < 6; ++seed) {
@@ -200,7 +200,8 @@ TEST(Loader, ACursorIsGoodForAnotherNumberOfRanks) {
   for (const auto& [row, times] : seen) EXPECT_EQ(times, 1) << row;
 }
 
-// Also the last ones of an epoch: what is random in a layer, and the balance of experts, go by micro-batch.
+// This includes the last micro-batches of an epoch: dropout and the balance of experts depend on the
+// micro-batch.
 TEST(Loader, MicroBatchesAreTheSameForAnyNumberOfRanks) {
   for (const int64_t size : {1, 7, 25, 31}) {
     const auto rows = random_rows(size, 32, 4);
@@ -295,7 +296,8 @@ TEST(Loader, GroupsSamplesOfLikeLengthWhateverTheRanks) {
     falls += rows.length(order[i]) < rows.length(order[i - 1]) ? 1 : 0;
     rises += rows.length(order[i]) > rows.length(order[i - 1]) ? 1 : 0;
   }
-  // Four groups of 50 rows and one of 3; the longest row, put first, may leave a step behind.
+  // There are four groups of 50 rows and one of 3. The longest row is put first, which may add one rise in
+  // length.
   EXPECT_LE(rises, 6);
   EXPECT_GT(falls, 50);
   EXPECT_NE(order, epoch_of(options, 1));
@@ -304,7 +306,7 @@ TEST(Loader, GroupsSamplesOfLikeLengthWhateverTheRanks) {
   EXPECT_EQ(order, epoch_of(other, 0));
 }
 
-// Three datasets of 30, 9 and 21 rows, of which the second one's weight falls to nothing and comes back.
+// Three datasets of 30, 9 and 21 rows. The weight of the second one falls to zero and rises again.
 struct Curriculum {
   RowSet rows = random_rows(60, 32, 4);
   config::DataConfig config;
@@ -331,7 +333,7 @@ TEST(CurriculumLoader, WeightsHoldFromTheirStepsOn) {
     EXPECT_EQ(loader->steps_per_epoch(), 0);
     EXPECT_EQ(loader->datasets(), (std::vector<std::string>{"d", "d-2", "d-3"}));
     std::map<int64_t, int64_t> seen;
-    std::vector<double> share(3);  // of the second one, in the steps of its three weights
+    std::vector<double> share(3);  // share of the second dataset in the steps of each of its three weights
     for (int64_t step = 0; step < 50; ++step) {
       const size_t weight = step < 10 ? 0 : step < 30 ? 1 : 2;
       const Step made = loader->next_step();
@@ -350,7 +352,7 @@ TEST(CurriculumLoader, WeightsHoldFromTheirStepsOn) {
       share[weight] +=
           static_cast<double>(of_datasets[1]) / static_cast<double>(labels) / (weight == 0 ? 10.0 : 20.0);
     }
-    // Rows are as long on average in each dataset, but for chance.
+    // The average length of rows is the same in each dataset, except for chance.
     EXPECT_NEAR(share[0], 0.5, 0.15);
     EXPECT_EQ(share[1], 0.0);
     EXPECT_NEAR(share[2], 0.667, 0.15);
@@ -442,7 +444,7 @@ TEST(CurriculumLoader, PlacesOfOtherDataAreRefused) {
       ::testing::HasSubstr("a step, from 1 on"));
 }
 
-// A dataset of which no row is left is not there.
+// A dataset of which no row is left counts as missing.
 TEST(CurriculumLoader, DatasetsWithoutRowsAreNeverDrawn) {
   Curriculum of;
   std::erase_if(of.rows.rows, [](int64_t row) { return Curriculum::dataset_of(row) == 1; });

@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 
 class MixTest : public ::testing::Test {
  protected:
-  // Datasets of these sizes; row n of all has the token n.
+  // Makes datasets of these sizes. Row n, counted over all datasets, has the token n.
   void make(const std::vector<int64_t>& sizes, const std::vector<double>& weights) {
     const auto store = std::make_shared<RowStore>();
     config_.datasets.clear();
@@ -76,7 +76,7 @@ TEST_F(MixTest, OverTakesEveryRowAndRepeatsTheSmall) {
   const auto taken = counts(mixed);
   EXPECT_EQ(taken[0], 1000);
   EXPECT_THAT(static_cast<double>(taken[1]), DoubleNear(1000.0, 150.0));
-  // A dataset of which nothing is left, as after its rows were all duplicates.
+  // No row of the second dataset is left, as if all of its rows had been duplicates.
   std::erase_if(rows_.rows, [](int64_t row) { return row >= 1000; });
   EXPECT_THAT(counts(mix("interleave_over")), ElementsAre(1000, 0));
 }

@@ -18,7 +18,8 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// The definition, bin after bin: longest item first, into the first bin with room.
+// Computes the bins' loads as the method is defined: each item, longest first, goes into the first bin with
+// room.
 std::vector<int64_t> naive_bin_loads(std::vector<int64_t> lengths, int64_t capacity) {
   std::stable_sort(lengths.begin(), lengths.end(), std::greater<>());
   std::vector<int64_t> loads;
@@ -47,7 +48,7 @@ std::vector<int64_t> bin_loads(const PackPlan& plan, const std::vector<int64_t>&
 TEST(Packing, SmallCaseByHand) {
   const std::vector<int64_t> lengths = {4, 8, 1, 4, 2, 1};
   const PackPlan plan = pack_first_fit_decreasing(lengths, 10);
-  ASSERT_EQ(plan.size(), 2);  // 8+2, then 4+4+1+1
+  ASSERT_EQ(plan.size(), 2);  // the bins hold 8+2 and 4+4+1+1
   EXPECT_THAT(plan.sequence(0), ElementsAre(1, 4));
   EXPECT_THAT(plan.sequence(1), ElementsAre(0, 2, 3, 5));
   EXPECT_DOUBLE_EQ(packing_efficiency(plan, lengths, 10), 1.0);
@@ -125,7 +126,7 @@ TEST(KeptPlan, IsMadeOnceAndOnlyOfTheSameItems) {
   keep(lengths, 8, "another");
   EXPECT_EQ(made, 4);
 
-  // A damaged file, of each byte and length, gives that plan or is made again.
+  // A file with any byte changed, or cut to any length, gives the same plan or is made again.
   std::string path;
   for (const auto& entry : std::filesystem::directory_iterator(folder / "new")) {
     std::filesystem::remove(entry.path());
@@ -141,7 +142,7 @@ TEST(KeptPlan, IsMadeOnceAndOnlyOfTheSameItems) {
     io::write_file_atomic(path, sound.substr(0, at));
     EXPECT_EQ(keep(lengths, 8).items, first.items) << at;
   }
-  // Where nothing can be kept it is made.
+  // The plan is made if there is no folder to keep it in.
   made = 0;
   EXPECT_EQ(kept_plan("", "way", lengths, 8, [&] { return pack_first_fit_decreasing(lengths, 8); }).items,
             first.items);

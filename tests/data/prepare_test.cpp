@@ -53,7 +53,7 @@ std::string lines(int64_t count, const std::string& word = "tile ") {
   return text;
 }
 
-// Pre-tokenised rows of the given lengths, all labels trained from `first_label` on.
+// Returns pre-tokenised rows of the given lengths; all labels from `first_label` on are trained.
 std::string token_rows(const std::vector<int64_t>& lengths, int64_t first_label = 0) {
   std::string text;
   for (const int64_t length : lengths) {
@@ -77,7 +77,7 @@ std::vector<std::string> texts(const RowSet& rows) {
   return out;
 }
 
-// As in Axolotl: rows to train on are no rows to evaluate on.
+// Rows to train on are not evaluated: test_datasets take the test split, as in Axolotl.
 TEST_F(Prepare, TestDatasetsAreTheTestSplit) {
   folder_.write("set/train.jsonl", lines(5));
   folder_.write("set/test.jsonl", lines(2, "test "));
@@ -107,7 +107,7 @@ TEST_F(Prepare, RowsToEvaluateOnHaveALengthOfTheirOwn) {
   PreparedData data = prepare();
   EXPECT_EQ(data.train.size(), 2);
   EXPECT_EQ(data.eval.size(), 1);
-  // What is streamed is not prepared.
+  // Streamed data are not prepared.
   config_.streaming = true;
   data = prepare();
   EXPECT_EQ(data.train.size(), 0);
@@ -320,7 +320,7 @@ TEST_F(Prepare, ABrokenArrayCannotBeSkipped) {
   EXPECT_THAT(error("E-DATA-JSON"), HasSubstr("no comma between elements"));
 }
 
-// Rows whose end tokens are doubled, or follow a trained token untrained, are counted.
+// Rows are counted whose end tokens are doubled, or are not trained although the token before is.
 TEST_F(Prepare, EndsThatAreDoubledOrUntrainedAreCounted) {
   const auto end = small_tokenizer().token_to_id("<|endoftext|>");
   ASSERT_TRUE(end.has_value());
@@ -362,7 +362,8 @@ TEST_F(Prepare, ALongTextIsOneDocument) {
   EXPECT_EQ(data.train_stats[0].end_labels, 1);
 }
 
-// Tokens and labels of the micro-batches of an epoch are those of the statistics, packed or not.
+// The micro-batches of an epoch have the numbers of tokens and labels that the statistics give, packed or
+// not.
 TEST_F(Prepare, PackingConservesTokensAndLabels) {
   add("a.jsonl", lines(40) + lines(30, "a somewhat longer line of words, with number "));
   for (const bool packing : {false, true}) {

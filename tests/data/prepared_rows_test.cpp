@@ -43,7 +43,7 @@ class PreparedRowsTest : public ::testing::Test {
     folder_.write("a.jsonl", text);
   }
 
-  // The rows, and whether they came from the kept file.
+  // Returns the rows, and in `is_kept` whether they came from the kept file.
   PreparedData prepare(bool* is_kept = nullptr, const std::string& fingerprint = "tokenizer",
                        std::optional<int64_t> now = std::nullopt) {
     ::testing::internal::CaptureStderr();
@@ -101,7 +101,7 @@ TEST_F(PreparedRowsTest, TheNextRunTakesThem) {
   const PreparedData second = prepare(&is_kept);
   EXPECT_TRUE(is_kept) << told_;
   expect_same(first, second);
-  // Nothing is kept where the recipe names no folder.
+  // Nothing is kept if the recipe names no folder.
   config_.dataset_prepared_path.clear();
   expect_same(first, prepare(&is_kept));
   EXPECT_FALSE(is_kept);
@@ -131,10 +131,10 @@ TEST_F(PreparedRowsTest, WhateverShapesRowsMakesThemAnew) {
       prepare(&is_kept);
       EXPECT_FALSE(is_kept) << i;
     } catch (const Error&) {
-      ::testing::internal::GetCapturedStderr();  // a field that is not there: not taken from the file either
+      ::testing::internal::GetCapturedStderr();  // a field does not exist: rows were not taken from the file
     }
   }
-  // What shapes no row does not.
+  // Keys that change no row do not lead to a new preparation.
   config_ = original;
   config_.shuffle_merged_datasets = false;
   config_.max_bad_lines = 5;
@@ -170,7 +170,8 @@ TEST_F(PreparedRowsTest, ATemplateWithTheDateIsOfItsDay) {
   EXPECT_TRUE(is_kept);
 }
 
-// Damage of the index is found at the start, and the rows are made again; damage of a row when it is used.
+// Damage of the index is found at the start, and the rows are made again. Damage of a row is found when it
+// is used.
 TEST_F(PreparedRowsTest, DamageIsNeverTakenForRows) {
   const PreparedData first = prepare();
   const std::string path = kept().at(0) + "/000000.rows";
@@ -188,7 +189,7 @@ TEST_F(PreparedRowsTest, DamageIsNeverTakenForRows) {
       damaged += damaged.substr(0, at);
     }
     if (damaged == sound) continue;
-    // Another file: the first rows are still mapped.
+    // The damaged rows go into a new file, since the first one is still mapped.
     std::filesystem::remove(path);
     std::ofstream(path, std::ios::binary) << damaged;
     bool is_kept = true;
@@ -211,8 +212,7 @@ TEST_F(PreparedRowsTest, DamageIsNeverTakenForRows) {
   EXPECT_TRUE(is_kept);
 }
 
-// Every disk call of the preparation, as the last one of a process that is killed there, and as one that
-// fails.
+// Tests of preparations that are killed at any of their disk calls, or in which any of these fails.
 class DiskFaultTest : public PreparedRowsTest {
  protected:
   PreparedData prepare_in_chunks() {
@@ -248,7 +248,7 @@ TEST_F(DiskFaultTest, AKilledProcessLeavesOnlyWhatIsWhole) {
     expect_same(whole, prepare_in_chunks());
     for (const auto& entry : std::filesystem::recursive_directory_iterator(config_.dataset_prepared_path)) {
       const std::string name = entry.path().filename();
-      if (name.starts_with("complete")) continue;  // its leftovers are a few bytes
+      if (name.starts_with("complete")) continue;  // leftovers of this file are only a few bytes
       EXPECT_EQ(name.find(".tmp."), std::string::npos) << name << " after kill " << kills;
     }
   }

@@ -101,7 +101,7 @@ inline std::vector<Row> tokenize_record(const Json& dataset_keys, const Json& re
   return rows;
 }
 
-// The texts of the row's trained stretches.
+// Returns the texts of the row's trained stretches.
 inline std::vector<std::string> trained_texts(const Row& row) {
   std::vector<std::string> texts;
   for (size_t i = 0; i < row.labels.size(); ++i) {

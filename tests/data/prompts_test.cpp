@@ -24,7 +24,8 @@ Json chat_dataset(const Json& more = Json::object()) {
 
 Json message(const char* role, const Json& content) { return {{"role", role}, {"content", content}}; }
 
-// Rows that the `tokenizers` and `transformers` packages made (tests/reference/make_prompt_reference.py).
+// The expected rows were made by the packages `tokenizers` and `transformers`
+// (tests/reference/make_prompt_reference.py).
 TEST(Prompts, RowsEqualTheReference) {
   std::ifstream file(prompt_reference_folder() + "/cases.json");
   const Json cases = Json::parse(file);

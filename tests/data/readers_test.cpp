@@ -75,7 +75,7 @@ TEST(JsonLines, BadLineNamesLineAndColumn) {
   EXPECT_THAT(text, ::testing::Not(HasSubstr("hint")));
 }
 
-// What Python writes that is no JSON.
+// Python writes some values that are not JSON.
 TEST(JsonLines, ValuesOfPythonAreToldApart) {
   const TempFolder folder;
   const std::pair<const char*, const char*> lines[] = {{"{\"a\": NaN}", "JSON has no NaN"},
@@ -104,7 +104,7 @@ TEST(JsonLines, RefusesWhatIsNotAnObject) {
   EXPECT_THAT(text, HasSubstr("a.jsonl:2:1: the record is not a JSON object; got array, need object"));
 }
 
-// Also one that is spelled in another way, and in an object within.
+// This includes a key that is spelled with escapes, and one in an inner object.
 TEST(JsonLines, AKeyThatStandsTwiceIsRefusedAtItsPlace) {
   const TempFolder folder;
   const auto text_of = [&](const std::string& line) {
@@ -179,7 +179,7 @@ TEST(JsonLines, HugeLineIsRefusedWithoutHoldingItAndReadingGoesOn) {
   EXPECT_EQ(record.text, "{\"a\": 3}");
 }
 
-// A file of a terabyte that holds nothing: what is read of it is bounded.
+// Makes a sparse file of a terabyte, of which a reader must read only a bounded part.
 std::string sparse_file(const TempFolder& folder, const std::string& name) {
   const std::string path = folder.write(name, "{\"a\": 1}\n");
   EXPECT_EQ(::truncate(path.c_str(), int64_t{1} << 40), 0);
@@ -231,7 +231,7 @@ TEST(Json, ArrayElementsWithPlaces) {
   EXPECT_EQ(all.records[1].element, 1);
 }
 
-// As people save them: an array under the name of JSON Lines.
+// Users save arrays in files that are named as JSON Lines.
 TEST(JsonLines, OneArrayIsReadAsJson) {
   const TempFolder folder;
   const std::string array = "\xEF\xBB\xBF\n [\n {\"a\": 1},\n {\n\"a\": 2}]\n";
@@ -277,7 +277,7 @@ TEST(Json, EveryTruncationOfAFileIsAnErrorOrShorter) {
   }
 }
 
-// Whatever one byte is changed to, a file is read or refused by an error of its own.
+// Whatever one byte is changed to, a file is read, or refused with an Error.
 TEST(Json, EveryChangedByteIsReadOrRefused) {
   const TempFolder folder;
   const std::string element = R"({"a": 1, "b": ["x\n", {}, null], "c": "\ud83d\ude00 é"})";
@@ -315,12 +315,12 @@ TEST(Json, TheListOfOneObject) {
   EXPECT_THAT(field_a(all), ElementsAre(1, 2));
   EXPECT_EQ(all.records[1].line, 4);
   EXPECT_EQ(all.records[1].element, 1);
-  // A record that happens to hold such a list of texts, or a list under another name, is a record.
+  // An object is a record if its list under "data" holds texts, or if the list has another name.
   EXPECT_EQ(read_all(folder.write("b.json", R"({"data": ["x"]})"), FileFormat::Json).values.size(), 1U);
   EXPECT_TRUE(read_all(folder.write("c.json", R"({"messages": [{"a": 1}]})"), FileFormat::Json)
                   .values.at(0)
                   .contains("messages"));
-  // Only the first object of a file holds all.
+  // Only the first object of a file can hold all records.
   EXPECT_EQ(
       read_all(folder.write("d.json", R"({"a": 1} {"data": [{"a": 2}]})"), FileFormat::Json).values.size(),
       2U);
@@ -342,7 +342,7 @@ TEST(Compressed, EveryReaderTakesThem) {
   }
   EXPECT_EQ(read_all(folder.write("b", testing::gzipped("x,y\n1,2\n")), FileFormat::Csv).values.at(0)["y"],
             "2");
-  // The rows before the damage come; then the line is named.
+  // The rows before the damage are read; then the error names the line.
   std::string long_lines;
   for (int i = 0; i < 100'000; ++i) long_lines += "{\"a\": " + std::to_string(i) + "}\n";
   const std::string whole = testing::gzipped(long_lines);
@@ -374,7 +374,7 @@ TEST(Csv, CellsBecomeFields) {
   EXPECT_TRUE(all.counts.byte_order_mark);
   EXPECT_TRUE(all.counts.missing_final_newline);
   EXPECT_EQ(read_all(folder.write("a.tsv", "a\tb\n1,5\t2\n"), FileFormat::Tsv).values.at(0)["a"], "1,5");
-  // The index that pandas writes.
+  // The first column is the index that pandas writes, which has no name.
   EXPECT_EQ(read_all(folder.write("i.csv", ",a\n0,x\n"), FileFormat::Csv).values.at(0).dump(),
             R"({"Unnamed: 0":"0","a":"x"})");
   EXPECT_TRUE(read_all(folder.write("e.csv", ""), FileFormat::Csv).records.empty());

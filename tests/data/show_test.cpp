@@ -109,7 +109,7 @@ TEST(Show, WarnsWhenNoEndTokenIsTrained) {
   EXPECT_THAT(text_of(), Not(HasSubstr("warning")));
 }
 
-// Four rows: one is in both sets, one too long, one without an answer, one that spells a control token.
+// Data of four rows: one is in both sets, one is too long, one has no answer, and one spells a control token.
 struct ShownData {
   ShownData() {
     folder.write(
@@ -190,7 +190,7 @@ TEST(Show, RowsOfAStreamAreItsSequences) {
   EXPECT_THAT(page, Not(HasSubstr("of the run")));
 }
 
-// The second row twice, once with the first in one sequence.
+// The second row is shown twice, once in one sequence with the first.
 TEST(Show, OfACurriculumWhatARunTakesFirst) {
   ShownData shown;
   const auto& rows = shown.data.train.rows;

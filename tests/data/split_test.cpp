@@ -27,8 +27,8 @@ void expect_range(const RecordRange& range, int64_t begin, int64_t end) {
 TEST(Split, Slices) {
   expect_range(range_of("", 10), 0, 10);
   expect_range(range_of("train", 10), 0, 10);
-  expect_range(range_of("train[:10%]", 25), 0, 2);   // 2.5 rounds to the even 2
-  expect_range(range_of("train[10%:]", 35), 4, 35);  // 3.5 rounds to the even 4
+  expect_range(range_of("train[:10%]", 25), 0, 2);   // 2.5 is rounded to the even 2
+  expect_range(range_of("train[10%:]", 35), 4, 35);  // 3.5 is rounded to the even 4
   expect_range(range_of("test[100:200]", 150), 100, 150);
   expect_range(range_of("train_sft[-5:]", 20), 15, 20);
   expect_range(range_of("train[50%:20%]", 20), 10, 10);

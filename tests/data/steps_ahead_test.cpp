@@ -11,7 +11,7 @@
 namespace tessera::data {
 namespace {
 
-// Steps of as many tokens as their number; the one at `fails_at` cannot be had.
+// A source of steps that have as many tokens as their number; getting step `fails_at` throws.
 class Numbers : public StepSource {
  public:
   explicit Numbers(std::atomic<int64_t>& made, int64_t fails_at = -1) : made_(made), fails_at_(fails_at) {}
@@ -57,14 +57,14 @@ TEST(StepsAhead, MakesThemWhileOthersAreUsed) {
   while (made < 4) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-// Of steps of 0, 1, 2, ... tokens.
+// More steps are made ahead if they are small.
 TEST(StepsAhead, MoreLieReadyWhereTheyAreSmall) {
   const auto made_by = [](size_t depth, int64_t tokens, int64_t used) {
     std::atomic<int64_t> made = 0;
     {
       StepsAhead ahead(std::make_unique<Numbers>(made), depth, tokens);
       for (int64_t i = 0; i < used; ++i) EXPECT_EQ(ahead.next_step().tokens, i);
-    }  // makes all that would lie ready
+    }  // the destructor waits until all steps that would lie ready are made
     return made.load();
   };
   EXPECT_EQ(made_by(2, 100, 0), 15) << "0 + 1 + ... + 14 = 105";

@@ -27,7 +27,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Documents that no other is like: "d17 d17 d17".
+// Returns a document that differs from all others, such as "d17 d17 d17".
 std::string document(int64_t number) {
   std::string text;
   for (int64_t i = 0; i <= number % 7; ++i) text += "d" + std::to_string(number) + " ";
@@ -42,13 +42,13 @@ std::string json_lines(int64_t begin, int64_t end) {
   return text;
 }
 
-// Ranks that are threads.
+// An exchange between ranks that are threads.
 class ThreadExchange : public RowExchange {
  public:
   struct Group {
     explicit Group(size_t size) : meeting(static_cast<std::ptrdiff_t>(size)), told(size) {}
     std::barrier<> meeting;
-    std::vector<std::string> told;  // by rank
+    std::vector<std::string> told;  // the text of each rank
   };
   ThreadExchange(std::shared_ptr<Group> group, size_t rank) : group_(std::move(group)), rank_(rank) {}
 
@@ -117,7 +117,7 @@ class StreamTest : public ::testing::Test {
       threads.emplace_back([&, rank] { body(rank, std::make_shared<ThreadExchange>(group, rank)); });
   }
 
-  // The ids of `count` sequences, laid end to end.
+  // Returns the ids of `count` sequences, laid end to end.
   static std::vector<int64_t> ids(StepSource& source, int64_t count) {
     std::vector<int64_t> all;
     for (int64_t i = 0; i < count; ++i) {
@@ -127,7 +127,7 @@ class StreamTest : public ::testing::Test {
     return all;
   }
 
-  // The documents between EOS tokens, but for the last, which may be cut.
+  // Returns the documents between EOS tokens, without the last one, which may be cut.
   static std::vector<std::string> texts(const std::vector<int64_t>& ids) {
     std::vector<std::string> texts(1);
     for (const int64_t id : ids) {
@@ -167,7 +167,8 @@ TEST_F(StreamTest, DocumentsFillSequencesWithOneSeparatorBetween) {
   }
   const std::vector<std::string> found = texts(all);
   ASSERT_GT(found.size(), 20U);
-  // In order, from the first pass into the second, none lost where sequences are cut.
+  // Documents come in order, through the first pass into the second, and none is lost where sequences are
+  // cut.
   for (size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i], document(i % 20)) << i;
 }
 
@@ -190,7 +191,7 @@ TEST_F(StreamTest, PackedDocumentsKeepTheirAttentionInside) {
       for (int64_t t = begin; t < end; ++t) {
         EXPECT_EQ(batch.position_ids[t], t - begin);
         EXPECT_EQ(batch.labels[t], t + 1 < end ? batch.input_ids[t + 1] : kIgnoreLabel);
-        // A separator ends a document.
+        // A separator stands at the end of a document only.
         EXPECT_EQ(batch.input_ids[t] == *small_tokenizer().eos_id() && t + 1 < end, false);
       }
     }
@@ -199,7 +200,7 @@ TEST_F(StreamTest, PackedDocumentsKeepTheirAttentionInside) {
   }
 }
 
-// The doubled separator: texts that were made for a trainer that puts none.
+// Texts that were made for a trainer which adds no separators bring their own, and would double it.
 TEST_F(StreamTest, EndsThatTextsBringAreTakenOffAndNamed) {
   const std::string bos = small_tokenizer().id_to_token(small_tokenizer().bos_id().value_or(-1));
   const std::string eos = small_tokenizer().id_to_token(*small_tokenizer().eos_id());
@@ -231,7 +232,7 @@ TEST_F(StreamTest, DocumentsOfIdsGetOneSeparatorToo) {
             (std::vector<int64_t>{5, 6, eos, 7, 8, eos, 9, eos}));
 }
 
-// A place in the data says all: reading goes on there as if it had never stopped, in another process too.
+// A cursor holds everything: reading goes on from it as if it had never stopped, in another process too.
 TEST_F(StreamTest, GoesOnFromEveryStep) {
   add("part/a.jsonl", json_lines(0, 23));
   add("part/b.jsonl", "\n\n" + json_lines(23, 24) + "\n");
@@ -252,7 +253,7 @@ TEST_F(StreamTest, GoesOnFromEveryStep) {
         steps.push_back(ids(*whole, 1));
         cursors.push_back(whole->cursor());
       }
-      // Several passes over the smaller one.
+      // There were several passes over the smaller dataset.
       EXPECT_GT(cursors.back().streams[1].pass, 0);
       for (size_t start = 0; start < steps.size(); start += 7) {
         const auto resumed = open();
@@ -302,8 +303,8 @@ TEST_F(StreamTest, RanksShareTheSameSequences) {
   }
 }
 
-// Each reads and tokenises its share of the documents, and all see what one alone would make: from the
-// beginning, and from a place that another number of ranks has come to.
+// Each rank reads and tokenises its share of the documents, and all see the steps that a single rank would
+// make: from the beginning, and from a cursor that another number of ranks has come to.
 TEST_F(StreamTest, Ranks1And2And3And4ReadAndTokeniseEachAShare) {
   constexpr int64_t kSteps = 40;
   config_.streaming_multipack_buffer_size = 12;
@@ -332,7 +333,7 @@ TEST_F(StreamTest, Ranks1And2And3And4ReadAndTokeniseEachAShare) {
         on_ranks(ranks, [&](size_t rank, const std::shared_ptr<RowExchange>& exchange) {
           const auto loader = open(0, 1, 2, 6, exchange);
           if (start > 0) loader->seek(cursors[start]);
-          const int64_t at_first = loader->records_read();  // of a seek: every rank
+          const int64_t at_first = loader->records_read();  // records of a seek, which every rank reads
           for (int64_t i = start; i < kSteps; ++i) {
             EXPECT_EQ(ids(*loader, 1), want[i]) << "step " << i << " on rank " << rank;
             EXPECT_EQ(loader->cursor(), cursors[i + 1]) << "step " << i << " on rank " << rank;
@@ -353,7 +354,8 @@ TEST_F(StreamTest, Ranks1And2And3And4ReadAndTokeniseEachAShare) {
   }
 }
 
-// Steps that lie ready are made together too: no rank is left alone by one that goes elsewhere, or ends.
+// Steps ahead are made by all ranks together too: no rank is left alone in an exchange if another one seeks,
+// or ends.
 TEST_F(StreamTest, StepsAheadOf3RanksSeekAndEndTogether) {
   add("d.jsonl", json_lines(0, 100));
   const auto alone = open();
@@ -375,7 +377,7 @@ TEST_F(StreamTest, StepsAheadOf3RanksSeekAndEndTogether) {
   }
 }
 
-// Whoever meets it.
+// The error is the same whichever rank meets the bad record.
 TEST_F(StreamTest, BadRecordsAreTheSameErrorOnAll3Ranks) {
   add("d.jsonl", json_lines(0, 3) + "{\"text\": 7}\n{bad\n" + json_lines(3, 6));
   options_.shuffle = false;
@@ -493,7 +495,7 @@ TEST_F(StreamTest, WeightsAreSharesOfTheSequencesAndChangeAtTheirSteps) {
   EXPECT_THAT(error_text("E-CONFIG-WEIGHT", [&] { open(); }), HasSubstr("a weight, from 0 on"));
 }
 
-// Of other types rows stay whole, one a sequence or packed.
+// Rows of other dataset types stay whole: each is a sequence, or several are packed into one.
 TEST_F(StreamTest, RowsOfOtherTypesStayWhole) {
   add("d.jsonl", json_lines(0, 30), "completion");
   const auto one_each = open();
@@ -533,7 +535,7 @@ TEST_F(StreamTest, BadRecordsAreNamedOrCounted) {
   EXPECT_THAT(error_text("E-DATA-TOO-MANY-BAD-LINES", [&] { ids(*open(), 4); }), HasSubstr("d.jsonl:4"));
 }
 
-// Ranks read the same files at different moments.
+// Ranks read the same files at different moments, so a file that changes is an error.
 TEST_F(StreamTest, FilesThatChangeUnderTheStreamAreNamed) {
   const std::string text = json_lines(0, 400);
   const auto read_on = [&](const std::function<void()>& change) {
@@ -590,7 +592,7 @@ TEST_F(StreamTest, PlacesOutsideTheDataAreRefused) {
   error_text("E-CKPT-CURSOR", [&] { open()->seek(cursor); });
 }
 
-// Every kind of file that is read at all, from the middle of each.
+// Reading goes on from the middle of every kind of file.
 TEST_F(StreamTest, TablesGoOnWithoutReadingTheirRowsAgain) {
   const std::string data = testing::source_folder() + "/tests/reference/data/tables";
   try {

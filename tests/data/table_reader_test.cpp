@@ -1,4 +1,4 @@
-// Parquet and arrow files, against the rows that they were made of.
+// Compares parquet and arrow files with the rows that they were made of.
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -83,7 +83,7 @@ TEST_F(TableReaderTest, ASavedDatasetIsReadBySplit) {
   dataset.split = "validation";
   EXPECT_THAT(error_text("E-CONFIG-SPLIT", [&] { count(data_ + "/saved"); }), HasSubstr("need train, test"));
 
-  // A list that names what is not there, or lies outside the folder.
+  // The list of files names one that is missing, or one outside the folder.
   folder_.write("set/dataset_info.json", "{}");
   dataset.split = "";
   for (const char* state :
@@ -94,7 +94,7 @@ TEST_F(TableReaderTest, ASavedDatasetIsReadBySplit) {
   }
 }
 
-// Between two batches, too, where the rest would be a shorter stream.
+// The cuts include those between two batches, which leave a valid but shorter stream.
 TEST_F(TableReaderTest, AStreamThatIsCutIsNeverTakenForAShorterOne) {
   const std::string whole = bytes_of(data_ + "/stream.arrow");
   for (size_t size = 0; size < whole.size(); size += 8) {
@@ -103,7 +103,8 @@ TEST_F(TableReaderTest, AStreamThatIsCutIsNeverTakenForAShorterOne) {
   }
 }
 
-// Whatever a file is cut to or one of its bytes is changed to, it is read, or refused by its name.
+// Wherever a file is cut, and whatever a byte is changed to, it is read, or refused with an error that names
+// it.
 TEST_F(TableReaderTest, DamageIsRefusedOrHarmless) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));

@@ -1,5 +1,5 @@
-// What the fuzz targets share. A target is a file <format>_fuzz.cpp with LLVMFuzzerTestOneInput(); it is
-// linked with libFuzzer (preset fuzz), or with replay.cpp elsewhere.
+// Helpers of the fuzz targets. A target is a file <format>_fuzz.cpp with LLVMFuzzerTestOneInput(). It is
+// linked with libFuzzer in the preset fuzz, and with replay.cpp in all others.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@ inline std::string_view text_of(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// Runs `read`, which may take its input or refuse it. An Error of kind Internal, and whatever is no Error, is
-// a defect and ends the program, for which `place` stands in the message.
+// Runs `read`, which may accept its input or refuse it with an Error. An Error of kind Internal, and any
+// exception that is no Error, is a defect and ends the program; `place` stands in the message.
 template <class Read>
 void take_or_refuse(const char* place, Read&& read) {
   try {
@@ -33,7 +33,7 @@ void take_or_refuse(const char* place, Read&& read) {
   }
 }
 
-// The input as a file that is in memory alone.
+// The input as a file that lies in memory only.
 class MemoryFile {
  public:
   explicit MemoryFile(std::string_view bytes) : descriptor_(memfd_create("fuzz", 0)) {

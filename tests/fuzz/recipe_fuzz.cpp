@@ -4,7 +4,7 @@
 
 #include "tests/fuzz/fuzz_target.h"
 
-// What a recipe is written as is read again as the same recipe.
+// A recipe that is accepted is written as text and read again, which must give the same recipe.
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tessera;
   fuzz::take_or_refuse("recipe", [&] {

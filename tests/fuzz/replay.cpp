@@ -1,6 +1,6 @@
-// A fuzz target without libFuzzer: replay FOLDER [SEED]. Runs every file of the folder, and some hundred
-// copies of each with random changes, which are the same for the same seed. An input that ends the program is
-// in the file that it names.
+// Runs a fuzz target without libFuzzer: replay FOLDER [SEED]. It takes every file of the folder, and some
+// hundred copies of each with random changes, which are the same for the same seed. If an input ends the
+// program, it is in the file that the program has named.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

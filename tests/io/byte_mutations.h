@@ -1,4 +1,4 @@
-// A small file, spoilt in every way in which one byte can be.
+// Changes a small file in every way in which one byte can be changed.
 #pragma once
 
 #include <fstream>
@@ -16,8 +16,8 @@ struct Mutations {
   int accepted = 0, refused = 0;
 };
 
-// Gives each of the file's first `count` bytes every value in turn and calls open(), which takes the file or
-// throws Error(Model), and allocates little.
+// Gives each of the file's first `count` bytes every value in turn and calls open(), which must accept the
+// file or throw Error(Model), and must allocate little.
 template <class Open>
 Mutations mutate_every_byte(const std::string& path, const std::string& original, size_t count, Open open) {
   Mutations found;

@@ -28,7 +28,7 @@ std::string read_all(const std::string& path, int64_t room) {
   return text;
 }
 
-// More than the block that is read at a time, whatever the compression.
+// Returns a text that is longer than the block that is read at a time, under any compression.
 std::string long_text() {
   std::mt19937_64 random(7);
   std::string text;
@@ -98,7 +98,7 @@ TEST_F(ByteStreamTest, DamageIsRefusedOrHarmless) {
   EXPECT_THAT(message(gzipped(text) + "junk behind it"), HasSubstr("gzip: "));
 }
 
-// A megabyte of zeros a thousand times over comes as blocks.
+// A thousand megabytes of zeros, highly compressed, are read block by block.
 TEST_F(ByteStreamTest, ABombIsReadInBlocks) {
   const std::string zeros(size_t{1} << 20, '0');
   std::string bomb;

@@ -1,4 +1,4 @@
-// Checks that a call throws the right tessera::Error.
+// A check that a call throws the right tessera::Error.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace tessera::testing {
 
-// The call must throw an Error of `kind` whose text contains every one of `parts`.
+// Expects that the call throws an Error of `kind` whose text contains every one of `parts`.
 template <typename Call>
 void expect_error(ErrorKind kind, const std::vector<std::string>& parts, Call call) {
   try {

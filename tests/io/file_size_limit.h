@@ -1,4 +1,4 @@
-// A disk that is full behind a number of bytes of each file.
+// Imitates a disk that is full after a number of bytes of each file.
 #pragma once
 
 #include <csignal>
@@ -8,7 +8,7 @@
 
 namespace tessera::testing {
 
-// While it lives the kernel takes the part of a write that fits, and refuses the rest with EFBIG.
+// While the object lives, the kernel writes the part of a write that fits, and refuses the rest with EFBIG.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : old_handler_(std::signal(SIGXFSZ, SIG_IGN)) {

@@ -100,7 +100,7 @@ TEST(FileTest, ReadFileHasACap) {
   write_file_atomic(folder / "a", "0123456789");
   EXPECT_EQ(read_file(folder / "a", 10), "0123456789");
   expect_error(ErrorKind::Storage, {"E-STORAGE-TOO-LARGE", "got 10 B"}, [&] { read_file(folder / "a", 9); });
-  std::filesystem::resize_file(folder / "a", int64_t{1} << 40);  // sparse: a cap after reading would show
+  std::filesystem::resize_file(folder / "a", int64_t{1} << 40);  // sparse; reading all of it would show
   expect_error(ErrorKind::Storage, {"E-STORAGE-TOO-LARGE"}, [&] { read_file(folder / "a", 1 << 20); });
 }
 
@@ -158,7 +158,7 @@ TEST(AtomicFileTest, FullDiskIsFoundAtReserve) {
   write_file_atomic(folder / "a", "old");
   {
     AtomicFile file(folder / "a");
-    // Beyond the free space and beyond the largest file of common file systems.
+    // The size is beyond the free space, and beyond the largest file of common file systems.
     const int64_t too_much = int64_t{1} << 62;
     expect_error(ErrorKind::Storage, {folder / "a", "reserve"}, [&] { file.reserve(too_much); });
   }
@@ -203,7 +203,7 @@ TEST(AtomicFileTest, RefusesDevicesAndPipes) {
 
 TEST(AtomicFileTest, ReadOnlyFolderIsPermission) {
   if (::geteuid() == 0) {
-    // The superuser passes permission bits; /proc refuses even it.
+    // Permission bits do not stop root, but /proc does.
     expect_error(ErrorKind::Storage, {"E-STORAGE-"}, [] { AtomicFile file("/proc/tessera"); });
     return;
   }

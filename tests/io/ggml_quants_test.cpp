@@ -27,7 +27,7 @@ std::vector<float> expected_values(const std::string& type) {
 
 class ReferenceTest : public ::testing::TestWithParam<std::pair<const char*, GgmlType>> {};
 
-// Random blocks expanded by the gguf package: every bit must agree.
+// The expected values are random blocks that the gguf package has expanded: every bit must agree.
 TEST_P(ReferenceTest, EqualsTheReferenceBitForBit) {
   const auto& [name, type] = GetParam();
   const std::vector<float> expected = expected_values(name);

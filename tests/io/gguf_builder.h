@@ -1,4 +1,4 @@
-// Puts GGUF files together byte by byte, wrong ones too.
+// Builds GGUF files byte by byte, also invalid ones.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ std::string raw(T value) {
 
 inline std::string gguf_string(const std::string& text) { return raw<uint64_t>(text.size()) + text; }
 
-// A metadata entry: key, type number, bytes of the value.
+// Returns a metadata entry: key, type number, bytes of the value.
 inline std::string gguf_entry(const std::string& key, uint32_t type, const std::string& value) {
   return gguf_string(key) + raw(type) + value;
 }
 
-// A tensor's entry; dims fastest first.
+// Returns a tensor's entry; the fastest dim comes first.
 inline std::string gguf_tensor(const std::string& name, const std::vector<int64_t>& dims, uint32_t type,
                                uint64_t offset) {
   std::string bytes = gguf_string(name) + raw<uint32_t>(static_cast<uint32_t>(dims.size()));

@@ -52,7 +52,7 @@ class GgufTest : public ::testing::Test {
   std::string path_ = folder_ / "x.gguf";
 };
 
-// Every tensor lies in the file and can be expanded.
+// Checks that every tensor lies in the file and can be expanded.
 void check_in_bounds(const GgufFile& file, int64_t file_size) {
   for (const GgufTensor& tensor : file.tensors()) {
     ASSERT_GE(tensor.begin, 24);
@@ -132,7 +132,8 @@ TEST_F(GgufTest, ShapesAreInPyTorchOrder) {
 }
 
 TEST_F(GgufTest, ReadingThroughTheBufferEqualsReadingByRows) {
-  // Several times the buffer of 1 MiB, in a type whose blocks do not divide it.
+  // The tensor is several times as large as the buffer of 1 MiB, in a type whose blocks do not divide the
+  // buffer.
   constexpr int64_t kRows = 300, kRow = 256 * 64;
   const GgufBytes file =
       GgufBytes().tensor("t", {kRow, kRows}, 14, 0).with_data(static_cast<size_t>(kRows * kRow / 256 * 210));
@@ -281,7 +282,7 @@ TEST_F(GgufTest, Alignment) {
       .with_data(16);
   EXPECT_EQ(open(file).find("b")->begin % 8, 0);
   check_in_bounds(open(file), static_cast<int64_t>(file.bytes().size()));
-  // The same offsets under the default alignment leave no room for the padding.
+  // Under the default alignment these offsets leave no room for the padding.
   expect_refused(GgufBytes().tensor("a", {1}, 0, 0).tensor("b", {2}, 0, 8).with_data(64),
                  {"tensor 'b'", "got offset 8, need 32"});
 }
@@ -345,7 +346,7 @@ TEST_F(GgufTest, OffsetsMustFollowOneAnother) {
   expect_refused(GgufBytes().tensor("a", {8}, 0, 0), {"tensor 'a'", "beyond the end"});
 }
 
-// Metadata of several types and three tensors, one of them empty.
+// Returns a file with metadata of several types and three tensors, one of them empty.
 GgufBytes small_file() {
   return GgufBytes()
       .entry("a", kU32, raw<uint32_t>(1))
@@ -365,7 +366,7 @@ TEST_F(GgufTest, EverySingleByteMutation) {
   const auto [accepted, refused] = testing::mutate_every_byte(path_, original, header, [&] {
     check_in_bounds(GgufFile::open(path_), static_cast<int64_t>(original.size()));
   });
-  EXPECT_GT(accepted, 256);  // values, names and the like may change
+  EXPECT_GT(accepted, 256);  // changes of values and names, for example, give valid files
   EXPECT_GT(refused, 256 * 100);
 }
 

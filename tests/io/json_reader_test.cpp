@@ -22,7 +22,7 @@ class JsonReaderTest : public ::testing::Test {
     write_file_atomic(path_, text);
     return JsonReader::open(path_);
   }
-  // The call must fail at `key` of the file.
+  // Expects that the call fails at `key` of the file.
   template <typename Call>
   void expect_problem(const std::string& key, std::vector<std::string> parts, Call call) {
     parts.push_back("E-MODEL-CONFIG");

@@ -27,7 +27,7 @@ TEST(LogFile, StartsAnewAndIsReadableAtOnce) {
   EXPECT_EQ(text_of(path), "one\ntwo\n");
 }
 
-// The kernel takes the part of a record that fits, as a full disk does.
+// The kernel writes the part of a record that fits, as a full disk does.
 TEST(LogFile, HoldsWholeRecordsWhenTheDiskIsFull) {
   const TempFolder folder;
   LogFile log(folder / "log");

@@ -21,7 +21,7 @@ using testing::TempFolder;
 
 const std::string kIndex = "model.safetensors.index.json";
 
-// A file of U8 tensors, each of two bytes that are its name's first letter and `fill`.
+// Writes a file of U8 tensors, each of two bytes: the first letter of its name, and `fill`.
 void write_tensors(const std::string& path, const std::vector<std::string>& names, char fill = '1') {
   std::vector<TensorSpec> specs;
   for (const std::string& name : names) specs.push_back({name, DType::U8, {2}});
@@ -48,7 +48,7 @@ class ModelFilesTest : public ::testing::Test {
     write_file_atomic(in_model(kIndex),
                       "{" + rest + (rest.empty() ? "" : ",") + "\"weight_map\":{" + weight_map + "}}");
   }
-  // a and b in the shard one, c in the shard two.
+  // Writes a and b into the shard "one", and c into the shard "two".
   void write_shards() {
     write_tensors(in_model("one.safetensors"), {"a", "b"});
     write_tensors(in_model("two.safetensors"), {"c"});
@@ -118,7 +118,7 @@ TEST_F(ModelFilesTest, FolderWithoutWeights) {
 
 TEST_F(ModelFilesTest, FolderOfAnAdapterSaysSo) {
   write_tensors(in_model("adapter_model.safetensors"), {"a"});
-  write_file_atomic(in_model("training_args.bin"), "PK");  // a pickle, but no weights
+  write_file_atomic(in_model("training_args.bin"), "PK");  // a pickle that holds no weights
   write_file_atomic(in_model("optimizer.pt"), "PK");
   expect_refused({"E-MODEL-NO-WEIGHTS", "adapter_model.safetensors"});
 }
@@ -135,7 +135,7 @@ TEST_F(ModelFilesTest, PickleIsRefused) {
   }
   write_tensors(in_model("model.safetensors"), {"a"});
   write_file_atomic(in_model("pytorch_model.bin"), "PK\x03\x04");
-  EXPECT_EQ(ModelFiles::open(model_).tensors().size(), 1u);  // beside safetensors it is not touched
+  EXPECT_EQ(ModelFiles::open(model_).tensors().size(), 1u);  // a pickle beside safetensors is ignored
   write_file_atomic(in_model("model.safetensors"), std::string("PK\x03\x04") + std::string(100, 'x'));
   expect_refused({"pickle is not supported"});
 }
@@ -166,7 +166,7 @@ TEST_F(ModelFilesTest, LinksThatLeaveTheFolder) {
   fs::create_symlink(folder_.path(), in_model("sub"));
   write_index(R"("a":"one.safetensors","b":"one.safetensors","c":"sub/outside.safetensors")");
   expect_refused({"'c'", "link"});
-  // A name that merely begins like the folder is outside too.
+  // A path that merely begins like the folder's lies outside too.
   make_directories(model_ + "-other");
   write_tensors(model_ + "-other/two.safetensors", {"c"});
   fs::remove(in_model("two.safetensors"));
@@ -268,7 +268,7 @@ TEST_F(ModelFilesTest, MalformedIndex) {
 TEST_F(ModelFilesTest, EveryMutationOfAnIndexIsRefusedOrSafe) {
   write_shards();
   const std::string original = read_file(in_model(kIndex), 10'000);
-  ::testing::internal::CaptureStderr();  // total_size warnings
+  ::testing::internal::CaptureStderr();  // hides warnings about total_size
   for (size_t i = 0; i < original.size(); ++i) {
     for (const int change : {1, 2, 4, 8, 16, 32, 64, 128, 255}) {
       std::string text = original;
@@ -397,7 +397,7 @@ TEST_F(ShardedWriterTest, MixOfTwoSavesIsNeverRead) {
   {
     ShardedSafetensorsWriter writer(model_, specs(4), {.max_shard_bytes = 4});
     fill_all(writer, 4, '2');
-    // The second shard's place is taken by a folder: its rename fails after the first shard was replaced.
+    // A folder stands in the second shard's place, so its rename fails after the first shard was replaced.
     fs::remove(in_model("model-00002-of-00002.safetensors"));
     make_directories(in_model("model-00002-of-00002.safetensors/x"));
     expect_error(ErrorKind::Storage, {"model-00002-of-00002.safetensors"}, [&] { writer.commit(); });

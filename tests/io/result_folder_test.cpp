@@ -31,7 +31,7 @@ using testing::TempFolder;
 
 constexpr const char* kKey = "overwrite_output_dir: true";
 
-// Name below the folder to contents.
+// The files of a folder: contents by path below it.
 using Tree = std::map<std::string, std::string>;
 
 Tree tree_of(const std::string& folder) {
@@ -65,7 +65,7 @@ void write_tree(const std::string& folder, const Tree& tree) {
 ResultOptions overwriting() { return {.overwrites = true, .how_to_overwrite = kKey, .inputs = {}}; }
 ResultOptions careful() { return {.overwrites = false, .how_to_overwrite = kKey, .inputs = {}}; }
 
-// What a run does, through the calls that a test can stop.
+// Does what a run does with its result folder, through disk calls that a test can stop.
 void run_once(const std::string& path, const Tree& tree, const ResultOptions& options,
               const std::vector<std::string>& stays = {}) {
   ResultFolder result(path, options);
@@ -173,7 +173,7 @@ TEST(ResultFolder, RefusesToReplaceWhatTheRunReads) {
   EXPECT_EQ(code("bas", "base"), "");
   EXPECT_EQ(code("out", "base"), "");
   EXPECT_THAT(folder.entries(), ElementsAre("base", "link", "work"));
-  // What stands behind a link's "..", not what the name without both would be.
+  // A ".." after a link leads to the parent of the link's target, not of the link.
   fs::create_symlink("work/data", folder / "deep");
   EXPECT_EQ(code("deep/../data", "work/data"), "E-CONFIG-OUTPUT-INPUT");
   EXPECT_EQ(code("deep/..", "work/recipe.yaml"), "E-CONFIG-OUTPUT-INPUT");
@@ -411,7 +411,7 @@ TEST(ResultFolder, AnOlderResultThatWasMovedAsideIsPutBackOverAnEmptyFolder) {
   }
 }
 
-// Also where the folder changes while a run prepares itself.
+// This also holds if the folder changes while a run is starting.
 TEST(ResultFolder, AResultThatWasMovedAsideIsClearedOnlyBesideAnother) {
   const TempFolder folder;
   write_tree(folder / "out", kNewResult);
@@ -446,7 +446,8 @@ TEST(ResultFolder, SpaceIsAskedFor) {
   EXPECT_EQ(code_of([&] { result.require_space(INT64_MAX); }), "E-STORAGE-NO-SPACE");
 }
 
-// Runs `work` in a process that ends before its disk call number `stop`; its exit code, 9 where it was ended.
+// Runs `work` in a process that ends with exit code 9 before its disk call number `stop`, if it gets there.
+// Returns the exit code.
 int run_stopped(int stop, bool can_exchange, const std::function<void()>& work) {
   const pid_t child = fork();
   if (child == 0) {
@@ -462,8 +463,8 @@ int run_stopped(int stop, bool can_exchange, const std::function<void()>& work) 
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-// At whatever call a run is killed, the older result or the new one is there, whole, and the next run ends
-// well and leaves nothing beside its result.
+// At whatever call a run is killed, the older or the new result is there, complete, and the next run
+// succeeds and leaves nothing beside its result.
 TEST(ResultFolder, KilledAtEveryCall) {
   if (!testing::can_exchange_folders()) GTEST_SKIP() << testing::skip::kExchange;
   int stop = 0;
@@ -488,8 +489,8 @@ TEST(ResultFolder, KilledAtEveryCall) {
   EXPECT_GT(stop, 25) << "every call of a run and its clearing away";
 }
 
-// Where the file system cannot exchange folders there is a moment without any; the next run puts the older
-// result back before anything else, also when it is then refused.
+// If the file system cannot exchange folders, there is a moment without any result. The next run puts the
+// older result back before anything else, even if the run is then refused.
 TEST(ResultFolder, KilledAtEveryCallWithoutAnExchange) {
   int missing = 0;
   bool has_ended = false;
@@ -501,7 +502,7 @@ TEST(ResultFolder, KilledAtEveryCallWithoutAnExchange) {
     has_ended = code == 0;
     ASSERT_TRUE(has_ended || code == 9);
     if (!fs::exists(folder / "out")) ++missing;
-    fs::create_directory(folder / "out");  // as a script may do before the next run
+    fs::create_directory(folder / "out");  // a script may do this before the next run
     EXPECT_EQ(code_of([&] { ResultFolder(folder / "out", careful()); }), "E-CONFIG-OUTPUT-USED");
     const Tree found = tree_of(folder / "out");
     EXPECT_TRUE(found == kOldResult || found == kNewResult);
@@ -512,8 +513,8 @@ TEST(ResultFolder, KilledAtEveryCallWithoutAnExchange) {
   EXPECT_EQ(missing, 1);
 }
 
-// What a run's checkpoints are made of stays, whatever call it is killed at: the next run finds it in the
-// folder, where it may have been moved to and fro, and that is all that a run which goes on from it needs.
+// The files of a run's checkpoints stay, at whatever call the run is killed. They may be moved to the new
+// folder and back; the next run finds them in its folder, which is all that it needs to go on from them.
 TEST(ResultFolder, CheckpointsStayWhenKilledAtEveryCall) {
   const Tree checkpoints = {{"checkpoint-3/manifest.json", "three"},
                             {"checkpoint-3/rank-00000.safetensors", "weights"},
@@ -549,7 +550,7 @@ TEST(ResultFolder, CheckpointsStayWhenKilledAtEveryCall) {
   }
 }
 
-// A folder that holds checkpoints is taken by a run that goes on from them, and by no other.
+// Only a run that goes on from the checkpoints of a folder may use it.
 TEST(ResultFolder, OnlyWhoGoesOnTakesCheckpoints) {
   const TempFolder folder;
   write_tree(folder / "out", {{"checkpoint-3/manifest.json", "three"}});
@@ -559,7 +560,7 @@ TEST(ResultFolder, OnlyWhoGoesOnTakesCheckpoints) {
   ResultOptions continuing = careful();
   continuing.continues = true;
   EXPECT_EQ(code_of([&] { ResultFolder(folder / "out", continuing); }), "");
-  // What a run was killed in the midst of is in nobody's way.
+  // An incomplete checkpoint of a killed run does not hinder another run.
   write_tree(folder / "first", {{"checkpoint-3.tessera-partial/rank-00000.safetensors", "half"}});
   run_once(folder / "first", kNewResult, careful());
   EXPECT_EQ(tree_of(folder / "first"), kNewResult);
@@ -569,7 +570,7 @@ TEST(ResultFolder, OnlyWhoGoesOnTakesCheckpoints) {
   EXPECT_EQ(code_of([&] { ResultFolder(folder / "other", continuing); }), "E-CONFIG-OUTPUT-USED");
 }
 
-// A disk that fails from its call number `first` on, for `count` calls.
+// The disk fails from its call number `first` on, for `count` calls.
 TEST(ResultFolder, FailingAtEveryCall) {
   if (!testing::can_exchange_folders()) GTEST_SKIP() << testing::skip::kExchange;
   for (const int count : {1, 1 << 20}) {
@@ -587,7 +588,7 @@ TEST(ResultFolder, FailingAtEveryCall) {
       disk::set_hook(nullptr);
       has_ended = calls < first;
       const Tree found = tree_of(folder / "out");
-      // A log line that did not fit is no error.
+      // A line of the logs that could not be written is no error.
       Tree shorter = found;
       shorter["metrics.jsonl"] = kNewResult.at("metrics.jsonl");
       shorter["runs/events.out.tfevents.3.4"] = kNewResult.at("runs/events.out.tfevents.3.4");

@@ -58,7 +58,7 @@ class SafetensorsTest : public ::testing::Test {
   std::string path_ = folder_ / "x.safetensors";
 };
 
-// Every tensor lies in the file, fits its shape and can be read.
+// Checks that every tensor lies in the file, fits its shape and can be read.
 void check_in_bounds(const SafetensorsFile& file, int64_t file_size) {
   for (const TensorInfo& tensor : file.tensors()) {
     ASSERT_GE(tensor.begin, 8);
@@ -341,7 +341,7 @@ TEST_F(SafetensorsTest, TensorCountHasACap) {
   expect_error(ErrorKind::Model, {"too many tensors"}, [&] { SafetensorsFile::open(path_); });
 }
 
-// A small file with a legal header: metadata, two tensors, one of them empty.
+// Returns a small file with a valid header: metadata, and two tensors, one of them empty.
 std::string small_file() {
   return file_bytes(R"({"__metadata__":{"k":"v"},"a":{"dtype":"I16","shape":[2,1],"data_offsets":[0,4]},)"
                     R"("b":{"dtype":"U8","shape":[0],"data_offsets":[4,4]}} )",

@@ -1,4 +1,4 @@
-// What every family's reader of config.json must do with a bad one.
+// Checks that a family's reader of config.json refuses bad ones.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@ namespace tessera::models {
 
 struct BadCase {
   const char* name;
-  nlohmann::json patch;  // of a good config; null removes a key
+  nlohmann::json patch;  // changes to a good config; null removes a key
   const char* code;
   const char* in_message;
 };
@@ -19,7 +19,7 @@ struct BadCase {
 inline constexpr const char* kConfig = "E-MODEL-CONFIG";
 inline constexpr const char* kUnsupported = "E-MODEL-UNSUPPORTED";
 
-// `read` of the config with the case's patch ends in the case's error, which names the file.
+// Expects that `read` of the config with the case's patch throws the case's error, which names the file.
 template <class Read>
 void expect_refused(nlohmann::json config, const BadCase& bad, const Read& read) {
   config.merge_patch(bad.patch);

@@ -1,5 +1,5 @@
-// Decoding on a GPU: recorded and replayed, to the bits of the same steps one by one and the tokens of the
-// host.
+// Tests of decoding on a GPU: recorded and replayed steps give the bits of the same steps run one by one,
+// and the tokens of the host.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@
 namespace tessera::models {
 namespace {
 
-// Grouped heads of 64, which flash attention computes in bfloat16.
+// Makes a model with grouped heads of 64, which flash attention computes in bfloat16.
 std::shared_ptr<CausalLM> make_model(at::ScalarType type, at::Device device, int64_t window) {
   LlamaConfig config;
   config.model_type = "llama";
@@ -59,7 +59,8 @@ TEST(DecoderOnCuda, ReplaysGiveTheBitsOfStepsOneByOne) {
         for (Decoder* decoder : {&plain, &recording}) decoder->prefill({{sequence, prompt_of(length)}});
         batch.push_back({sequence, {length}});
       }
-      // Over the end of 128 tokens, the columns of the first recording; and one sequence leaves.
+      // The sequences grow beyond 128 tokens, for which the first recording has columns, and one sequence
+      // leaves.
       for (int64_t token = 0; token < 20; ++token) {
         for (NewTokens& part : batch) part.ids = {(11 * token + part.sequence) % 301};
         const NextLogits want = plain.decode(batch);

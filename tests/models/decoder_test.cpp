@@ -1,4 +1,5 @@
-// Decoding on a device whose streams run late: recorded and replayed, to the tokens of the host.
+// Tests of decoding on a device whose streams run late: recorded and replayed steps give the tokens of the
+// host.
 #include "tessera/models/common/decoder.h"
 
 #include <algorithm>
@@ -29,7 +30,7 @@ namespace fake = testing::fake_device;
 
 at::Device there() { return fake::device(0); }
 
-// Streams are delayed by a seed, to which TESSERA_TEST_SEED is added.
+// Makes streams run late by random delays of a seed, to which TESSERA_TEST_SEED is added.
 class DecoderTest : public ::testing::Test {
  protected:
   void SetUp() override { configure(); }
@@ -46,8 +47,8 @@ class DecoderTest : public ::testing::Test {
   }
 };
 
-// A Llama of two layers, or a family with Transformers' reference files. Float64: where the host and the
-// device add up in another order, they choose the same tokens all the same.
+// Loads a Llama of two layers, or a family with Transformers' reference files. It is in float64, so that the
+// host and the device choose the same tokens although they add up in different orders.
 std::shared_ptr<CausalLM> load(const std::string& family, at::Device device) {
   if (family == "small") return small_model(false, at::kDouble, device);
   const auto model = build_model(reference_folder(family), at::kDouble);
@@ -67,12 +68,13 @@ std::vector<int64_t> prompt_of(int64_t length, uint64_t seed, int64_t vocabulary
 }
 
 struct Wanted {
-  std::vector<int64_t> prompts, new_tokens;  // their numbers
+  std::vector<int64_t> prompts, new_tokens;  // for each request, the number of its tokens
   SamplingOptions sampling;
-  bool differs = false;  // every request asks for something else
+  bool differs = false;  // whether every request has other sampling options
 };
 
-// Of requests that sit side by side: greedy, of all kinds of draws, and with penalties.
+// Returns the sampling options of request i. If wanted.differs, requests side by side are greedy, draw in
+// all ways, and have penalties.
 SamplingOptions sampling_of(const Wanted& wanted, size_t i) {
   SamplingOptions options = wanted.sampling;
   if (wanted.differs) {
@@ -116,8 +118,8 @@ Texts generate_all(CausalLM& model, const Wanted& wanted, const GeneratorOptions
   return texts;
 }
 
-// Prompts of several lengths, greedily and drawn; sequences leave one after the other and others come in
-// their place, and some grow over the pages that a recording was made for.
+// Prompts have several lengths, and tokens are chosen greedily and by draws. Sequences leave one after the
+// other, others take their places, and some need more pages than a recording was made for.
 TEST_F(DecoderTest, RecordedStepsGiveTheTokensOfTheHost) {
   for (const char* family : {"small", "mistral_sliding", "qwen2_sliding", "qwen3", "gpt2"}) {
     const auto here = load(family, at::kCPU), model = load(family, there());
@@ -155,7 +157,7 @@ struct Pair {
       for (Decoder* decoder : {&plain, &recording}) decoder->prefill({{sequences.back(), ids}});
     }
   }
-  // The logits of both after one more token of each sequence.
+  // Feeds both decoders one more token of each sequence and returns their logits.
   std::pair<at::Tensor, at::Tensor> step(int64_t token) {
     std::vector<NewTokens> batch;
     for (const int64_t sequence : sequences) batch.push_back({sequence, {3 + (token + 5 * sequence) % 20}});
@@ -171,7 +173,7 @@ TEST_F(DecoderTest, AReplayGivesTheSameBits) {
     const auto [want, got] = pair.step(token);
     ASSERT_TRUE(at::equal(got, want)) << token;
     EXPECT_TRUE(at::isfinite(got).all().item<bool>());
-    // A shape runs once as it is: four rows first, then two.
+    // The first step of each shape is not replayed: that of four rows, and later that of two.
     EXPECT_EQ(fake::replays() - before, token == 0 || token == 12 ? 0 : 1) << token;
     if (token != 11) continue;
     for (nn::KvCache& cache : pair.caches) cache.free(pair.sequences[1]);
@@ -179,7 +181,7 @@ TEST_F(DecoderTest, AReplayGivesTheSameBits) {
   }
 }
 
-// The first 64 pages are full, and the next token moves all of them.
+// The first 64 pages are full, so the next token makes the cache grow and move.
 TEST_F(DecoderTest, ACacheThatGrowsIsRecordedAnew) {
   const auto model = load("llama3", there());
   nn::KvCacheOptions options = model->cache_options();
@@ -214,9 +216,9 @@ TEST_F(DecoderTest, ACacheThatGrowsIsRecordedAnew) {
   EXPECT_EQ(caches[1].allocated_pages(), 64 + 64 / pages_each);
 }
 
-// What the host puts on the stream for a token: the inputs, the replay, and the copy of what it reads, with
-// the event behind it; and where tokens are drawn the operations that draw, which nobody waits for, of which
-// half are memory that goes back.
+// For a token the host puts four tasks on the stream: the copy of the inputs, the replay, the copy of the
+// chosen tokens, and an event after it. A draw adds its operations, which nobody waits for; half of these
+// tasks free memory.
 TEST_F(DecoderTest, AStepIsFewTasksAndOneWait) {
   const auto model = load("qwen2", there());
   const std::vector<std::pair<SamplingOptions, int64_t>> kinds = {
@@ -239,7 +241,7 @@ TEST_F(DecoderTest, AStepIsFewTasksAndOneWait) {
   }
 }
 
-// What comes to the host are the tokens.
+// The host gets the chosen tokens, and not the logits.
 TEST_F(DecoderTest, WhatIsDrawnIsATokenForEachSequence) {
   const auto model = load("small", there());
   nn::KvCache cache(model->cache_options());
@@ -252,7 +254,8 @@ TEST_F(DecoderTest, WhatIsDrawnIsATokenForEachSequence) {
   EXPECT_THROW(decoder.decode({{first, {6}}}, draws), Error) << "a draw for each sequence";
 }
 
-// Whether tensors that are made behind a recording, of all sizes that it uses, keep their values.
+// Tells whether tensors that are made after a recording, of all sizes that it uses, keep their values in
+// replays.
 bool others_are_kept() {
   const auto model = load("small", there());
   nn::KvCache cache(model->cache_options());
@@ -299,14 +302,14 @@ TEST_F(DecoderTest, AnErrorLeavesTheCacheAsItWas) {
   EXPECT_EQ(cache.length(sequence), nn::KvCache::kPageTokens);
 }
 
-// As a GPU's product of groups, of which the host knows nothing.
+// Multiplies groups of rows as a GPU does: the host does not know where groups end.
 at::Tensor multiply_groups(const at::Tensor& rows, const at::Tensor& matrices, const at::Tensor& ends) {
   const at::Tensor groups =
       at::searchsorted(ends, at::arange(rows.size(0), ends.options()), /*out_int32=*/false, /*right=*/true);
   return rows.unsqueeze(1).bmm(matrices.index_select(0, groups)).squeeze(1);
 }
 
-// Where a device multiplies groups of rows whose sizes it alone knows.
+// Models with experts can be recorded on a device that multiplies groups of rows whose sizes it alone knows.
 TEST_F(DecoderTest, ModelsWithExpertsAreRecordedToo) {
   const auto model = sparse_model(there());
   EXPECT_FALSE(model->decodes_alone()) << "the host counts rows";
@@ -316,8 +319,8 @@ TEST_F(DecoderTest, ModelsWithExpertsAreRecordedToo) {
   const int64_t sequence = caches[0].add();
   ASSERT_EQ(caches[1].add(), sequence);
   const std::vector<NewTokens> prompt = {{sequence, {3, 4, 5}}};
-  // As they are where rows are counted. Now and then another expert's probability is as good as the last
-  // one's.
+  // The logits are compared with those of the way in which the host counts rows. Now and then two experts
+  // are equally probable, and another one is chosen.
   std::vector<at::Tensor> counted = {model->next_logits(caches[0], prompt)};
   for (int64_t token = 0; token < 10; ++token)
     counted.push_back(model->next_logits(caches[0], {{sequence, {6 + token}}}));
@@ -347,7 +350,7 @@ struct PlainHook : nn::CallHook {
   at::Tensor run(const at::Tensor& input, const Forward& next) override { return next(input); }
 };
 
-// What works with other ranks is left as it is.
+// A model that works with other ranks is not recorded.
 TEST_F(DecoderTest, OnlyWhatTheDeviceDoesAloneIsRecorded) {
   const auto model = load("llama3", there());
   EXPECT_TRUE(model->decodes_alone());
@@ -360,12 +363,12 @@ TEST_F(DecoderTest, OnlyWhatTheDeviceDoesAloneIsRecorded) {
   EXPECT_FALSE(model->decodes_alone());
 }
 
-// A layer that refuses once, when it is recorded: one warning. Last: nothing is recorded in this process
-// afterwards.
+// A layer throws once, while it is recorded, which gives one warning. This must be the last test: nothing is
+// recorded in this process afterwards.
 TEST_F(DecoderTest, WhatCannotBeRecordedRunsAsItIs) {
   struct Refusing : nn::LayerParallel {
     at::Tensor output(const at::Tensor& y) const override {
-      // After the prompt and the first token.
+      // The third call comes after those of the prompt and of the first token.
       if (++calls == 3) throw std::runtime_error("not while you record");
       return y;
     }
@@ -376,7 +379,7 @@ TEST_F(DecoderTest, WhatCannotBeRecordedRunsAsItIs) {
   const Texts want = generate_all(*here, wanted, {});
   nn::KvCache cache(model->cache_options());
   Decoder decoder(*model, cache);
-  // Behind the decoder's look at the model.
+  // The layer is put in after the decoder has looked at the model.
   nn::find_layer(*model, "model.norm")->set_parallel(std::make_shared<Refusing>());
   const int64_t sequence = cache.add();
   decoder.prefill({{sequence, {3, 4, 5}}});

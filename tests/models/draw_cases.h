@@ -1,4 +1,5 @@
-// Batches of logits and of what is asked of their next tokens, and the tokens of the host.
+// Random batches of logits, with the sampling options of their next tokens, and the tokens that the host
+// chooses.
 #pragma once
 
 #include <cmath>
@@ -18,8 +19,8 @@ namespace tessera::models {
 
 struct DrawCase {
   at::Tensor logits;                           // [rows, vocabulary]
-  std::vector<TokenDraw> draws;                // of each row
-  std::vector<std::vector<int64_t>> occurred;  // of each row
+  std::vector<TokenDraw> draws;                // one for each row
+  std::vector<std::vector<int64_t>> occurred;  // for each row, the tokens that have occurred
 
   DrawWork work() const {
     DrawWork work;
@@ -45,7 +46,7 @@ struct DrawCase {
     const auto at = static_cast<size_t>(i);
     return {logits.narrow(0, i, 1), {draws[at]}, {occurred[at]}};
   }
-  // Nothing, where it refuses the row.
+  // Returns the token that the host chooses for row i; nothing if it refuses the row's logits.
   std::optional<int64_t> want(int64_t i) const {
     const auto at = static_cast<size_t>(i);
     const SamplingOptions& options = draws[at].options;
@@ -55,7 +56,7 @@ struct DrawCase {
       return std::nullopt;
     }
   }
-  // What `device` chooses. The host's table is [2, rows].
+  // Returns what `device` chooses, [2, rows] on the host.
   at::Tensor chosen(at::Device device) const {
     const DrawWork kinds = work();
     return draw_tokens(logits.to(device), values().to(device),
@@ -63,8 +64,8 @@ struct DrawCase {
   }
 };
 
-// Options of all kinds, each alone and with others; logits that are alike or not, some of them -inf, and now
-// and then rows that sample() refuses.
+// Returns a case with options of all kinds, alone and together. Logits are equal or different, some are
+// -inf, and now and then sample() refuses a row.
 inline DrawCase random_case(testing::Random& random, at::ScalarType type) {
   const auto one_in = [&](int64_t n) { return random.in(1, n) == 1; };
   const auto part = [&] { return static_cast<double>(random.in(0, 1000)) / 1000.0; };
@@ -96,7 +97,7 @@ inline DrawCase random_case(testing::Random& random, at::ScalarType type) {
   return result;
 }
 
-// chosen: [2, rows] on the host.
+// Expects that `chosen`, [2, rows] on the host, holds the tokens that the host chooses.
 inline void expect_wanted(const at::Tensor& chosen, const DrawCase& asked) {
   const TokenChoice choice(at::Tensor(), chosen);
   for (int64_t i = 0; i < asked.logits.size(0); ++i) {

@@ -1,4 +1,4 @@
-// Tokens that are chosen where logits lie, which are those of the host.
+// Tests that tokens which are chosen on the device of their logits are those that the host chooses.
 #include "tessera/models/common/draw_tokens.h"
 
 #include <memory>
@@ -30,7 +30,7 @@ TEST(DrawTokens, AreThoseOfTheHost) {
   EXPECT_GT(refused, 20);
 }
 
-// What its neighbours ask for changes no row, though it is worked on as they are.
+// The options of other rows do not change a row, although their work is done for all rows.
 TEST(DrawTokens, OfARowKnowNothingOfTheOthers) {
   testing::Random random;
   for (int i = 0; i < 100; ++i) {
@@ -77,8 +77,7 @@ TEST(DrawTokens, ManyFollowTheProbabilities) {
   EXPECT_NEAR(of(cut, 1), 4000 * 0.6 / 0.85, 120);
 }
 
-// In a recording, as a device allows it, and with other numbers at every replay; the host waits for none of
-// it.
+// The draw can be recorded, and replayed with other numbers each time. The host waits for nothing.
 TEST(DrawTokens, CanBeRecordedAndWaitForNothing) {
   fake::configure({.seed = 3, .longest_delay_us = 60});
   testing::Random random;

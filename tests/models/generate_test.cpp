@@ -20,7 +20,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::Not;
 
-// Options of a request that no token ends.
+// Returns the options of a request that no token ends.
 GenerateOptions endless(int64_t max_new_tokens) {
   GenerateOptions options;
   options.stop_ids = {-1};
@@ -47,7 +47,7 @@ TEST(Sample, FollowsTheDistributionAndItsCuts) {
   const auto top_two = counts({.temperature = 1.0, .top_k = 2, .seed = 11});
   EXPECT_EQ(top_two[0] + top_two[2], 0);
   EXPECT_GT(top_two[3], 0);
-  // 0.6 alone falls short of 0.7, so the next likeliest belongs to it.
+  // The likeliest token's 0.6 falls short of 0.7, so the next likeliest one belongs to the nucleus.
   const auto nucleus = counts({.temperature = 1.0, .top_p = 0.7, .seed = 11});
   EXPECT_EQ(nucleus[0] + nucleus[2], 0);
   EXPECT_GT(nucleus[3], 0);
@@ -63,17 +63,17 @@ TEST(Sample, MinPKeepsWhatIsNearTheLikeliest) {
     for (uint64_t i = 0; i < 2000; ++i) seen[static_cast<size_t>(sample(logits, options, i))] = true;
     return seen;
   };
-  // 0.25 / 0.6 = 0.417, 0.1 / 0.6 = 0.167
+  // Relative to the likeliest token the others have 0.25 / 0.6 = 0.417 and 0.1 / 0.6 = 0.167.
   EXPECT_THAT(drawn({.temperature = 1.0, .min_p = 0.41}), ElementsAre(false, true, false, true));
   EXPECT_THAT(drawn({.temperature = 1.0, .min_p = 0.42}), ElementsAre(false, true, false, false));
   EXPECT_THAT(drawn({.temperature = 1.0, .min_p = 0.16}), ElementsAre(true, true, false, true));
   EXPECT_THAT(drawn({.temperature = 1.0, .min_p = 1.0}), ElementsAre(false, true, false, false));
-  // Behind the temperature, which brings them nearer: sqrt(0.167) = 0.408.
+  // The temperature comes first and brings them nearer: sqrt(0.167) = 0.408.
   EXPECT_THAT(drawn({.temperature = 2.0, .min_p = 0.4}), ElementsAre(true, true, false, true));
   EXPECT_THROW((SamplingOptions{.min_p = 1.1}).check(), Error);
 }
 
-// As Transformers' RepetitionPenaltyLogitsProcessor.
+// The penalty is that of Transformers' RepetitionPenaltyLogitsProcessor.
 TEST(Sample, RepetitionPenaltyTouchesWhatHasOccurredOnce) {
   const at::Tensor logits = at::tensor({2.0, -1.0, 0.5, 3.0}, at::kFloat);
   const SamplingOptions options{.repetition_penalty = 2.0};
@@ -102,7 +102,7 @@ TEST(Generate, PenalizesPromptAndAnswer) {
   GenerateOptions options = endless(12);
   options.sampling.repetition_penalty = 100.0;
   const Generation answer = generate(*model, {1, 2}, options);
-  // By hand: each token greedily from penalized logits of the whole text so far.
+  // The expected text takes each token greedily from the penalized logits of the whole text so far.
   std::vector<int64_t> text = {1, 2};
   for (int i = 0; i < 12; ++i) {
     GenerateOptions one = endless(1);
@@ -151,8 +151,8 @@ TEST(Generate, StopsAtStopIdsAtTheLimitAndOnDemand) {
 }
 
 TEST(Sample, SortsAsFarAsTheCutReaches) {
-  // Equal logits fall by rising id, so a nucleus of half of them is the first half, however far the sort
-  // went.
+  // Equal logits are ordered by rising id, so a nucleus of half of them is the first half, however far they
+  // are sorted.
   const at::Tensor flat = at::zeros({1000}, at::kFloat);
   for (uint64_t i = 0; i < 200; ++i) {
     EXPECT_LT(sample(flat, {.temperature = 1.0, .top_p = 0.4999, .seed = 3}, i), 500);
@@ -176,7 +176,7 @@ TEST(Sample, FindsTheLargestAnywhere) {
 
 // -------------------------------------------------------------------------------------------- many at once
 
-// Prompts of different lengths; some need several pages of the cache.
+// Returns prompts of different lengths, some of which need several pages of the cache.
 std::vector<std::vector<int64_t>> some_prompts() {
   std::vector<std::vector<int64_t>> prompts;
   const CounterRng rng(1, 2);
@@ -248,7 +248,7 @@ TEST_P(Batches, HaveTheLogitsOfSingleRunsToTheLastBit) {
       const at::Tensor single = model->next_logits(alone, {batch[i]});
       ASSERT_TRUE(at::equal(logits[static_cast<int64_t>(i)], single[0])) << "token " << token << " of " << i;
     }
-    // One leaves on the way, from the middle.
+    // One sequence leaves on the way, from the middle of the batch.
     if (token == 12) {
       together.free(sequences[1]);
       sequences.erase(sequences.begin() + 1);
@@ -295,7 +295,7 @@ TEST(Generator, PromptsReadTogetherGiveTheTextsOfSingleRuns) {
   const auto model = small_model();
   for (const double temperature : {0.0, 1.5}) {
     const auto requests = some_requests(temperature);
-    // All at once; those of 40 and 1 tokens together, but not with 70 more.
+    // Prompts are read all at once; or those of 40 and 1 tokens together, but not with one of 70.
     for (const int64_t max_prefill_tokens : {1000, 100}) {
       Generator generator(*model, {.max_batch = 5, .max_prefill_tokens = max_prefill_tokens});
       std::vector<int64_t> numbers;

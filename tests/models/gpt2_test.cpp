@@ -1,4 +1,4 @@
-// What GPT-2 adds to the tests of all families (reference_test.cpp): its files, its adapters, its config.
+// Tests of GPT-2 beside those of all families (reference_test.cpp): its files, its adapters, its config.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -77,7 +77,7 @@ TEST(Gpt2, DocumentsEndWherePositionsEnd) {
   }
 }
 
-// Files of the model without its head, as it was first published, and with the masks of old versions.
+// The files are of the model without its head, as it was first published, and hold the masks of old versions.
 TEST(Gpt2, LoadsFilesWithoutAPrefix) {
   TempFolder folder;
   io::write_file_atomic(folder / "config.json",

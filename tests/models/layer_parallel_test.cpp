@@ -1,5 +1,5 @@
-// A model whose layers are cut over ranks by hand, here threads of one process, with sums put into the seams
-// of its layers: loss, logits and every gradient are those of the whole model.
+// Tests a model whose layers are cut by hand over ranks, which are threads of one process here, with sums
+// over ranks put between its layers: loss, logits and every gradient are those of the whole model.
 #include <algorithm>
 
 #include <ATen/ATen.h>
@@ -18,7 +18,7 @@ namespace {
 
 using World = std::shared_ptr<comm::Communicator>;
 
-// SmolLM2's heads; no other two sizes are equal.
+// The groups of heads are those of SmolLM2; no other two sizes are equal.
 constexpr int64_t kGroups = 3, kGroup = 3, kHeadDim = 4, kHidden = 14, kInner = 11, kVocab = 31, kTokens = 13;
 
 LlamaConfig config_of(bool tied, bool qk_norm) {
@@ -48,15 +48,15 @@ nn::TokenBatch batch() {
   return tokens;
 }
 
-// Where each rank's part of something begins.
+// The begin of each rank's part, and the end of the last one.
 using Bounds = std::vector<int64_t>;
 
 struct Cut {
-  int64_t dim = -1, first = 0, count = 0;  // dim -1: whole
+  int64_t dim = -1, first = 0, count = 0;  // dim -1 = the whole tensor
   at::Tensor of(const at::Tensor& whole) const { return dim < 0 ? whole : whole.narrow(dim, first, count); }
 };
 
-// The plan: groups of heads, rows of the MLP and tokens of the vocabulary are spread.
+// How groups of heads, rows of the MLP and tokens of the vocabulary are spread over ranks.
 struct Plan {
   Bounds groups, inner, vocabulary;
 
@@ -68,7 +68,7 @@ struct Plan {
   Cut cut(const std::string& name, int64_t rank) const {
     const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
     if (has("embed_tokens") || has("lm_head")) return at(0, vocabulary, rank);
-    // The factor of an adapter that reads the whole input, or gives the whole output, is whole.
+    // A factor of an adapter that reads the whole input, or makes the whole output, is not cut.
     const bool by_column =
         has("q_proj") || has("k_proj") || has("v_proj") || has("gate_proj") || has("up_proj");
     if (by_column ? has("lora_A") : has("lora_B")) return {};
@@ -225,7 +225,7 @@ const Plan kPlans[] = {
     {{0, 3}, {0, 11}, {0, 31}},
     {{0, 2, 3}, {0, 4, 11}, {0, 16, 31}},
     {{0, 1, 2, 3}, {0, 5, 6, 11}, {0, 30, 30, 31}},
-    // A rank without heads, one without a part of the MLP.
+    // One rank has no heads, and one has no part of the MLP.
     {{0, 1, 1, 2, 3}, {0, 5, 8, 8, 11}, {0, 8, 16, 24, 31}},
 };
 

@@ -30,7 +30,7 @@ void save(const std::string& path, const Tensors& tensors) {
   writer.commit();
 }
 
-// The stored tensors of a reference model.
+// Returns the stored tensors of a reference model.
 Tensors tensors_of(const std::string& family) {
   const TensorFile file(reference_folder(family) + "/model.safetensors");
   Tensors tensors;
@@ -39,7 +39,7 @@ Tensors tensors_of(const std::string& family) {
   return tensors;
 }
 
-// The error of loading `tensors` into a model of the family, or "".
+// Returns the error of loading `tensors` into a model of the family, or "".
 std::string error_of(const std::string& family, const Tensors& tensors) {
   TempFolder folder;
   save(folder / "model.safetensors", tensors);
@@ -78,7 +78,7 @@ TEST(Load, KeepsStoredBfloat16WithoutChangingTheNumbers) {
   EXPECT_EQ(narrow->hidden_type(), at::kFloat);
   EXPECT_EQ(narrow->cache_options().dtype, at::kFloat);
   EXPECT_FALSE(parameters["model.norm.weight"].requires_grad());
-  // Up to 16 tokens take the kernel for few rows, more a matrix product.
+  // Up to 16 tokens take the kernel for few rows; more take a matrix product.
   std::vector<int64_t> ids;
   for (int64_t i = 0; i < 40; ++i) ids.push_back((7 * i + 3) % wide->config().vocab_size);
   for (const size_t count : {5u, 40u}) {

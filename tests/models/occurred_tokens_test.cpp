@@ -10,7 +10,7 @@ namespace {
 
 at::Tensor numbers(const std::vector<int64_t>& values) { return at::tensor(values, at::kLong); }
 
-// The ids that have occurred in a sequence.
+// Returns the ids that have occurred in a sequence.
 std::vector<int64_t> ids_of(OccurredTokens& occurred, int64_t sequence) {
   const at::Tensor has = occurred.of(numbers({occurred.row_of(sequence)}))[0];
   std::vector<int64_t> ids;
@@ -25,7 +25,7 @@ using Ids = std::vector<int64_t>;
 TEST(OccurredTokens, OfASequenceStayItsOwn) {
   nn::KvCache cache({.num_layers = 1, .num_kv_heads = 1, .head_dim = 2});
   OccurredTokens occurred(cache, 10);
-  // More than there are rows at first.
+  // There are more sequences than rows at first.
   std::vector<int64_t> sequences;
   for (int64_t i = 0; i < 30; ++i) {
     sequences.push_back(cache.add());

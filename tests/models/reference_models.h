@@ -1,4 +1,4 @@
-// The tiny models of tests/reference/data/models with Transformers' numbers for them.
+// Loads the tiny models of tests/reference/data/models, with Transformers' numbers for them.
 #pragma once
 
 #include <memory>
@@ -26,7 +26,7 @@ inline std::shared_ptr<CausalLM> load_reference_model(const std::string& family,
   return model;
 }
 
-// Tensors of one file, in their stored types.
+// The tensors of one file, in their stored types.
 class TensorFile {
  public:
   explicit TensorFile(const std::string& path) : file_(io::SafetensorsFile::open(path)) {}
@@ -45,14 +45,14 @@ class TensorFile {
 };
 
 struct Document {
-  at::Tensor ids, labels;  // labels not shifted
+  at::Tensor ids, labels;  // labels are not shifted
 };
 
 inline std::vector<Document> reference_documents(const TensorFile& file) {
   return {{file.get("ids.0"), file.get("labels.0")}, {file.get("ids.1"), file.get("labels.1")}};
 }
 
-// Documents laid end to end, labels shifted.
+// Lays documents end to end, and shifts their labels.
 inline nn::TokenBatch pack(const std::vector<Document>& documents) {
   nn::TokenBatch batch;
   std::vector<at::Tensor> ids, labels, positions;

@@ -1,4 +1,4 @@
-// Every family against Transformers.
+// Compares every family with Transformers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ class Reference : public ::testing::TestWithParam<const char*> {
   TensorFile file_{reference_folder(GetParam()) + "/reference.safetensors"};
 };
 
-// Largest difference relative to the largest element.
+// Returns the largest difference relative to the largest element.
 double relative_difference(const at::Tensor& got, const at::Tensor& want) {
   return max_difference(got, want) / std::max(want.abs().max().item<double>(), 1e-3);
 }
@@ -96,7 +96,7 @@ TEST_P(Reference, PackedDocumentsEqualDocumentsAlone) {
   EXPECT_NEAR(together, apart, 1e-12 * together);
 }
 
-// The balance is over both documents.
+// The balance loss is over both documents together.
 TEST(RouterBalance, LossAndGradientsOfRouters) {
   for (const char* family : {"mixtral", "qwen3_moe"}) {
     SCOPED_TRACE(family);
@@ -121,7 +121,7 @@ TEST(RouterBalance, LossAndGradientsOfRouters) {
   }
 }
 
-// All but dynamic RoPE, whose keys grow stale in a cache.
+// Tests of all models but those with dynamic RoPE, whose keys in a cache become wrong as a sequence grows.
 class ReferenceGeneration : public Reference {};
 
 TEST_P(ReferenceGeneration, GreedyWithACache) {
@@ -130,7 +130,7 @@ TEST_P(ReferenceGeneration, GreedyWithACache) {
     const at::Tensor ids = file_.get("ids." + i), want = file_.get("greedy." + i);
     GenerateOptions options;
     options.max_new_tokens = want.size(0);
-    options.stop_ids = {-1};  // none
+    options.stop_ids = {-1};  // no token is a stop id
     const Generation got = generate(
         *model, {ids.const_data_ptr<int64_t>(), ids.const_data_ptr<int64_t>() + ids.numel()}, options);
     EXPECT_TRUE(at::equal(at::tensor(got.token_ids, at::kLong), want)) << "document " << i;
@@ -161,7 +161,8 @@ TEST(DynamicRope, GenerationEndsWhereTheFrequenciesChange) {
   EXPECT_THROW(generate(*model, {3, 4, 5, 6, 7, 8, 9, 10, 11}, options), Error);
 }
 
-// Token by token, as far as the model goes: most tokens lie beyond the window, and most pages go back.
+// Feeds the cache token by token, up to the model's last position: most tokens lie beyond the window, and
+// most pages are freed.
 TEST(SlidingWindow, ACacheGivesWhatWholeSequencesGive) {
   for (const char* family : {"mistral_sliding", "qwen2_sliding", "qwen3_sliding", "mixtral"}) {
     SCOPED_TRACE(family);

@@ -1,4 +1,4 @@
-// Models of two layers with random weights.
+// Makes models of two layers with random weights.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace tessera::models {
 
-// A Llama.
+// Makes a Llama.
 inline std::shared_ptr<CausalLM> small_model(bool tied = false, at::ScalarType dtype = at::kDouble,
                                              at::Device device = kHost) {
   LlamaConfig config;
@@ -29,7 +29,7 @@ inline std::shared_ptr<CausalLM> small_model(bool tied = false, at::ScalarType d
   return model;
 }
 
-// Experts of bfloat16, of widths that grouped products take.
+// Makes a Mixtral whose experts are in bfloat16 and have widths that grouped products take.
 inline std::shared_ptr<CausalLM> sparse_model(at::Device device) {
   LlamaConfig config;
   config.model_type = "mixtral";

@@ -45,7 +45,7 @@ void expect_close(const at::Tensor& actual, const at::Tensor& expected) {
   EXPECT_TRUE(at::allclose(actual, expected, 1e-12, 1e-12));
 }
 
-// One layer for queries, keys and values is three layers whose weights lie one after the other in files.
+// One layer for queries, keys and values equals three layers, whose weights lie one after the other in files.
 TEST(Attention, FromOneProjectionEqualsThatFromThree) {
   for (const bool is_rotary : {false, true}) {
     SCOPED_TRACE(is_rotary);
@@ -79,7 +79,7 @@ TEST(Attention, FromOneProjectionEqualsThatFromThree) {
     expect_close(
         parameters["c_attn.weight"].grad(),
         whole(three.q_proj->weight.grad(), three.k_proj->weight.grad(), three.v_proj->weight.grad()));
-    // A single token, whose parts are dense views.
+    // The parts of a single token are dense views.
     const at::Tensor token = x.narrow(0, 0, 1);
     SequenceContext alone = context(is_rotary);
     alone.document_starts = {0, 1};
@@ -91,7 +91,7 @@ TEST(Attention, FromOneProjectionEqualsThatFromThree) {
   }
 }
 
-// Per head, from the definition; without positions.
+// Computes attention head by head from its definition, without positions.
 at::Tensor by_definition(const Attention& layer, const at::Tensor& x, const ops::AttentionFormula& formula) {
   const auto heads = [&](const std::shared_ptr<Linear>& projection) {
     return at::linear(x, projection->weight, projection->bias).view({kTokens, -1, kHeadDim});

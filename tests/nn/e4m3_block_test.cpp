@@ -1,4 +1,4 @@
-// How often whole layers look for an absmax, and that nothing hangs on it.
+// Tests how often whole layers search tensors for their absmax, and that results do not depend on it.
 #include <memory>
 #include <tuple>
 #include <utility>
@@ -90,10 +90,12 @@ Passed pass(const Case& kind, const ops::Leaves& table) {
   return passed;
 }
 
-// Of each block. Forward: seven weights, and the input of q, k and v, of o, of gate and up, and of down.
-// Backward: seven weights, seven gradients as they are and turned, and the four inputs turned.
+// Numbers of casts in each block. The forward casts seven weights, and the inputs of q, k and v, of o, of
+// gate and up, and of down. The backward casts seven weights, seven gradients plain and transposed, and the
+// four inputs transposed.
 constexpr int kForward = 7 + 4, kBackward = 7 + 14 + 4, kWithAdapters = 7 + 7;
-// Looked at where all is said: the weights, and what attention gives.
+// Tensors that are searched although leaves give the scales of their results: the weights, and the output of
+// attention.
 constexpr int kForwardLooks = 7 + 1;
 
 Casts of_blocks(int all, int absmax) { return {kBlocks * all, kBlocks * absmax}; }
@@ -114,13 +116,13 @@ void expect(const Case& kind, const Casts& forward, const Casts& backward) {
   }
 }
 
-// In the backward: v's gradient, which attention makes; that of the last block's down, which the caller
-// makes.
+// In the backward these are the gradient of v, which attention makes, and that of the last block's down,
+// which the caller makes.
 TEST(E4m3BlockTest, LooksOnlyAtWhatNobodySaysTheScaleOf) {
   const Casts forward = of_blocks(kForward, kForwardLooks);
   expect({}, forward, of_blocks(kBackward, 1) + Casts{0, 1});
   expect({.has_adapters = true}, forward, of_blocks(kWithAdapters, 1) + Casts{0, 1});
-  // Gradients of q and k come from norms, by way of a view.
+  // Here the gradients of q and k come from norms, through a view.
   expect({.has_qk_norm = true}, forward, of_blocks(kBackward, 1) + Casts{0, 1});
 }
 
@@ -129,13 +131,13 @@ TEST(E4m3BlockTest, WhereNothingIsSaidTheBackwardLooksAtGradientsAlone) {
   EXPECT_EQ(pass({.has_adapters = true}, ops::counting_leaves()).backward, of_blocks(kWithAdapters, 7));
 }
 
-// The weights of what is computed again are looked at again. The gradient of a block's output comes through
+// Weights of recomputed layers are searched again. The gradient of a block's output passes through
 // LibTorch's accumulation, which makes another tensor of it.
 TEST(E4m3BlockTest, WhatIsComputedAgainIsSaidAgain) {
   const Casts forward = of_blocks(kForward, kForwardLooks);
   for (const bool has_adapters : {false, true}) {
     const int backward = has_adapters ? kWithAdapters : kBackward;
-    // Gate and up: their input, whose scale is kept, and two weights.
+    // Gate and up are cast again: their input, whose scale is kept, and two weights.
     expect({.has_adapters = has_adapters, .recomputes_hidden = true}, forward,
            of_blocks(backward + 3, 1 + 2) + Casts{0, 1});
     expect({.has_adapters = has_adapters, .recomputes_blocks = true}, forward,

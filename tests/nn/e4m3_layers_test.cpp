@@ -60,7 +60,8 @@ struct Passed {
   Casts forward, backward;
 };
 
-// Three layers behind a norm, which is the source of their input: together, or one by one without a source.
+// Runs three layers after a norm: together, with the norm as the source of their input, or one by one
+// without a source.
 Passed pass(bool is_shared) {
   const auto numbers = [](at::IntArrayRef sizes, double from) {
     const auto options = at::TensorOptions(at::kCPU).dtype(at::kFloat);
@@ -102,8 +103,8 @@ Passed pass(bool is_shared) {
 
 TEST(E4m3LayersTest, CastsOfWhatSeveralProductsReadAreShared) {
   const Passed shared = pass(true), alone = pass(false);
-  // The input three times and three weights; for each layer the gradient as it is and turned, a weight, and
-  // the input turned. The backward looks at gradients alone.
+  // The forward casts the input three times, and three weights. The backward casts, for each layer, the
+  // gradient plain and transposed, a weight, and the input transposed; it searches only the gradients.
   EXPECT_EQ(alone.forward, (Casts{6, 6}));
   EXPECT_EQ(alone.backward, (Casts{12, 3}));
   EXPECT_EQ(shared.forward, (Casts{4, 4}));

@@ -138,7 +138,7 @@ TEST(GroupedExperts, AreThoseOfManyRowsThatNothingElseChanges) {
   EXPECT_FALSE(runs_grouped(rows, with_parallel));
 }
 
-// Experts whose weights lie as in a loaded model: one expert's behind the other's.
+// Returns experts whose weights lie as in a loaded model: those of one expert after those of the other.
 Experts experts_in_line(const Experts& from) {
   std::vector<at::Tensor> flat;
   for (const auto& expert : from) {
@@ -169,7 +169,7 @@ TEST(GroupedExperts, WhoseWeightsLieInLineAreReadThere) {
   EXPECT_TRUE(at::equal(got.y, want.y));
   expect_close(got.grad_x, want.grad_x, "rows");
   for (size_t i = 0; i < want.grads.size(); ++i) expect_close(got.grads[i], want.grads[i], "weight");
-  // The product gets the weights themselves.
+  // The grouped product gets the weights themselves, not a copy.
   ops::Leaves table = ops::cuda::aten_leaves();
   table.grouped_product = [](const at::Tensor& a, const at::Tensor& b, const at::Tensor& ends) {
     read.push_back(b.const_data_ptr());
@@ -199,7 +199,7 @@ TEST(GroupedExperts, LieInLineAtEqualDistancesAlone) {
   EXPECT_FALSE(ops::lie_in_line({weight(0), weight(64).t()})) << "turned";
 }
 
-// A device that counts for what the host waits.
+// The device counts how often the host waits.
 TEST(GroupedExperts, NobodyWaitsToKnowHowManyRowsTheyHave) {
   static int products;
   products = 0;
@@ -213,7 +213,7 @@ TEST(GroupedExperts, NobodyWaitsToKnowHowManyRowsTheyHave) {
   SparseMLP mlp({.num_experts = kExperts, .experts_per_token = 2, .expert = options_of(true)}, at::kBFloat16);
   for (auto& entry : mlp.named_parameters())
     materialize(entry.value(), at::ones(entry.value().sizes(), at::kBFloat16).to(fake::device(0)));
-  // How often the host waits in a forward and backward.
+  // Returns how often the host waits in a forward and backward.
   const auto waits_of = [&](int64_t tokens) {
     const at::Tensor x =
         at::ones({tokens, kHidden}, at::kBFloat16).to(fake::device(0)).set_requires_grad(true);

@@ -1,4 +1,4 @@
-// A cache whose pages lie in one tensor for each layer, on a device of little memory.
+// Tests of a cache whose pages lie in one tensor for each layer, on a device of little memory.
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -15,7 +15,7 @@ namespace {
 namespace fake = testing::fake_device;
 
 constexpr int64_t kPage = KvCache::kPageTokens, kLayers = 5, kHeads = 2, kHeadDim = 8;
-// What a layer takes of a page, in float32.
+// Bytes of a layer in a page, in float32.
 constexpr int64_t kLayerBytes = 2 * kHeads * kHeadDim * kPage * 4;
 
 class GrowthTest : public ::testing::Test {
@@ -25,7 +25,7 @@ class GrowthTest : public ::testing::Test {
     EXPECT_EQ(fake::fault(), "");
     fake::configure({});
   }
-  // So much memory for all tensors of the device; 0 = no bound.
+  // Limits the memory for all tensors of the device; 0 = no bound.
   static void limit(int64_t bytes) {
     fake::configure({.seed = 11, .longest_delay_us = 50, .most_bytes = bytes});
   }
@@ -40,7 +40,7 @@ class GrowthTest : public ::testing::Test {
     CacheStep step(cache, {sequence}, {0, pages * kPage});
     step.finish();
   }
-  // Bytes of the cache's tensors.
+  // Returns the bytes of the cache's tensors.
   static int64_t bytes_of(const KvCache& cache) {
     int64_t bytes = 0;
     for (const at::Tensor& rows : cache.layer_rows()) bytes += static_cast<int64_t>(rows.nbytes());
@@ -48,7 +48,7 @@ class GrowthTest : public ::testing::Test {
   }
   static int64_t bytes_for(int64_t pages) { return kLayers * (pages + 1) * kLayerBytes; }
 
-  // Other values in every layer; returns them.
+  // Fills every layer with other values and returns them.
   static std::vector<at::Tensor> fill(const KvCache& cache) {
     std::vector<at::Tensor> values;
     for (const at::Tensor& rows : cache.layer_rows()) {
@@ -80,7 +80,7 @@ TEST_F(GrowthTest, TheOldCacheGoesLayerByLayer) {
   expect_kept(cache, values, 64);
 }
 
-// Of memory it needs the new cache and one layer of the old one, to the byte.
+// Growing needs memory for the new cache and one layer of the old one, to the byte.
 TEST_F(GrowthTest, AtThePeakThereIsOneLayerOfTheOldOne) {
   for (const int64_t spare : {0, -1}) {
     limit(0);

@@ -47,7 +47,7 @@ TEST(KvCache, PagesFollowTheTokensAndAreUsedAgain) {
 
 // On the host nothing is moved: each page is memory of its own.
 TEST(KvCache, ACacheThatGrowsTakesItsPagesAndNoMore) {
-  install_cpu_allocator();  // which counts
+  install_cpu_allocator();  // counts allocations
   memory_ledger::start();
   KvCache cache({.num_layers = 4, .num_kv_heads = 4, .head_dim = 64});
   const int64_t sequence = cache.add();
@@ -82,7 +82,7 @@ TEST(KvCache, PagesBeforeTheWindowGoBack) {
     const at::Tensor kv = at::ones({1, 1, 2});
     EXPECT_THROW(step.attend(0, kv, kv, kv, {1.0}), Error) << "a layer without a window";
   }
-  // The window reaches back to what is still there, or does not.
+  // Truncating works only if the window reaches back no farther than the pages that are still there.
   cache.truncate(sequence, 2 * kPage + 200);
   EXPECT_THROW(cache.truncate(sequence, 2 * kPage), Error);
   EXPECT_EQ(cache.length(sequence), 2 * kPage + 200);
@@ -131,7 +131,7 @@ TEST(KvCache, RefusesMoreThanItsBoundAndKeepsWhatItHas) {
     EXPECT_EQ(error.code(), "E-MEMORY-KV-CACHE");
   }
   EXPECT_EQ(cache.used_pages(), 1);
-  // Nor does the sequence before keep the page that it was given.
+  // The sequence before does not keep the page that it was given, either.
   EXPECT_THROW(CacheStep(cache, {first, second}, {0, 1, kPage + 1}), Error);
   EXPECT_EQ(cache.used_pages(), 1);
   feed(cache, second, kPage);

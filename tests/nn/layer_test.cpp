@@ -21,7 +21,7 @@ void fill(torch::nn::Module& module) {
   }
 }
 
-// Changes what goes in and what comes out so that each is seen, and in which order.
+// Changes the input and the output of a layer so that the result shows both changes, and their order.
 struct Marking : LayerParallel {
   ops::Activation input(const ops::Activation& x) const override { return 2 * x.value(); }
   at::Tensor output(const at::Tensor& y) const override { return 10 * y; }

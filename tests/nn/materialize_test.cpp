@@ -35,10 +35,10 @@ TEST(Materialize, EveryHandleSeesTheValuesAndAutogradWorks) {
 
 TEST(Materialize, AnAccumulatorMadeOnMetaIsReplaced) {
   Product module({4, 2});
-  // Building a graph on meta makes the accumulator.
+  // Building a graph on the meta device makes the gradient accumulator.
   const at::Tensor meta_graph = module.weight.sum();
   ASSERT_TRUE(meta_graph.requires_grad());
-  materialize(module.weight, at::ones({2, 2}, at::kDouble));  // a shard: fewer rows
+  materialize(module.weight, at::ones({2, 2}, at::kDouble));  // a shard with fewer rows
   (3.0 * module.weight).sum().backward();
   EXPECT_TRUE(at::equal(module.weight.grad(), at::full({2, 2}, 3.0, at::kDouble)));
 }

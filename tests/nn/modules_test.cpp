@@ -65,7 +65,7 @@ TEST(Linear, RefusesAnAdapterByName) {
   }
 }
 
-// Keeps the forward for later.
+// A hook that keeps the forward for later.
 struct Recorder : CallHook {
   at::Tensor run(const at::Tensor& input, const Forward& next) override {
     kept = next;
@@ -86,7 +86,7 @@ TEST(CallHook, TheForwardCanRunAgainAfterTheCall) {
   add_call_hook(block, hook);
   at::Tensor first;
   {
-    // Everything that the call was given is gone when the kept forward runs.
+    // All arguments of the call are gone when the kept forward runs.
     SequenceContext context{
         {0, 2, 5}, nullptr, at::randn({5, 2}, at::kDouble), at::randn({5, 2}, at::kDouble)};
     first = call(block, at::randn({5, 8}, at::kDouble), context);
@@ -99,7 +99,7 @@ struct Narrowing : CallHook {
   std::optional<at::ScalarType> input_type() const override { return at::kBFloat16; }
 };
 
-// What its forward gets.
+// A module that notes the arguments of its forward.
 struct Receiver : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x, const std::optional<at::Tensor>& mask,
                      const std::optional<at::Tensor>& none, const std::vector<at::Tensor>& list) {
@@ -123,12 +123,12 @@ TEST(CallHook, TensorsInAnOptionalOrAVectorAreCastToo) {
   EXPECT_FALSE(module.got[4].defined());
 }
 
-// Less is kept, and nothing else changes, whether x has a source of its own or not, and for few rows too.
-class MLPTest : public ::testing::TestWithParam<bool> {};  // gated or not
+// Recompute keeps less and changes nothing else, whether x has a source or not, and for few rows too.
+class MLPTest : public ::testing::TestWithParam<bool> {};  // the parameter says whether the MLP is gated
 
 TEST_P(MLPTest, HiddenValuesMayBeComputedAgain) {
   constexpr int64_t kHidden = 24, kInner = 64;
-  install_cpu_allocator();  // which counts
+  install_cpu_allocator();  // counts allocations
   MLPOptions options{.hidden_size = kHidden, .intermediate_size = kInner, .bias = true};
   if (!GetParam()) {
     options.activation = ops::Nonlinearity::GeluTanh;

@@ -56,7 +56,7 @@ TEST(EmbeddingNoise, IsAddedInTrainingAlone) {
   const RandomScope scope(place);
   const at::Tensor noise = embedding_noise_here(at::zeros({3, kWidth}, at::kDouble), 5.0);
   EXPECT_TRUE(at::equal(embedding.forward(ids), 1.0 + noise));
-  // Each holder of rows adds it for its own.
+  // Each holder of rows of the table adds the noise for its own rows.
   Embedding low(4, kWidth, at::kDouble), high(3, kWidth, at::kDouble);
   low.weight = at::ones({4, kWidth}, at::kDouble);
   high.weight = at::ones({3, kWidth}, at::kDouble);

@@ -7,7 +7,7 @@
 namespace tessera::nn {
 namespace {
 
-// cos of the angle at `position` of pair `pair`, over one document of `length` tokens.
+// Returns the angle of pair `pair` at `position`, in one document of `length` tokens.
 double angle(const RopeOptions& options, int64_t position, int64_t pair, int64_t length = 4) {
   const RotaryEmbedding rotary(options);
   const auto [cos, sin] = rotary.angles(at::arange(length), {0, length}, at::kDouble);
@@ -32,7 +32,7 @@ TEST(RotaryEmbedding, Llama3KeepsHighAndDividesLowFrequencies) {
   options.original_max_position_embeddings = 64;
   options.low_freq_factor = 1.0;
   options.high_freq_factor = 4.0;
-  // Wavelengths 6.28, 62.8, 628, 6283: below 64 / 4, between, above 64, above 64.
+  // The wavelengths are 6.28, 62.8, 628 and 6283: below 64 / 4, between 64 / 4 and 64, above 64, above 64.
   EXPECT_NEAR(angle(options, 1, 0), 1.0, 1e-14);
   const double wavelength = 2.0 * M_PI / 0.1, smooth = (64.0 / wavelength - 1.0) / 3.0;
   EXPECT_NEAR(angle(options, 1, 1), (1.0 - smooth) * 0.1 / 8.0 + smooth * 0.1, 1e-14);
@@ -47,7 +47,7 @@ TEST(RotaryEmbedding, DynamicChangesOnlyLongDocuments) {
   const double theta = 100.0 * std::pow(2.0 * 6.0 / 4.0 - 1.0, 6.0 / 4.0);
   EXPECT_NEAR(angle(options, 3, 1, 6), 3.0 * std::pow(theta, -2.0 / 6.0), 1e-14);
 
-  // Packed beside a long document, a short one is as alone.
+  // A short document that is packed beside a long one has the angles that it has alone.
   const RotaryEmbedding rotary(options);
   const at::Tensor positions = at::cat({at::arange(6), at::arange(3)});
   const auto [cos, sin] = rotary.angles(positions, {0, 6, 9}, at::kDouble);
@@ -65,7 +65,8 @@ TEST(RotaryEmbedding, YarnScalesCosAndSin) {
   options.attention_factor = 1.5;
   const auto [cos, sin] = RotaryEmbedding(options).angles(at::arange(2), {0, 2}, at::kDouble);
   EXPECT_NEAR(cos[0][0].item<double>(), 1.5, 1e-14);
-  // 32 turns of the context fall before pair 0 and one turn, rounded up, on pair 2: the ramp is 0, 1/2, 1, 1.
+  // In the context 32 turns would be made before pair 0, and one turn, rounded up, is made by pair 2: so the
+  // ramp over the pairs is 0, 1/2, 1, 1.
   EXPECT_NEAR(sin[1][0].item<double>(), 1.5 * std::sin(1.0), 1e-14);
   EXPECT_NEAR(sin[1][1].item<double>(), 1.5 * std::sin((0.1 + 0.1 / 4.0) / 2.0), 1e-14);
   EXPECT_NEAR(sin[1][2].item<double>(), 1.5 * std::sin(0.01 / 4.0), 1e-14);

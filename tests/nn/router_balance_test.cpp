@@ -18,7 +18,7 @@ struct Layer {
   at::Tensor chosen() const { return std::get<1>(logits.detach().topk(2, 1)); }
 };
 
-// The formula, by autograd, over tokens that count.
+// Computes the balance loss by its formula, for autograd, over the tokens that count.
 at::Tensor balance_of(const std::vector<Layer>& layers, int64_t counted) {
   at::Tensor chosen = at::zeros({kExperts}, at::kDouble), probabilities = chosen;
   for (const Layer& layer : layers) {
@@ -29,7 +29,7 @@ at::Tensor balance_of(const std::vector<Layer>& layers, int64_t counted) {
   return kExperts * (chosen / rows * (probabilities / rows)).sum();
 }
 
-// ST-MoE's equation 5, over layers too.
+// Computes the z-loss, equation 5 of ST-MoE, as a mean over layers too.
 at::Tensor z_loss_of(const std::vector<Layer>& layers, int64_t counted) {
   at::Tensor sum = at::zeros({}, at::kDouble);
   for (const Layer& layer : layers)
@@ -37,7 +37,7 @@ at::Tensor z_loss_of(const std::vector<Layer>& layers, int64_t counted) {
   return sum / static_cast<double>(counted * std::ssize(layers));
 }
 
-// In one piece, and as two stages of a pipeline that hand hidden states of any type on.
+// Checks the model in one piece, and as two stages of a pipeline, which hand on hidden states of any type.
 void check(const RouterLossWeights& weights) {
   const at::Tensor labels = at::tensor({3, -100, 5, 7, -100, -100}, at::kLong);
   const at::Tensor is_added = at::arange(6, at::kLong) >= 5;

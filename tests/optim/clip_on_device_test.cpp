@@ -1,5 +1,5 @@
-// The clip factor as a tensor: on the host to the bit of the number, and on a device that runs late without a
-// wait.
+// Tests of the clip factor as a tensor: on the host it gives the bits that the number gives, and on a device
+// that runs late the host waits for nothing.
 #include <cmath>
 #include <future>
 
@@ -82,7 +82,7 @@ TEST(ClipOnDevice, OnTheHostATensorIsTheNumberToTheBit) {
 
 TEST(ClipOnDevice, NobodyWaitsForIt) {
   fake::configure({.seed = 5});
-  const ops::PlainOps plain;  // whose bits are the fake device's
+  const ops::PlainOps plain;  // gives the bits of the fake device
   for (const Make make : kMakers) {
     for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
       Tiles host(make, kHost, type), there(make, fake::device(1), type);
@@ -118,7 +118,7 @@ TEST(ClipOnDevice, NotANumberLeavesEveryTile) {
                             at::full({}, std::nan(""), at::TensorOptions(device).dtype(at::kDouble)));
       const auto after = tiles.on_the_host();
       for (size_t i = 0; i < before.size(); ++i) {
-        if (before[i].numel() == 1) continue;  // the number of steps
+        if (before[i].numel() == 1) continue;  // this state is the number of steps
         EXPECT_TRUE(at::equal(after[i], before[i])) << i;
       }
     }

@@ -1,4 +1,4 @@
-// Optimizer states in pinned memory, for tiles on a GPU.
+// Tests of optimizer states in pinned memory, for tiles on a GPU.
 #include <ATen/ATen.h>
 
 #include "tessera/optim/optimizer.h"
@@ -10,7 +10,7 @@ namespace {
 
 using testing::cuda_device;
 
-// Weights and states after some steps, on the host.
+// Trains some steps and returns weights and states, on the host.
 std::vector<at::Tensor> train(int64_t chunk_elements, bool has_bf16_states) {
   const auto options = at::TensorOptions(cuda_device()).dtype(at::kFloat);
   std::vector<OptimizedTile> tiles;

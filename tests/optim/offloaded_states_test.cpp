@@ -1,5 +1,5 @@
-// Optimizer states on the host, for tiles on devices whose streams run late: the bits are those of states on
-// the device, and every order that they need comes from an event.
+// Tests of optimizer states on the host, for tiles on devices whose streams run late: results have the bits
+// of states on the device, and every order that they need comes from an event.
 #include "tessera/optim/offloaded_states.h"
 
 #include <map>
@@ -25,7 +25,7 @@ using Result = std::map<std::string, at::Tensor>;
 
 constexpr int64_t kSteps = 5;
 
-// Values that no two places share.
+// Returns values of which no two are equal.
 at::Tensor values(at::IntArrayRef shape, double phase) {
   int64_t count = 1;
   for (const int64_t size : shape) count *= size;
@@ -35,20 +35,21 @@ at::Tensor values(at::IntArrayRef shape, double phase) {
 struct Tile {
   std::vector<int64_t> shape;
   at::ScalarType type = at::kFloat;
-  int64_t columns = 0;  // of the whole, of which the tile is some in the middle; 0: the tile is all of it
+  int64_t columns = 0;  // of the whole parameter, if the tile is a part of each row; 0 = the tile is whole
 };
 
-// Of awkward sizes: without elements, in one chunk with others, in several chunks; one of another type.
+// The tiles have awkward sizes: without elements, in one chunk with others, in several chunks; one has
+// another type.
 const std::vector<Tile> kTiles = {
     {{3, 5}}, {{0, 4}}, {{257}}, {{1}}, {{40, 35}, at::kFloat, 105}, {{64}}, {{100, 3}, at::kDouble}};
 
-// The layout of a tile, for the second of three ranks.
+// Returns the layout of a tile, which is that of the second of three ranks.
 parallel::Layout layout_of(const Tile& tile) {
   if (tile.columns == 0) return {};
   return {{tile.shape[0], tile.columns}, to_dtype(tile.type), {{"tp", 3, parallel::Placement::shard(1)}}};
 }
 
-// Where tiles lie that a device updates.
+// The place of the tiles that a device updates.
 enum class Lying { OnDevice, OnHost };
 
 std::vector<OptimizedTile> make_tiles(c10::Device device, Lying lying = Lying::OnDevice) {
@@ -69,7 +70,8 @@ std::vector<OptimizedTile> make_tiles(c10::Device device, Lying lying = Lying::O
   return tiles;
 }
 
-// Each step leaves other tiles, and so other chunks, without a gradient; the fourth leaves all.
+// Each step leaves other tiles, and so other chunks, without a gradient; the fourth step leaves all without
+// one.
 bool has_gradient(int64_t step, size_t tile) {
   return step != 3 && (step == 0 || (static_cast<int64_t>(tile) + step) % 3 != 0);
 }
@@ -86,7 +88,7 @@ void step(const std::vector<OptimizedTile>& tiles, Optimizer& optimizer, int64_t
 }
 
 void collect(Result& result, const std::vector<OptimizedTile>& tiles, Optimizer& optimizer) {
-  // In the order of the current stream, also those that lie on the host.
+  // Tiles are read in the order of the current stream, also those that lie on the host.
   for (const OptimizedTile& tile : tiles) {
     const at::Tensor own = tile.tile.detach();
     const at::Tensor here = at::empty(own.sizes(), own.options().device(*tile.updated_on));
@@ -95,7 +97,7 @@ void collect(Result& result, const std::vector<OptimizedTile>& tiles, Optimizer&
   for (const auto& state : optimizer.states()) result[state.name] = state.get().to(kHost).clone();
 }
 
-// Several steps without a look in between. chunk_elements 0: all states on the device.
+// Runs several steps without reading anything in between. With chunk_elements 0 all states lie on the device.
 Result train(int64_t chunk_elements, Lying lying = Lying::OnDevice, bool has_bf16_states = false) {
   const auto tiles = make_tiles(fake::device(0), lying);
   const auto optimizer = make_adamw(
@@ -106,7 +108,7 @@ Result train(int64_t chunk_elements, Lying lying = Lying::OnDevice, bool has_bf1
   return result;
 }
 
-// The first difference; "" where there is none.
+// Describes the first difference; "" if there is none.
 std::string difference(const Result& expected, const Result& got) {
   EXPECT_EQ(expected.size(), got.size());
   for (const auto& [name, tensor] : expected) {
@@ -121,7 +123,7 @@ TEST(OffloadedStatesTest, EveryDelayGivesTheBitsOfStatesOnTheDevice) {
     const Result expected = train(0, Lying::OnDevice, has_bf16_states);
     EXPECT_EQ(expected.at("w0/exp_avg").scalar_type(), has_bf16_states ? at::kBFloat16 : at::kFloat);
     for (const int64_t chunk_elements : {64, 200, 1000, 1 << 20}) {
-      // What is rounded takes many operations.
+      // Rounded states take many operations, so one seed has to do.
       for (uint64_t seed = 1; seed <= (has_bf16_states ? 1 : 5); ++seed) {
         SCOPED_TRACE(std::to_string(chunk_elements) + " at once, seed " + std::to_string(seed) +
                      (has_bf16_states ? ", in bfloat16" : ""));
@@ -136,7 +138,7 @@ TEST(OffloadedStatesTest, EveryDelayGivesTheBitsOfStatesOnTheDevice) {
   EXPECT_EQ(fake::fault(), "");
 }
 
-// Neither the update nor the copies may go without waiting for the other ones.
+// Both the update and the copies must wait for each other.
 TEST(OffloadedStatesTest, ALostEventIsNoticed) {
   testing::use_delays(1);
   const Result expected = train(0);
@@ -157,7 +159,8 @@ void add_one(const std::vector<StatePiece>& pieces) {
   for (const StatePiece& piece : pieces) piece.states[0].add_(1);
 }
 
-// A chunk that begins a step had ended the one before, in the other buffer.
+// The chunk that begins a step was the last one of the step before, in the other buffer: it must be back on
+// the host before it is sent again.
 TEST(OffloadedStatesTest, AChunkIsHomeBeforeItLeavesAgain) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     testing::use_delays(seed);
@@ -172,7 +175,7 @@ TEST(OffloadedStatesTest, AChunkIsHomeBeforeItLeavesAgain) {
   }
 }
 
-// What the current stream runs behind an update finds tiles of the host at home.
+// Work that the current stream runs after an update finds the tiles of the host updated.
 TEST(OffloadedStatesTest, TilesOfTheHostAreReadBehindTheirUpdate) {
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     testing::use_delays(seed);
@@ -194,7 +197,7 @@ TEST(OffloadedStatesTest, TilesOfTheHostAreReadBehindTheirUpdate) {
   }
 }
 
-// Neither what had the buffers' memory before nor a copy on its way comes behind them.
+// Work of the buffers' former owners, and copies that are under way, end before the buffers are used.
 TEST(OffloadedStatesTest, WhatCameBeforeIsOver) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     testing::use_delays(seed);
@@ -213,7 +216,7 @@ TEST(OffloadedStatesTest, WhatCameBeforeIsOver) {
   }
 }
 
-// A run goes on with its states elsewhere, in either direction.
+// A run goes on with its states moved from the device to the host, or back.
 TEST(OffloadedStatesTest, StatesGoFromTheDeviceToTheHostAndBack) {
   testing::use_delays(3);
   const Result expected = train(0);
@@ -227,7 +230,7 @@ TEST(OffloadedStatesTest, StatesGoFromTheDeviceToTheHostAndBack) {
     for (size_t i = 0; i < from.size(); ++i) {
       EXPECT_EQ(from[i].name, to[i].name);
       EXPECT_EQ(from[i].layout, to[i].layout);
-      // As a checkpoint is read: into what get() gives.
+      // States are read as from a checkpoint: into the tensor that get() returns.
       const at::Tensor taken = to[i].get();
       taken.copy_(from[i].get());
       to[i].set(taken);
@@ -257,7 +260,7 @@ TEST(OffloadedStatesTest, TheDeviceHoldsTwoBuffers) {
   }
 }
 
-// Tiles of the host keep their states as they are.
+// States of tiles that are updated on the host stay as they are.
 TEST(OffloadedStatesTest, NothingIsOffloadedFromTheHost) {
   const auto run = [](int64_t chunk_elements) {
     const auto tiles = make_tiles(kHost);

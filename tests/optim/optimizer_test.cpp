@@ -14,7 +14,7 @@
 namespace tessera::optim {
 namespace {
 
-// Algorithm 2 of the paper, on one number.
+// Computes algorithm 2 of the AdamW paper on one number.
 double adamw_by_hand(double value, const std::vector<double>& gradients, double lr, double decay) {
   double m = 0, v = 0;
   for (size_t t = 1; t <= gradients.size(); ++t) {
@@ -81,7 +81,7 @@ TEST(OptimizerTest, StatesHaveTheLayoutsOfTheirParametersAndGoFromOneToAnother) 
   EXPECT_TRUE(make_sgd({{"w", first}})->states().empty());
 }
 
-// A rank that holds nothing of a parameter has nothing to say of its steps, which it does not count.
+// A rank that holds nothing of a parameter does not count its steps, so it has no state of it.
 TEST(OptimizerTest, StatesAreTheHoldersAlone) {
   using parallel::Placement;
   const parallel::Layout layout({4, 2}, DType::F64, {{"pp", 2, Placement::held_by({1})}});
@@ -95,7 +95,8 @@ TEST(OptimizerTest, StatesAreTheHoldersAlone) {
   }
 }
 
-// Values and states of a matrix that is cut so, after some steps with states in bfloat16.
+// Trains a matrix that is cut by the layout, with states in bfloat16, and returns values and states after
+// some steps.
 std::vector<at::Tensor> train_tile(const parallel::Layout& layout, const std::vector<int64_t>& coordinates) {
   const parallel::Box box = layout.local_box(coordinates);
   const auto part = [&](const at::Tensor& whole) {
@@ -152,7 +153,7 @@ TEST(OptimizerTest, RoundingFollowsSeedStepNameAndState) {
     for (auto& state : optimizer->states()) {
       if (state.name == name + "/step") state.set(at::full({1}, static_cast<float>(steps_before)));
     }
-    // Both states come to a third, which lies between two bfloat16.
+    // Both states become a third, which lies between two bfloat16 numbers.
     tile.mutable_grad() = at::full({64}, 2.0F / 3.0F);
     for (auto& state : optimizer->states()) {
       if (state.name == name + "/exp_avg_sq") state.set(at::full({64}, 2.0F / 9.0F));
@@ -200,7 +201,7 @@ TEST(OptimizerTest, NormCountsEveryTileOnce) {
   });
 }
 
-// Of two axes: tiles cut by both, by one of them, and whole on every rank.
+// There are two axes, and tiles that are cut by both, by one of them, and by none.
 TEST(OptimizerTest, NormFollowsTheAxesOfEachGradient) {
   comm::run_fake_ranks(6, [](const auto& world) {
     const auto tp = world->split(world->rank() / 2, world->rank(), "tp");
@@ -217,7 +218,7 @@ TEST(OptimizerTest, NormFollowsTheAxesOfEachGradient) {
   });
 }
 
-// Large matrices, whose squares a single float32 sum would round away.
+// The matrices are so large that a single float32 sum would round most of their squares away.
 TEST(OptimizerTest, NormKeepsFloat32Precision) {
   const int64_t size = (int64_t{1} << 22) + 12345;
   const at::Tensor whole = at::linspace(0.001, 1.0, size, at::kFloat);

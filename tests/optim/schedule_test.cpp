@@ -7,7 +7,8 @@
 namespace tessera::optim {
 namespace {
 
-// Values of transformers.get_cosine_schedule_with_warmup(num_warmup_steps=3, num_training_steps=13), peak 1.
+// The expected values are those of transformers.get_cosine_schedule_with_warmup(num_warmup_steps=3,
+// num_training_steps=13), with peak 1.
 TEST(ScheduleTest, CosineWithWarmup) {
   const Schedule schedule{ScheduleKind::Cosine, 1.0, 3, 13, 0.0};
   EXPECT_DOUBLE_EQ(schedule.at(0), 0.0);

@@ -22,7 +22,7 @@ std::vector<int64_t> numbers_of(const std::vector<NumberedPart>& parts) {
   return numbers;
 }
 
-// Element by element.
+// Computes the numbers element by element.
 std::vector<int64_t> by_hand(const std::vector<int64_t>& shape, const Box& box) {
   std::vector<int64_t> numbers = {0};
   for (size_t d = 0; d < shape.size(); ++d) {
@@ -54,7 +54,7 @@ TEST(TileNumbersTest, AreThePlacesInTheWhole) {
     const TileNumbers numbers(shape, box);
     const int64_t elements = std::ssize(want);
     EXPECT_EQ(numbers_of(numbers.parts(0, elements)), want);
-    // Any piece of it, in parts that follow each other.
+    // Any piece of the tile comes in parts that follow each other.
     const int64_t begin = below(elements + 1), size = below(elements - begin + 1);
     const auto parts = numbers.parts(begin, size);
     int64_t at = begin;
@@ -76,7 +76,8 @@ TEST(TileNumbersTest, TilesOfMatricesAreOnePart) {
     ASSERT_EQ(parts.size(), 1U);
     EXPECT_EQ(parts[0].size, box.numel());
   }
-  // A piece that begins and ends within rows: the rest of one, whole ones, and the beginning of one.
+  // A piece that begins and ends within rows has three parts: the rest of a row, whole rows, and the
+  // beginning of one.
   EXPECT_EQ(TileNumbers(shape, Box{{0, 3}, {12, 4}}).parts(3, 30).size(), 3U);
   EXPECT_TRUE(TileNumbers(shape, Box{{4, 0}, {0, 10}}).parts(0, 0).empty());
   EXPECT_EQ(TileNumbers({}, Box{}).parts(0, 1).size(), 1U);

@@ -1,4 +1,4 @@
-// Activations that go to the host and come back, on a device whose streams run late.
+// Tests of activations that go to the host and come back, on a device whose streams run late.
 #include "tessera/parallel/activation_offload.h"
 
 #include <ATen/ATen.h>
@@ -20,7 +20,7 @@ namespace fake = testing::fake_device;
 
 constexpr int64_t kElements = 4096, kBytes = kElements * static_cast<int64_t>(sizeof(float));
 
-// Keeps its input and two tensors more of its size.
+// A block that saves its input and two more tensors of the same size for its backward.
 class Block : public torch::nn::Module {
  public:
   at::Tensor forward(const at::Tensor& x) {
@@ -55,7 +55,7 @@ at::Tensor input(double phase) {
   return (at::arange(kElements, options) * 0.37 + phase).sin_().set_requires_grad(true);
 }
 
-// Output and gradient of two passes, one after the other.
+// Runs two passes one after the other and returns their outputs and gradients.
 std::vector<at::Tensor> run(Model& model) {
   std::vector<at::Tensor> result;
   for (const double phase : {0.0, 1.0}) {
@@ -99,7 +99,7 @@ TEST(ActivationOffloadTest, EveryDelayGivesTheBitsOfActivationsOnTheDevice) {
   EXPECT_EQ(fake::fault(), "");
 }
 
-// Neither the compute nor the copies may go without waiting for the other ones.
+// Both compute and copies must wait for each other.
 TEST(ActivationOffloadTest, ALostEventIsNoticed) {
   const auto want = expected(6);
   for (const auto lost : {fake::Lost::OfDefaultStreams, fake::Lost::OfOtherStreams}) {
@@ -114,7 +114,7 @@ TEST(ActivationOffloadTest, ALostEventIsNoticed) {
   testing::use_delays(1);
 }
 
-// Bytes of activations on the device behind a forward, and at most until the end of its backward.
+// Returns the bytes of activations on the device after a forward, and the most until the end of its backward.
 std::pair<int64_t, int64_t> bytes_of(int64_t num_blocks, bool offloads) {
   testing::use_delays(1);
   const at::Tensor x = input(0.0);
@@ -137,7 +137,7 @@ TEST(ActivationOffloadTest, TheDeviceHoldsTwoBlocksAtATime) {
   EXPECT_EQ(of_more.second, most);
 }
 
-// What is dropped on its way leaves nothing behind that reaches the next pass.
+// Activations that are dropped while they are on their way do not affect the next pass.
 TEST(ActivationOffloadTest, PassesThatEndEarlyLeaveTheNextOneAlone) {
   const auto want = expected(4);
   for (const Kept kept : {Kept::All, Kept::Inputs}) {
@@ -151,7 +151,7 @@ TEST(ActivationOffloadTest, PassesThatEndEarlyLeaveTheNextOneAlone) {
       model.blocks[2]->fails = false;
       EXPECT_TRUE(equal(want, run(model))) << "a forward that fails";
       {
-        // The backward ends at the third block, while those of the second are on their way.
+        // The backward ends at the third block, while the activations of the second one are on their way.
         const at::Tensor x = input(4.0);
         at::Tensor y = x, first_half;
         for (size_t i = 0; i < 4; ++i) {

@@ -1,4 +1,4 @@
-// Attention with its tokens spread over ranks equals attention over whole documents.
+// Tests that attention with its tokens spread over ranks equals attention over whole documents.
 #include "tessera/parallel/context_parallel/context_parallel.h"
 
 #include <mutex>
@@ -64,7 +64,7 @@ struct Case {
   ops::AttentionFormula formula;
 };
 
-// This rank's rows.
+// Returns the rows of `whole` that rank `rank` has.
 at::Tensor taken(const at::Tensor& whole, const TokenSplit& split, int64_t rank) {
   std::vector<at::Tensor> runs = {whole.narrow(0, 0, 0)};
   for (const nn::TokenRun& run : split.runs(rank)) runs.push_back(whole.narrow(0, run.first, run.count));
@@ -89,7 +89,7 @@ at::Tensor by_ulysses(const Inputs& in, const TokenSplit& split, const Case& c,
       },
       group);
 }
-// Rings over groups of so many neighbours.
+// Returns attention by USP: heads are exchanged among `neighbours` ranks, and rings go over these groups.
 Attend by_usp(int64_t neighbours) {
   return [neighbours](const Inputs& in, const TokenSplit& split, const Case& c,
                       const std::shared_ptr<comm::Communicator>& group) {
@@ -189,7 +189,7 @@ TEST(ContextParallel, ReplacesTheCoreOfAModule) {
   const at::Tensor want = whole.attention->forward(x, context);
   for (const auto method : {ContextParallelMethod::Ring, ContextParallelMethod::Ulysses,
                             ContextParallelMethod::Auto, ContextParallelMethod::Usp}) {
-    // Two key/value heads: pairs of neighbours, of which four ranks make a ring.
+    // There are two key/value heads, so USP has pairs of neighbours, and four ranks make a ring of two pairs.
     comm::run_fake_ranks(method == ContextParallelMethod::Usp ? 4 : 3, [&](const auto& world) {
       Net net;
       context_parallel(net, method, world);

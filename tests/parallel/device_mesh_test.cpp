@@ -41,7 +41,7 @@ TEST(DeviceMeshTest, TrafficIsThatOfEachAxisOfMoreThanOneRank) {
     const DeviceMesh mesh(world, dims);
     const auto before = mesh.traffic();
     ASSERT_EQ(before.size(), 2U);
-    // dp_shard and loss are the same ranks.
+    // The axes dp_shard and loss have the same ranks here.
     mesh.group(kAxisLoss)->all_reduce(at::ones({8}, at::kFloat));
     mesh.group(kAxisTp)->all_gather_single(at::ones({6}, at::kFloat), at::ones({2}, at::kFloat));
     const auto after = mesh.traffic();

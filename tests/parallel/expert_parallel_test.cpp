@@ -48,7 +48,8 @@ at::Tensor rows_of(int64_t rank, const Counts& counts) {
   return numbers({total(counts), kHidden}, "rows" + std::to_string(rank)).set_requires_grad(true);
 }
 
-// counts[rank][expert]: what each rank sends equals what all experts at hand give, with the gradients.
+// Compares results and gradients of rows that are sent to experts on other ranks with those of all experts
+// in one process. Rank r sends counts[r][e] rows to expert e.
 void check(const std::vector<Counts>& counts) {
   const int64_t ranks = std::ssize(counts);
   std::vector<at::Tensor> want, want_gradients;
@@ -93,7 +94,7 @@ TEST(ExpertParallelTest, RowsOfAnyNumberComeBackWithTheirGradients) {
       }
       check(counts);
     }
-    // All of one rank's to one expert; the others have none.
+    // One rank sends all of its rows to one expert, and the others send none.
     std::vector<Counts> one(static_cast<size_t>(ranks), Counts(kExperts, 0));
     one.back()[static_cast<size_t>(random.in(0, kExperts - 1))] = 7;
     check(one);

@@ -1,4 +1,4 @@
-// Parameters in pinned memory, for a model on a GPU.
+// Tests of parameters in pinned memory, for a model on a GPU.
 #include <ATen/ATen.h>
 
 #include "tessera/core/device.h"
@@ -14,7 +14,7 @@ using testing::cuda_device;
 
 constexpr int64_t kWidth = 1536, kRows = 64;
 
-// Copies of one block take about as long as a few blocks compute.
+// A block whose copy takes about as long as the compute of a few blocks.
 class Block : public torch::nn::Module {
  public:
   Block() {
@@ -39,7 +39,7 @@ class Model : public torch::nn::Module {
   std::vector<std::shared_ptr<Block>> blocks;
 };
 
-// Weights after some steps, on the host.
+// Trains some steps and returns the weights, on the host.
 std::vector<at::Tensor> train(const ShardOptions& options) {
   const auto group = comm::Communicator::single(cuda_device());
   Model model;

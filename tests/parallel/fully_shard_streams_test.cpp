@@ -1,5 +1,5 @@
-// fully_shard on devices whose streams run late: gathers and reductions in flight give the host's bits, and
-// every order that the result needs comes from an event.
+// Tests of fully_shard on devices whose streams run late: gathers and reductions in flight give the host's
+// bits, and every order that the result needs comes from an event.
 #include <atomic>
 #include <map>
 #include <optional>
@@ -22,7 +22,7 @@ namespace {
 
 namespace fake = testing::fake_device;
 using World = std::shared_ptr<comm::Communicator>;
-// What a rank has at the end, by name.
+// The tensors that a rank has at the end, by name.
 using Result = std::map<std::string, at::Tensor>;
 
 struct Way {
@@ -46,17 +46,17 @@ std::vector<Way> ways() {
   return ways;
 }
 
-// The same with tiles in pinned memory, where the device has any.
+// Returns the same way with tiles in pinned memory, if the device has any.
 Way offloaded(Way way) {
   way.name += ", offloaded";
   way.options.offload_parameters = true;
   return way;
 }
 
-// Gradient descent by hand, wherever the tile lies; returns a copy of the new values.
+// Updates a tile by gradient descent, wherever it lies; returns a copy of the new values.
 at::Tensor update(const ShardedParameter& owned) {
   const at::Tensor tile = owned.tile.detach(), gradient = owned.tile.grad();
-  if (!gradient.defined()) return tile.clone();  // of one rank's unused parameter
+  if (!gradient.defined()) return tile.clone();  // the unused parameter, on one rank
   const at::Tensor values = at::empty(tile.sizes(), tile.options().device(gradient.device()));
   values.copy_(tile, /*non_blocking=*/true);
   values.add_(gradient, -0.05);
@@ -64,7 +64,7 @@ at::Tensor update(const ShardedParameter& owned) {
   return values;
 }
 
-// Three steps of the toy model on the group's device.
+// Trains three steps of the toy model on the group's device.
 Result train(const World& world, const Way& way) {
   const DeviceMesh mesh(world, {.dp_replicate = way.dp_replicate, .hpz = way.hpz});
   testing::ToyModel values, model;
@@ -113,7 +113,7 @@ std::vector<Result> on_devices(int64_t ranks, const Way& way) {
   return results;
 }
 
-// The first difference; "" where there is none.
+// Describes the first difference; "" if there is none.
 std::string difference(const std::vector<Result>& expected, const std::vector<Result>& got) {
   for (size_t rank = 0; rank < expected.size(); ++rank) {
     for (const auto& [name, tensor] : expected[rank]) {
@@ -155,15 +155,15 @@ void expect_lost_event_noticed(int64_t ranks, const Way& way) {
   testing::use_delays(1);
 }
 
-// Neither what computes nor what communicates may go without waiting for the other one.
+// Both compute and communication must wait for each other.
 TEST(FullyShardStreamsTest, ALostEventIsNoticed) { expect_lost_event_noticed(2, ways()[0]); }
-// Nor what computes and what copies: one rank has no other events.
+// Both compute and copies must wait for each other: a single rank has no other events.
 TEST(FullyShardStreamsTest, ALostEventOfTilesOnTheHostIsNoticed) {
   expect_lost_event_noticed(1, offloaded(ways()[0]));
   expect_lost_event_noticed(1, offloaded(ways()[2]));
 }
 
-// Values that are written while the last update is on its way come behind it, as those that are read do.
+// Values that are written or read while the last update is under way are written or read after it.
 TEST(FullyShardStreamsTest, TilesOnTheHostAreReadAndWrittenBehindTheirUpdates) {
   const Way way = offloaded(ways()[0]);
   for (uint64_t seed = 1; seed <= 10; ++seed) {
@@ -195,7 +195,7 @@ TEST(FullyShardStreamsTest, TilesOnTheHostAreReadAndWrittenBehindTheirUpdates) {
   }
 }
 
-// Bytes of parameters on the device: at rest, and the most that are gathered in a step.
+// Returns the bytes of parameters on the device: at rest, and the most that are gathered in a step.
 std::pair<int64_t, int64_t> device_bytes(const Way& way) {
   testing::use_delays(1);
   const World world = comm::Communicator::single(fake::device(0));
@@ -220,7 +220,8 @@ TEST(FullyShardStreamsTest, TheDeviceHoldsNoTilesThatLieOnTheHost) {
   EXPECT_GT(gathered, 0);
 }
 
-// Who takes a slot on another stream comes after its last reader.
+// Lets two streams take one slot in turn. Tells whether every reader sees its own values, which is so only
+// if the next owner of the slot waits for its last reader.
 bool reader_sees_its_own(fake::Lost lost, uint64_t seed) {
   std::atomic<bool> is_right = true;
   testing::use_delays(seed, lost);

@@ -1,4 +1,4 @@
-// fully_shard over ranks that are threads: no launcher needed.
+// Tests of fully_shard over ranks that are threads, so that they need no launcher.
 #include "tessera/parallel/fully_shard.h"
 
 #include <optional>
@@ -34,8 +34,8 @@ TEST(FullyShardTest, EveryPolicyEqualsOneProcess) {
   }
 }
 
-// The first axis of the mesh goes over machines, so that hybrid sharding shares memory within each; the other
-// policies send.
+// The first axis of the mesh goes over machines, so that hybrid sharding shares memory within each machine;
+// the other policies send messages.
 TEST(FullyShardTest, RanksOfTwoMachinesEqualOneProcess) {
   for (const auto& parity : testing::parity_cases(4)) {
     if (parity.accumulation > 1 && parity.checkpoint_activations) continue;
@@ -44,7 +44,8 @@ TEST(FullyShardTest, RanksOfTwoMachinesEqualOneProcess) {
   }
 }
 
-// On 4 and 6 ranks, of one machine and of machines of as many ranks as keep secondary shards together.
+// There are 4 and 6 ranks, on one machine, or on machines with as many ranks as keep secondary shards
+// together.
 TEST(FullyShardTest, SecondaryShardsEqualOneProcess) {
   for (const int64_t ranks : {4, 6}) {
     for (const auto& parity : testing::parity_cases(ranks)) {
@@ -57,7 +58,8 @@ TEST(FullyShardTest, SecondaryShardsEqualOneProcess) {
   }
 }
 
-// What the gathered parameters of 4 ranks take between forward and backward, and after it.
+// Returns the bytes that the gathered parameters of 4 ranks take between forward and backward, and after the
+// backward.
 std::pair<int64_t, int64_t> gathered_bytes(int64_t hpz) {
   std::pair<int64_t, int64_t> bytes;
   memory_ledger::start();
@@ -92,7 +94,7 @@ TEST(FullyShardTest, SecondaryShardsTakeTheirPartOfTheMemory) {
   }
   const auto [plain, plain_after] = gathered_bytes(1);
   const auto [with_secondary, after] = gathered_bytes(2);
-  // Each of two pairs of ranks keeps every block.
+  // Each of the two pairs of ranks keeps every block once.
   EXPECT_EQ(with_secondary - plain, 2 * block_bytes);
   EXPECT_EQ(plain_after, 0);
   EXPECT_EQ(after, 0);
@@ -117,7 +119,7 @@ TEST(FullyShardTest, RanksOfOneMachineReadOneCopyOfAGatheredUnit) {
   EXPECT_NE(places[0][0], places[0][1]);
 }
 
-// The root and the numbers of the blocks whose parameters have memory.
+// Names the units whose parameters have memory: "root" and the numbers of blocks.
 std::string held_by(const testing::ToyModel& model) {
   std::string names;
   if (model.embedding.storage().nbytes() > 0) names += "root ";
@@ -198,7 +200,7 @@ TEST(FullyShardTest, ComputeTypeDiffersFromTheStoredType) {
   }
 }
 
-// One rank that casts holds no more casts than many ranks hold gathered units.
+// A single rank that casts parameters holds no more of them at once than many ranks hold gathered units.
 TEST(FullyShardTest, CastsAreFreedAfterTheForward) {
   testing::ToyModel model;
   const auto sharded = fully_shard(model, {comm::Communicator::single()}, model.units(), in_type(at::kFloat));
@@ -222,7 +224,8 @@ at::Tensor gradient_of(const ShardedModel& sharded, const std::string& name) {
   return {};
 }
 
-// What a forward promises not to read again is freed until the next forward, and the gradients are the same.
+// Checks that parameters which a forward promises not to read again (nn::ForwardOnlyScope) are freed until
+// the next forward, and that the gradients are the same.
 void check_release(const std::shared_ptr<comm::Communicator>& world, bool shares_memory) {
   testing::ToyModel model;
   const auto sharded = fully_shard(model, {world}, model.units(), in_type(at::kFloat, at::kDouble));
@@ -256,12 +259,12 @@ void check_release(const std::shared_ptr<comm::Communicator>& world, bool shares
 TEST(FullyShardTest, ForwardOnlyParametersOfTheRootAreFreed) {
   comm::run_fake_ranks(1, [](const auto& world) { check_release(world, false); });
   comm::run_fake_ranks(2, [](const auto& world) { check_release(world, true); });
-  // On machines of their own.
+  // Here each rank has a machine of its own.
   comm::run_fake_ranks(
       2, [](const auto& world) { check_release(world, false); }, 1);
 }
 
-// What another release freed is gathered again for a backward that reads it.
+// Parameters that another forward has released are gathered again for a backward that reads them.
 TEST(FullyShardTest, ABackwardFindsWhatItsForwardDidNotRelease) {
   testing::ToyModel model;
   const auto sharded =
@@ -280,7 +283,8 @@ TEST(FullyShardTest, ABackwardFindsWhatItsForwardDidNotRelease) {
   EXPECT_TRUE(at::equal(gradient_of(*sharded, "embedding"), want));
 }
 
-// What `repeats` equal micro-batches of one step leave on the tiles, in the order of parameters().
+// Runs a step of `repeats` equal micro-batches and returns the tiles' gradients, in the order of
+// parameters().
 std::vector<at::Tensor> gradients_of(ShardedModel& sharded, testing::ToyModel& model, int repeats,
                                      ToyLoss kind = ToyLoss::Plain) {
   const auto batch = testing::toy_batch(0);
@@ -297,8 +301,8 @@ std::vector<at::Tensor> gradients_of(ShardedModel& sharded, testing::ToyModel& m
   return gradients;
 }
 
-// Where one process adds to gradients in the tile's type, the micro-batches add to one tensor, and what the
-// last one leaves is that tensor.
+// If a single process sums gradients in the tile's type, all micro-batches add to one tensor, which is the
+// tile's gradient at the end.
 TEST(FullyShardTest, MicroBatchesOfAProcessAloneAddInPlace) {
   testing::ToyModel model;
   const auto sharded =
@@ -321,8 +325,9 @@ TEST(FullyShardTest, MicroBatchesOfAProcessAloneAddInPlace) {
   EXPECT_FALSE(model.embedding.grad().defined());
 }
 
-// Gradients of the units that stay in the compute type: rounded once, by the product, where the step has one
-// backward, and added up in the tile's type where it has more. The root's are as without.
+// Gradients of units may stay in the compute type. If the step has one backward, they are rounded once, by
+// the product; if it has more, they are summed in the tile's type. The root's gradients are as without this
+// option.
 TEST(FullyShardTest, NarrowGradientsOfAProcessAlone) {
   for (const int64_t ranks : {1, 2}) {
     comm::run_fake_ranks(ranks, [](const auto& world) {
@@ -347,8 +352,8 @@ TEST(FullyShardTest, NarrowGradientsOfAProcessAlone) {
   }
 }
 
-// With a narrow compute type the sums over micro-batches are still kept in the tile's type, for every policy:
-// eight equal micro-batches are eight times one, to the bit.
+// If the compute type is narrow, sums over micro-batches are still kept in the tile's type, under every
+// policy: eight equal micro-batches give eight times the gradient of one, to the bit.
 TEST(FullyShardTest, MicroBatchesAddUpInTheStoredType) {
   for (const bool reduce_every_backward : {false, true}) {
     comm::run_fake_ranks(2, [&](const auto& world) {
@@ -365,7 +370,7 @@ TEST(FullyShardTest, MicroBatchesAddUpInTheStoredType) {
   }
 }
 
-// A compute type that is the stored one makes no difference, on whole parameters neither.
+// A compute type that is the stored type makes no difference, also if parameters are not cut.
 TEST(FullyShardTest, MicroBatchesAddUpWhereTheComputeTypeIsTheStoredOne) {
   for (const bool is_ddp : {false, true}) {
     comm::run_fake_ranks(2, [&](const auto& world) {
@@ -392,7 +397,7 @@ TEST(FullyShardTest, AForwardOrBackwardThatThrowsLeavesNothingBehind) {
   }
 }
 
-// Where the ops of a process alone add to gradients that stay from micro-batch to micro-batch.
+// The ops of a single process add to gradients that stay from micro-batch to micro-batch.
 TEST(FullyShardTest, InterruptedSumsOfAProcessAlone) {
   for (auto& parity : testing::interruption_cases(1)) {
     parity.options.mixed_precision.reduce_dtype = at::kDouble;
@@ -462,7 +467,7 @@ class TwoStages : public torch::nn::Module {
   std::vector<std::shared_ptr<Stage>> stages;
 };
 
-// Of `count` micro-batches with the inputs toy_values(rank) on each of two ranks.
+// Expects the gradients of `count` micro-batches with the inputs toy_values(rank) on each of two ranks.
 void expect_sums(const ShardedModel& sharded, double count) {
   const std::vector<int64_t> sizes = {3, TwoStages::kWidth};
   const at::Tensor inputs = testing::toy_values(sizes, 0.0) + testing::toy_values(sizes, 1.0);
@@ -482,7 +487,7 @@ TEST(FullyShardTest, AUnitIsReducedBehindItsLastWeightGradient) {
       const auto sharded = fully_shard(model, {world}, {model.stages[0], model.stages[1]}, options);
       sharded->set_is_last_micro_batch(false);
       const at::Tensor x = testing::toy_values({3, TwoStages::kWidth}, static_cast<double>(world->rank()));
-      // In units: of a reduction over two ranks each sends half.
+      // Counts reduced units: in a reduction over two ranks each rank sends half of a unit's bytes.
       const auto num_sent = [&world] {
         return world->traffic().bytes_sent / (TwoStages::kWidth * TwoStages::kWidth * 8 / 2);
       };
@@ -513,8 +518,8 @@ TEST(FullyShardTest, AUnitIsReducedBehindItsLastWeightGradient) {
   }
 }
 
-// The weight gradients of several micro-batches come one behind the other, after all of their backwards, and
-// in every policy all of them count.
+// The weight gradients of several micro-batches come one after the other, after all of their backwards. All
+// of them count, under every policy.
 TEST(FullyShardTest, WeightGradientsMayComeLate) {
   for (const bool reduce_every_backward : {false, true}) {
     comm::run_fake_ranks(2, [reduce_every_backward](const auto& world) {

@@ -12,7 +12,7 @@
 namespace tessera::parallel {
 namespace {
 
-// Random shapes and cuts of both axes, also of the same dim, with empty tiles.
+// Checks random shapes and cuts by two axes, also of the same dim, and with empty tiles.
 void check_random_layouts(int64_t tp, int64_t fsdp) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -50,7 +50,7 @@ TEST(GatherTensorTest, ThreeRanks) { check_random_layouts(3, 1); }
 TEST(GatherTensorTest, FourRanks) { check_random_layouts(2, 2); }
 TEST(GatherTensorTest, SixRanks) { check_random_layouts(2, 3); }
 
-// What is whole on every rank is still a copy: the caller may change it.
+// A tensor that is whole on every rank is still copied, since the caller may change the result.
 TEST(GatherTensorTest, NeverTheTileItself) {
   const std::vector<RankAxis> axes = {{"fsdp", comm::Communicator::single()}};
   const at::Tensor tile = at::ones({2});

@@ -1,4 +1,4 @@
-// A forward or backward that throws leaves nothing behind: the check itself, for every transport.
+// The check that a forward or backward which throws has no later effect, for every transport.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace tessera::testing {
 
-// Throws from the forward or the backward of its module, once, when told to.
+// A hook that throws once from the forward or the backward of its module, when it is told to.
 class FailingHook : public nn::CallHook {
  public:
   enum class Where { Nowhere, Forward, Backward };
@@ -86,7 +86,8 @@ inline void expect_same_gradients(const FailingModel& a, const FailingModel& b) 
   EXPECT_EQ(a.model.blocks[2]->up.storage().nbytes(), b.model.blocks[2]->up.storage().nbytes());
 }
 
-// All ranks fail in block `failing`. Afterwards the model does what one does that never failed.
+// Lets all ranks fail in block `failing`, and expects that the model then does the same as one that never
+// failed.
 inline void check_interruption(const std::shared_ptr<comm::Communicator>& world, const ParityCase& parity,
                                size_t failing, ToyLoss kind = ToyLoss::Plain) {
   SCOPED_TRACE(parity.name + ", block " + std::to_string(failing) + ", " + std::to_string(world->size()) +
@@ -96,7 +97,7 @@ inline void check_interruption(const std::shared_ptr<comm::Communicator>& world,
   const parallel::DeviceMesh mesh(world, dims);
   FailingModel failed(mesh, parity.options, failing, kind), other(mesh, parity.options, failing, kind);
 
-  // A forward that fails at the beginning of a step. Nothing stale is used after an update.
+  // A forward fails at the beginning of a step. After an update no stale parameters are used.
   failed.sharded->zero_grad();
   failed.hook->next_failure = FailingHook::Where::Forward;
   EXPECT_EQ(code_of([&] { failed.forward(0, false); }), "E-DATA-ON-PURPOSE");
@@ -106,7 +107,7 @@ inline void check_interruption(const std::shared_ptr<comm::Communicator>& world,
   other.step();
   expect_same_gradients(failed, other);
 
-  // One whose loss nobody wants.
+  // The loss of a forward is dropped, so that no backward follows.
   failed.forward(0, false);
   failed.update();
   other.update();
@@ -114,7 +115,7 @@ inline void check_interruption(const std::shared_ptr<comm::Communicator>& world,
   other.step();
   expect_same_gradients(failed, other);
 
-  // One that fails within a step: what was summed before it still counts.
+  // A forward fails within a step: the gradients that were summed before still count.
   failed.sharded->zero_grad();
   failed.micro_batch(0, false);
   failed.hook->next_failure = FailingHook::Where::Forward;
@@ -122,7 +123,7 @@ inline void check_interruption(const std::shared_ptr<comm::Communicator>& world,
   failed.micro_batch(1, true);
   expect_same_gradients(failed, other);
 
-  // A backward that fails: the gradients of the step are not whole, and are not added to.
+  // A backward fails: the gradients of the step are not whole, and nothing may be added to them.
   failed.sharded->zero_grad();
   failed.micro_batch(0, false);
   failed.hook->next_failure = FailingHook::Where::Backward;
@@ -142,12 +143,12 @@ inline void check_interruption(const std::shared_ptr<comm::Communicator>& world,
   expect_same_gradients(failed, other);
 }
 
-// Every policy in which parameters are cut, copied or cast.
+// Returns a case of every policy in which parameters are cut, copied or cast.
 inline std::vector<ParityCase> interruption_cases(int64_t num_ranks) {
   std::vector<ParityCase> cases;
   for (ParityCase& parity : parity_cases(num_ranks)) {
     if (parity.accumulation > 1 || parity.freeze_some || parity.checkpoint_activations) continue;
-    // A process alone, in the stored type, trains the plain module.
+    // A single process would train the plain module if it computed in the stored type.
     if (num_ranks == 1) parity.options.mixed_precision.param_dtype = at::kFloat;
     cases.push_back(std::move(parity));
   }

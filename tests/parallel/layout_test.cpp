@@ -7,7 +7,7 @@
 namespace tessera::parallel {
 namespace {
 
-// Coordinates of every rank of a layout.
+// Returns the coordinates of every rank of a layout.
 std::vector<std::vector<int64_t>> all_coordinates(const Layout& layout) {
   std::vector<std::vector<int64_t>> all = {{}};
   for (const AxisPlacement& axis : layout.axes()) {
@@ -23,7 +23,7 @@ std::vector<std::vector<int64_t>> all_coordinates(const Layout& layout) {
   return all;
 }
 
-// How many ranks hold each element, by walking the contiguous runs of their boxes.
+// Returns how many ranks hold each element, by walking the contiguous runs of their boxes.
 std::vector<int64_t> coverage(const Layout& layout) {
   std::vector<int64_t> count(layout.numel(), 0);
   for (const auto& coordinates : all_coordinates(layout)) {
@@ -48,12 +48,12 @@ TEST(LayoutTest, PiecesAreAsEvenAsTheyCanBe) {
 }
 
 TEST(LayoutTest, CutsFallOnUnits) {
-  // Nine heads of 64 that share three key/value heads.
+  // The sizes are those of nine heads of 64 that share three key/value heads.
   EXPECT_EQ(piece_of(576, 2, 0, 192), (Piece{0, 384}));
   EXPECT_EQ(piece_of(576, 2, 1, 192), (Piece{384, 192}));
   EXPECT_EQ(piece_of(192, 2, 1, 64), (Piece{128, 64}));
   EXPECT_EQ(piece_of(192, 4, 3, 64).size, 0);
-  EXPECT_EQ(piece_of(10, 3, 2, 4), (Piece{8, 2}));  // the last unit is a part of one
+  EXPECT_EQ(piece_of(10, 3, 2, 4), (Piece{8, 2}));  // the last unit is incomplete
 }
 
 TEST(LayoutTest, AnAxisCutsWhatTheOthersLeave) {
@@ -93,7 +93,7 @@ TEST(LayoutTest, HeldTensorsHaveNoRowsElsewhere) {
   EXPECT_EQ(pp.local_box({0}), (Box{{0, 0}, {6, 4}}));
   EXPECT_EQ(pp.local_box({1}), (Box{{0, 0}, {0, 4}}));
   EXPECT_EQ(pp.num_replicas(), 2);
-  // What is left is cut on.
+  // The next axis cuts the parts that the first one leaves.
   const Layout both = pp.with({"fsdp", 4, Placement::shard(0)});
   EXPECT_EQ(both.local_box({2, 3}), (Box{{5, 0}, {1, 4}}));
   EXPECT_EQ(both.local_box({1, 0}).numel(), 0);

@@ -1,4 +1,5 @@
-// What users of fully_shard do wrong: each ends in one Error that says what to do, on any number of ranks.
+// Tests of mistakes of fully_shard's users: each ends in one Error that says what to do, on any number of
+// ranks.
 #include <filesystem>
 
 #include <gtest/gtest.h>
@@ -23,7 +24,8 @@ namespace {
 
 using testing::code_of;
 
-// Text of what `body` throws; of LibTorch's errors without the trace.
+// Returns the message of the error that `body` throws, without the trace of LibTorch's errors; "nothing" if
+// it does not throw.
 std::string told_by(const std::function<void()>& body) {
   try {
     body();
@@ -35,7 +37,7 @@ std::string told_by(const std::function<void()>& body) {
   return "nothing";
 }
 
-// On 2 ranks, and alone where the compute type makes the parameters hollow too.
+// Runs `body` on 2 ranks, and on a single one whose compute type makes the parameters hollow too.
 void on_hollow_ranks(
     const std::function<void(const std::shared_ptr<comm::Communicator>&, const ShardOptions&)>& body) {
   ShardOptions cast;
@@ -81,7 +83,7 @@ TEST(MisuseTest, AParameterIsReadBetweenItsUses) {
     EXPECT_TRUE(up.sum().defined());
     sharded->reshard();
     expect_refused();
-    // What needs no values works.
+    // Calls that need no values work.
     EXPECT_EQ(up.sizes(), (std::vector<int64_t>{3, 5}));
     EXPECT_TRUE(up.requires_grad());
     EXPECT_EQ(told_by([&] { up.sum(); }).find("defect"), std::string::npos);
@@ -94,7 +96,7 @@ TEST(MisuseTest, ABlockIsRunWithoutNnCall) {
     const auto sharded = fully_shard(model, {world}, model.units(), options);
     const auto type = options.mixed_precision.param_dtype.value_or(at::kDouble);
     EXPECT_EQ(code_of([&] { model.blocks[0]->forward(at::ones({2, 5}, type)); }), kUsedOutside);
-    // Inside the root's forward, whose own parameters are there.
+    // The block is called inside the root's forward, where only the root's own parameters are gathered.
     const auto batch = testing::toy_batch(0);
     EXPECT_EQ(code_of([&] {
                 nn::call_hooked(model, batch.words, [&](const at::Tensor& ids) {
@@ -146,7 +148,7 @@ TEST(MisuseTest, ShardedTwice) {
       EXPECT_TRUE(at::equal(model.loss(batch.words, batch.labels), before));
     });
   }
-  // A part first, or under activation checkpointing that came later.
+  // A part of the model was sharded before, and then got activation checkpointing.
   testing::ToyModel model;
   const auto part = fully_shard(*model.blocks[1], {comm::Communicator::single()}, {});
   checkpoint_activations(*model.blocks[1]);
@@ -178,12 +180,12 @@ TEST(MisuseTest, AScalarParameter) {
     testing::ToyModel model;
     model.register_parameter("scale", at::ones({}, at::kDouble));
     EXPECT_EQ(code_of([&] { fully_shard(model, {world}, model.units()); }), "E-CONFIG-SHARD-SCALAR");
-    // Whole on every rank, there is nothing to cut.
+    // Replication over ranks works: each holds the whole scalar, and nothing is cut.
     fully_shard(model, {comm::Communicator::single(), world}, model.units());
   });
 }
 
-// Alone, cut over ranks, and whole on several.
+// Runs `body` on a single rank, on ranks that cut the parameters, and on ranks that replicate them.
 void on_all_groups(const std::function<void(const ShardGroups&)>& body) {
   body({comm::Communicator::single()});
   comm::run_fake_ranks(2, [&](const auto& world) { body({world}); });
@@ -230,7 +232,7 @@ TEST(MisuseTest, AFillThatThrows) {
       EXPECT_EQ(code_of([&] { model.loss(batch.words, batch.labels); }), kNoValues);
       EXPECT_EQ(code_of([&] { sharded->trained_tiles(); }), kNoValues);
       fill(false);
-      model.loss(batch.words, batch.labels).backward();  // the same on all ranks, averaged
+      model.loss(batch.words, batch.labels).backward();  // gradients are the same on all ranks, and averaged
       for (const ShardedParameter& parameter : parameters) {
         const at::Tensor whole = plain.named_parameters().find(parameter.name)->grad();
         if (!whole.defined()) continue;
@@ -241,7 +243,7 @@ TEST(MisuseTest, AFillThatThrows) {
   });
 }
 
-// Parameters with values of their own stay.
+// Parameters that have values keep them.
 TEST(MisuseTest, OnlyAPartIsOfTheMetaDevice) {
   on_all_groups([](const ShardGroups& groups) {
     OwnModules model;
@@ -276,7 +278,7 @@ TEST(MisuseTest, TorchSave) {
     EXPECT_EQ(code_of([&] { torch::save(module, file); }), "E-CONFIG-SHARDED-SAVE");
     EXPECT_EQ(code_of([&] { torch::save(block, file); }), "E-CONFIG-SHARDED-SAVE");
     EXPECT_FALSE(std::filesystem::exists(file));
-    // A tensor alone, which LibTorch reads by itself.
+    // A tensor that is saved alone is read by LibTorch itself.
     EXPECT_NE(told_by([&] { torch::save(model->blocks[0]->up, file); }).find("parameter 'block0.up' of a"),
               std::string::npos);
     std::filesystem::remove(file);
@@ -284,7 +286,7 @@ TEST(MisuseTest, TorchSave) {
   });
 }
 
-// Alone in the stored type, the module is a plain one.
+// On a single rank that computes in the stored type, the module is a plain one and can be saved.
 TEST(MisuseTest, TorchSaveOfWhatOneRankHoldsWhole) {
   const testing::TempFolder here;
   const auto model = std::make_shared<testing::ToyModel>();
@@ -300,7 +302,7 @@ TEST(MisuseTest, TorchSaveOfWhatOneRankHoldsWhole) {
   for (const auto& entry : read->named_parameters()) {
     EXPECT_TRUE(at::equal(entry.value(), *model->named_parameters().find(entry.key()))) << entry.key();
   }
-  // And into the sharded one.
+  // The file can also be loaded into the sharded model.
   std::shared_ptr<torch::nn::Module> target = model;
   torch::load(target, here / "model");
 }
@@ -317,7 +319,8 @@ TEST(MisuseTest, TheShardedModelIsGone) {
   });
 }
 
-// What DDP copies stands by itself where nothing is trained.
+// Parameters that DDP replicates are plain tensors if nothing is trained, so the model outlives the sharded
+// one.
 TEST(MisuseTest, AWholeModelOutlivesItsShardedModelInEvaluation) {
   comm::run_fake_ranks(2, [](const auto& world) {
     testing::ToyModel model;
@@ -354,7 +357,7 @@ TEST(MisuseTest, AParameterIsFrozenAfterwards) {
   });
 }
 
-// A caller's mistake is no defect of ours.
+// A caller's mistake is not reported as a defect of the library.
 TEST(MisuseTest, ArgumentsThatDoNotFit) {
   const auto single = comm::Communicator::single();
   const at::Tensor x = at::ones({2, 3}), weight = at::ones({4, 5});
@@ -372,7 +375,7 @@ TEST(MisuseTest, ArgumentsThatDoNotFit) {
   }
 }
 
-// Module::zero_grad() is ShardedModel::zero_grad().
+// Module::zero_grad() does the same as ShardedModel::zero_grad().
 TEST(MisuseTest, TheModulesOwnZeroGrad) {
   for (const int64_t ranks : {1, 2}) {
     comm::run_fake_ranks(ranks, [](const auto& world) {

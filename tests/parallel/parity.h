@@ -1,4 +1,4 @@
-// Any layout equals one process: the check itself, for every transport.
+// The check that any layout equals one process, for every transport.
 #pragma once
 
 #include <cmath>
@@ -29,7 +29,7 @@ inline void freeze_some_parameters(ToyModel& model) {
   for (auto& parameter : model.blocks[2]->parameters()) parameter.set_requires_grad(false);
 }
 
-// Loss and gradients of two steps (with a plain gradient step between) by one process over all the data.
+// Losses and gradients of two steps, with a plain gradient step between, by one process over all the data.
 struct Reference {
   std::vector<double> losses;
   std::map<std::string, at::Tensor> gradients;
@@ -124,7 +124,8 @@ inline void check_parity(const std::shared_ptr<comm::Communicator>& world, const
   }
 }
 
-// ZeRO-3, ZeRO-2, ZeRO-1 and DDP, and products with replication where the ranks allow it.
+// Returns the cases: ZeRO-3, ZeRO-2, ZeRO-1 and DDP, and their products with replication if the number of
+// ranks allows it.
 inline std::vector<ParityCase> parity_cases(int64_t num_ranks) {
   std::vector<ParityCase> stages;
   stages.push_back({.name = "zero3"});

@@ -17,8 +17,8 @@ at::Tensor values(std::vector<int64_t> sizes, int64_t seed) {
   return at::arange(c10::multiply_integers(sizes), at::kDouble).add(seed).sin().view(sizes);
 }
 
-// Stage s is tanh(x W_s^T); the loss sums the squares of the last one's output. Micro-batches differ in
-// length.
+// Toy stages: stage s computes tanh(x W_s^T), and the loss is the sum of the squares of the last stage's
+// output. Micro-batches differ in length.
 class ToyStages : public PipelineStage {
  public:
   explicit ToyStages(int64_t num_stages) : num_stages_(num_stages) {
@@ -46,7 +46,7 @@ class ToyStages : public PipelineStage {
 
   std::vector<at::Tensor> weights;
   int64_t first_trained = 0;
-  int64_t num_deferred = 0;  // backwards that left the gradient of their weight for later
+  int64_t num_deferred = 0;  // number of backwards that left their weight gradient for later
 
  private:
   const int64_t num_stages_;
@@ -108,7 +108,7 @@ TEST(PipelineExecutorTest, EveryScheduleEqualsOneProcess) {
   }
 }
 
-// Nothing goes back to stages before which nothing trains.
+// No gradient is sent back to a stage if nothing in it or before it trains.
 TEST(PipelineExecutorTest, FrozenStagesGetNoGradients) {
   const Schedule schedule = make_schedule(PipelineKind::OneFOneB, {3, 1, 4});
   const Expected want = expected(3, 4);

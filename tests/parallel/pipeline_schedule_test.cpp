@@ -50,7 +50,7 @@ TEST(PipelineScheduleTest, EverySmallOneRuns) {
   });
 }
 
-// The table of the literature: what a rank holds at once.
+// The bounds are those of the literature for the number of micro-batches that a rank holds at once.
 TEST(PipelineScheduleTest, MicroBatchesInFlightAreBounded) {
   for_all_small_sizes([](PipelineKind kind, const ScheduleSizes& sizes) {
     const auto& [ranks, stages, micro_batches] = sizes;
@@ -73,8 +73,8 @@ TEST(PipelineScheduleTest, MicroBatchesInFlightAreBounded) {
   });
 }
 
-// The idle time of a rank: (p - 1) (F + B + W), divided by the stages of a rank where it has several, and
-// (p - 1) (F + B - W) where weight gradients fill it.
+// The idle time of a rank is (p - 1) (F + B + W), divided by the number of stages of a rank if it has
+// several; and (p - 1) (F + B - W) if weight gradients fill it.
 TEST(PipelineScheduleTest, BubblesAreThoseOfTheLiterature) {
   for (int64_t ranks = 1; ranks <= 8; ++ranks) {
     for (int64_t rounds = 2; rounds <= 4; ++rounds) {
@@ -89,7 +89,7 @@ TEST(PipelineScheduleTest, BubblesAreThoseOfTheLiterature) {
         EXPECT_EQ(idle(PipelineKind::GPipe, 1, costs), (ranks - 1) * all);
         EXPECT_EQ(idle(PipelineKind::OneFOneB, 1, costs), (ranks - 1) * all);
         for (int64_t stages = 2; stages <= 4; ++stages) {
-          // In units of a stage, of which a rank now has several.
+          // The unit is the time of a stage, of which a rank now has several.
           EXPECT_EQ(idle(PipelineKind::Interleaved, stages, costs), (ranks - 1) * all) << stages;
         }
       }
@@ -150,10 +150,10 @@ TEST(PipelineScheduleTest, FaultsAreFound) {
   EXPECT_THAT(fault_of([](Actions& a) { std::swap(a[0], a[1]); }), ::testing::HasSubstr("does not belong"));
   EXPECT_THAT(fault_of([](Actions& a) { std::swap(a[1][0], a[1][1]); }),
               ::testing::HasSubstr("comes before its forward"));
-  // The forwards of rank 0 in another order.
+  // Rank 0 runs its forwards in another order.
   EXPECT_THAT(fault_of([](Actions& a) { std::swap(a[0][0], a[0][1]); }),
               ::testing::HasSubstr("activations for stage 1 are sent in one order and received in another"));
-  // Rank 0 wants a gradient for which rank 1 needs what comes after it.
+  // Rank 0 waits for a gradient that rank 1 can only make from an output which rank 0 makes later.
   EXPECT_THAT(
       fault_of([](Actions& a) {
         a[0] = {{ActionKind::Forward, 0, 0},  {ActionKind::Backward, 0, 0}, {ActionKind::Forward, 0, 1},
@@ -167,7 +167,7 @@ TEST(PipelineScheduleTest, FaultsAreFound) {
 }
 
 TEST(SplitBlocksTest, TheHeadCountsAsBlocks) {
-  // A head of eight blocks' work, as of a small model with a large vocabulary.
+  // The head is as much work as eight blocks, as in a small model with a large vocabulary.
   PartCosts costs{0.0, std::vector<double>(30, 1.0), 8.0};
   EXPECT_EQ(split_blocks(costs, 4), (std::vector<int64_t>{0, 8, 18, 28, 30}));
   EXPECT_EQ(split_blocks(costs, 2), (std::vector<int64_t>{0, 19, 30}));
@@ -179,8 +179,9 @@ TEST(SplitBlocksTest, MoreStagesThanBlocksAreRefused) {
   EXPECT_THROW(split_blocks({0.0, {1, 1}, 0.0}, 3), Error);
 }
 
-// The output projection, as much work as six blocks, is in the last stage of the last rank: by stages alone
-// that rank would have its earlier stage as large as the others'.
+// The output projection, as much work as six blocks, lies in the last stage of the last rank. If stages were
+// balanced one by one, that rank's earlier stage would be as large as those of other ranks, and the rank
+// have too much work.
 TEST(SplitBlocksTest, StagesOfARankCountTogether) {
   const PartCosts costs{0.0, std::vector<double>(30, 1.0), 6.0};
   const auto work_of_ranks = [&](int64_t ranks, int64_t per_rank) {
@@ -197,7 +198,7 @@ TEST(SplitBlocksTest, StagesOfARankCountTogether) {
   EXPECT_THAT(work_of_ranks(3, 5), ElementsAre(12, 12, 12));
 }
 
-// Against all splits there are.
+// Compares the split with all possible ones.
 TEST(SplitBlocksTest, TheBusiestRankHasAsLittleAsCanBe) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -209,7 +210,7 @@ TEST(SplitBlocksTest, TheBusiestRankHasAsLittleAsCanBe) {
     const auto blocks = static_cast<int64_t>(costs.blocks.size());
     const int64_t ranks = 1 + static_cast<int64_t>(random() % blocks);
     const int64_t per_rank = 1 + static_cast<int64_t>(random() % (blocks / ranks)), stages = ranks * per_rank;
-    // The work of the rank with the most, and with several stages a rank that of such a stage.
+    // Returns the work of the busiest rank; with several stages a rank, also that of the largest stage.
     const auto busiest = [&](const std::vector<int64_t>& bounds) {
       std::vector<double> work(static_cast<size_t>(ranks), 0.0);
       double stage = 0.0;

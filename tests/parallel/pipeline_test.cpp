@@ -1,4 +1,4 @@
-// A module of one's own as a pipeline, with full sharding beside it, equals one process.
+// Tests that a user's own module as a pipeline, also with full sharding, equals one process.
 #include "tessera/parallel/pipeline/pipeline.h"
 
 #include <gmock/gmock.h>
@@ -19,8 +19,8 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kMicroBatches = 5;
 
-// The model that all layouts are compared on, by ranges of its blocks. Its embedding is its output too, and
-// one of its parameters has no use.
+// The toy model, which can be run by ranges of its blocks. Its embedding is also its output projection, and
+// one of its parameters is unused.
 class ToyStages : public testing::ToyModel {
  public:
   PipelineParts parts() const { return {{embedding}, units(), {head}}; }
@@ -43,7 +43,7 @@ struct PipelineCase {
   PipelineOptions options;
   ShardOptions shard;
   bool freeze_some = false;
-  bool is_on_meta = false;  // when it is cut
+  bool is_on_meta = false;  // whether the model is on the meta device when it is cut
 };
 
 void expect_gradients(const ShardedModel& sharded, const testing::Reference& reference, int step) {
@@ -164,7 +164,7 @@ TEST(PipelineTest, ARankHoldsItsStage) {
   });
 }
 
-// Two ranks of tp hold four and two rows of every layer.
+// The two ranks along tp hold four and two rows of every layer.
 TEST(PipelineTest, RanksWithUnevenPartsOfTheLayersDealThemAlike) {
   comm::run_fake_ranks(4, [](const auto& world) {
     const DeviceMesh mesh(world, {.tp = 2, .pp = 2});

@@ -82,7 +82,7 @@ TEST(TensorParallelTest, SequenceParallelismNeedsEqualPartsOfABatch) {
   });
 }
 
-// Two key/value heads over four ranks: the second axis cuts their queries and shares their keys.
+// Two key/value heads lie over four ranks: a second axis cuts their queries and shares their keys.
 TEST(TensorParallelTest, MoreRanksThanSharedPartsAreTwoAxes) {
   comm::run_fake_ranks(4, [](const auto& world) {
     Net net;
@@ -132,7 +132,7 @@ TEST(TensorParallelTest, RefusesMoreRanksThanUnitsAndUnknownLayers) {
   EXPECT_THAT(message_of(kPlan, 4),
               ::testing::HasSubstr("'in' cannot be cut over 4 ranks; got 3 parts of 2"));
   EXPECT_THAT(message_of(kPlan, 4), ::testing::EndsWith("hint: tensor_parallel_size: 3"));
-  // Two key/value heads, each with three query heads.
+  // The plan has two key/value heads, each with three query heads.
   TensorParallelPlan copies = {.layers = {{"in", LayerStyle::colwise(3, 1)}}, .most_shared_parts = 2};
   EXPECT_EQ(message_of(copies, 6), "");
   EXPECT_THAT(message_of(copies, 5), ::testing::HasSubstr("2 key/value heads"));
@@ -144,7 +144,7 @@ TEST(TensorParallelTest, RefusesMoreRanksThanUnitsAndUnknownLayers) {
   EXPECT_THAT(message_of({{{"inn", LayerStyle::colwise()}}}, 2), ::testing::HasSubstr("E-CONFIG-LAYER"));
 }
 
-// Logits come whole to every rank, and their gradient goes back to the parts.
+// Checks that every rank gets all logits, and that their gradient goes back to the parts.
 void check_logits(int64_t ranks) {
   comm::run_fake_ranks(ranks, [&](const auto& world) {
     const at::Tensor whole = at::arange(28, at::kDouble).view({7, 4}) * 0.1;
@@ -179,7 +179,7 @@ void check_logits(int64_t ranks) {
 TEST(TensorParallelTest, TwoRanksGatherLogits) { check_logits(2); }
 TEST(TensorParallelTest, ThreeRanksGatherLogits) { check_logits(3); }
 
-// The collectives' numbers to the last bit, whichever rank comes late.
+// Checks that the exchange gives the collectives' numbers to the last bit, whichever rank comes late.
 void check_token_exchange(int64_t ranks) {
   for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
     for (int64_t late = 0; late <= ranks; ++late) {
@@ -196,7 +196,7 @@ void check_token_exchange(int64_t ranks) {
         world->all_gather_single(gathered, own);
         world->reduce_scatter_single(sum, made);
 
-        // A gather begins while the rows of a sum go.
+        // A gather begins while the rows of a sum are on their way.
         const at::Tensor whole = at::zeros_like(made), taken = at::zeros_like(gathered);
         const auto going = exchange->scatter_sum(whole);
         pause();

@@ -1,4 +1,4 @@
-// A small model of plain LibTorch modules with awkward sizes, and its data: what layouts are compared on.
+// A small model of plain LibTorch modules with awkward sizes, and its data, on which layouts are compared.
 #pragma once
 
 #include <map>
@@ -23,8 +23,9 @@ inline at::Tensor toy_values(at::IntArrayRef shape, double phase) {
   return (at::sin(at::arange(count, at::kDouble) * 1.7 + phase) * 0.4).view(shape);
 }
 
-// With LibTorch's operations; with the project's, which add gradients directly and whose loss reads neither
-// table in the backward; the same with that said.
+// How the loss is computed: Plain by LibTorch's operations; Direct by the project's, which add gradients
+// directly and whose loss reads neither table in the backward; ForwardOnly also promises that
+// (nn::ForwardOnlyScope).
 enum class ToyLoss { Plain, Direct, ForwardOnly };
 
 class ToyBlock : public torch::nn::Module {
@@ -41,7 +42,8 @@ class ToyBlock : public torch::nn::Module {
   at::Tensor up, bias, down, gain;
 };
 
-// Embedding and head share one parameter of 11 rows; blocks of width 5 with 7 and 3 inner rows.
+// The toy model. Embedding and head share one parameter of 11 rows; blocks have width 5, and 7 or 3 inner
+// rows.
 class ToyModel : public torch::nn::Module {
  public:
   ToyModel() {
@@ -54,7 +56,7 @@ class ToyModel : public torch::nn::Module {
     unused = register_parameter("unused", toy_values({4, 2}, 9.0));
   }
 
-  // Sum over the label tokens of the cross-entropy of the next word.
+  // Returns the cross entropy of the next word, summed over the label tokens.
   at::Tensor loss(const at::Tensor& words, const at::Tensor& labels, ToyLoss kind = ToyLoss::Plain) {
     if (kind != ToyLoss::Plain) return direct_loss(words, labels, kind);
     return nn::call_hooked(*this, words, [this, labels](const at::Tensor& ids) {
@@ -88,7 +90,7 @@ class ToyModel : public torch::nn::Module {
   }
 };
 
-// As one that was built on the meta device.
+// Makes a tensor what it would be if it had been built on the meta device.
 inline void move_to_meta(at::Tensor tensor) {
   nn::materialize(tensor,
                   at::empty(tensor.sizes(), at::TensorOptions(at::kMeta).dtype(tensor.scalar_type())));
@@ -102,7 +104,7 @@ struct ToyBatch {
   at::Tensor words, labels;
 };
 
-// Micro-batch `index` of a step; lengths and numbers of labels differ, and one has no label at all.
+// Returns micro-batch `index` of a step. Lengths and numbers of labels differ, and one has no label at all.
 inline ToyBatch toy_batch(int64_t index) {
   const int64_t length = 3 + index % 4;
   const at::Tensor words = at::remainder(at::arange(length, at::kLong) * 3 + index * 5, ToyModel::kWords);

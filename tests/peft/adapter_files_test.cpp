@@ -34,7 +34,7 @@ std::string training(const std::string& name) {
   return testing::source_folder() + "/tests/reference/data/training/" + name;
 }
 
-// The factors as they start, of a model whose other parameters have values.
+// Gives the factors their initial values, in a model whose other parameters have values.
 void initialise_adapters(models::CausalLM& model, uint64_t seed) {
   const auto source = models::random_source(model, seed);
   for (auto& item : model.named_parameters()) {
@@ -47,7 +47,7 @@ void initialise_adapters(models::CausalLM& model, uint64_t seed) {
 
 using Values = std::vector<std::pair<std::string, at::Tensor>>;
 
-// What one process writes of an adapter.
+// Writes an adapter as a single process does.
 void save_adapter(const std::string& folder, const models::CausalLM& model, const LoraOptions& options,
                   const LoraTargets& targets, const std::string& base, const Values& values) {
   const auto plan = adapter_folder(adapter_table(model, targets), options, targets, base);
@@ -153,7 +153,7 @@ TEST(AdapterFiles, ConfigHoldsWhatPeftReads) {
   json targets_of_file = config["target_modules"];
   std::sort(targets_of_file.begin(), targets_of_file.end());
   EXPECT_EQ(targets_of_file, reference["target_modules"]);
-  // Every tensor has the name and shape that PEFT gave it, but for the rank.
+  // Every tensor has the name that PEFT gave it, and its shape except for the LoRA rank.
   const TensorFile ours(folder / "adapter_model.safetensors");
   const io::ModelFiles theirs = open_adapter(training("lora_initial"));
   EXPECT_EQ(theirs.tensors().size(), values.size());
@@ -162,7 +162,7 @@ TEST(AdapterFiles, ConfigHoldsWhatPeftReads) {
 
 TEST(AdapterFiles, MismatchesAreModelErrors) {
   std::string text;
-  // Another base: the sizes differ.
+  // The adapter does not fit another base model, whose sizes differ.
   const auto other = load_reference_model("qwen3", at::kFloat);
   EXPECT_EQ(code_of([&] { load_adapter(*other, training("lora_final")); }, &text), "E-MODEL-ADAPTER");
   EXPECT_THAT(text, HasSubstr("shape"));
@@ -238,7 +238,7 @@ TEST(Merge, EqualsBaseWithAdapterAndPeftsMerge) {
 
 TEST(Merge, KeepsTheTypesOfTheBaseAndReplacesWholeModules) {
   TempFolder folder;
-  const std::string base_folder = reference_folder("mistral");  // stored in bfloat16
+  const std::string base_folder = reference_folder("mistral");  // its weights are stored in bfloat16
   const auto model = load_reference_model("mistral", at::kDouble);
   LoraOptions options;
   options.rank = 2;
@@ -275,7 +275,8 @@ TEST(Merge, KeepsTheTypesOfTheBaseAndReplacesWholeModules) {
   EXPECT_EQ(io::read_file(folder / "merged/tokenizer.json", 1 << 20), "{\"from\": \"adapter\"}");
 }
 
-// The adapter's tokenizer files, over a base with a tokenizer and a template of its own: what the result has.
+// Merges an adapter with these tokenizer files into a base that has a tokenizer and a template of its own.
+// Returns the files of the result.
 std::map<std::string, std::string> merged_files(const std::map<std::string, std::string>& adapter_files) {
   const TempFolder folder;
   std::filesystem::copy(reference_folder("llama3"), folder / "base");
@@ -302,11 +303,11 @@ TEST(Merge, TheTemplateThatWasTrainedWithStays) {
   // A tokenizer of two files replaces the base's, all of it.
   const Files two_files = {{"vocab.json", "{}"}, {"merges.txt", "a b"}, {"tokenizer_config.json", config}};
   EXPECT_EQ(merged_files(two_files), two_files);
-  // A template alone.
+  // The adapter brings a template alone.
   Files want = of_base;
   want["chat_template.jinja"] = "trained";
   EXPECT_EQ(merged_files({{"chat_template.jinja", "trained"}}), want);
-  // One in the settings, over which the base's file would win.
+  // The adapter brings a template in its settings. The base's file would take precedence, so it is left out.
   want = of_base;
   want["tokenizer_config.json"] = config;
   want.erase("chat_template.jinja");

@@ -49,7 +49,8 @@ struct Model : torch::nn::Module {
   std::shared_ptr<nn::Linear> lm_head;
 };
 
-// Base parameters random, LoRA ones by their initialiser; `b_scale` replaces the zeros of B.
+// Fills base parameters with random numbers and LoRA parameters by their initialiser. `b_scale` replaces the
+// zeros of B.
 void fill(Model& model, double b_scale = 0.0) {
   at::manual_seed(4);
   const checkpoint::RandomSource source(model, 1.0, 9);
@@ -178,7 +179,7 @@ TEST(Lora, DropoutIsAFunctionOfPlaceAndEndsWithTraining) {
   model.eval();
   const at::Tensor evaluated = model.forward(x).detach();
   EXPECT_TRUE(at::equal(evaluated, at_place({1, 2, 3})));
-  // Sites draw masks of their own: equal inputs of two layers lose different elements.
+  // Each dropout site draws its own masks: equal inputs of two layers lose different elements.
   model.train();
   const nn::RandomScope scope({1, 2, 3});
   for (const char* name : {"lora_A.weight", "lora_B.weight", "weight", "bias"}) {
@@ -189,7 +190,8 @@ TEST(Lora, DropoutIsAFunctionOfPlaceAndEndsWithTraining) {
   EXPECT_FALSE(at::equal(model.blocks[0]->q_proj->forward(x), model.blocks[1]->q_proj->forward(x)));
 }
 
-// An expert's rows are some tokens, sorted by their experts: each loses what it would lose anywhere.
+// An expert's rows are some of the tokens, sorted by their experts. Each token loses the same elements
+// wherever it lies.
 TEST(Lora, ExpertsDropByToken) {
   struct Sparse : torch::nn::Module {
     Sparse() {
@@ -212,7 +214,7 @@ TEST(Lora, ExpertsDropByToken) {
       nn::materialize(item.value(), at::randn(item.value().sizes(), at::kDouble));
     if (recomputes) model.layer->recompute_hidden();
     const at::Tensor all = at::randn({9, 6}, at::kDouble);
-    // What tokens give, and the gradient of their sum.
+    // Returns the output for the tokens, and the gradient of its sum.
     const auto run = [&](const at::Tensor& x, const nn::RandomPlace& place) {
       const at::Tensor in = x.clone().set_requires_grad(true);
       const nn::RandomScope scope(place);
@@ -236,7 +238,8 @@ TEST(Lora, ExpertsDropByToken) {
   }
 }
 
-// As on the thread of a device: the activations that are recomputed there draw the masks of the forward.
+// The backward runs on another thread, as it does for a device. Activations that are recomputed there draw
+// the masks of the forward.
 TEST(Lora, DropoutIsRecomputedByABackwardOnAnotherThread) {
   Model model;
   LoraOptions options = all_linear();

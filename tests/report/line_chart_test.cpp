@@ -8,7 +8,7 @@
 namespace tessera::report {
 namespace {
 
-// All numbers that an attribute named so holds, of every element.
+// Returns all numbers that the attribute holds in any element.
 std::vector<double> numbers(const std::string& svg, const std::string& attribute) {
   std::vector<double> found;
   const std::regex pattern(" " + attribute + "=\"([^\"]*)\"");
@@ -32,7 +32,7 @@ TEST(LineChart, NumbersForPeople) {
   EXPECT_EQ(format_number(2, Unit::Seconds), "2 s");
 }
 
-// A run that diverges takes nothing from the sight of the others.
+// A run that diverges does not make the other runs unreadable.
 TEST(LineChart, FewValuesFarAboveAreCut) {
   Chart chart{"Loss"};
   Points usual, diverging;
@@ -68,7 +68,8 @@ TEST(LineChart, HigherValuesLieHigherWithinTheFrame) {
     EXPECT_LT(points[2], points[4]);
     EXPECT_LT(points[1], points[3]);
     EXPECT_LT(points[3], points[5]);
-    // Twice the step as far, on a logarithmic axis half the value as far.
+    // Steps are placed linearly. Values are too, unless the axis is logarithmic: halving one is then one
+    // distance.
     EXPECT_NEAR((points[4] - points[0]) / (points[2] - points[0]), 19.0 / 9.0, 1e-2);
     const double share = (points[5] - points[3]) / (points[3] - points[1]);
     EXPECT_NEAR(share, is_log ? 1.0 : 0.5, 1e-2);
@@ -101,7 +102,7 @@ TEST(LineChart, AreasStandOnEachOther) {
   chart.series = {{"compute", {{1, 3}, {2, 3}}}, {"wait", {{1, 1}, {2, 1}}, 1}};
   const std::string svg = figure(chart);
   const std::vector<double> points = numbers(svg, "points");
-  // Each area: two points of its top, then two of its floor.
+  // Each area has two points of its top, then two of its floor.
   ASSERT_EQ(points.size(), 16U);
   EXPECT_DOUBLE_EQ(points[1], points[15]);  // the top of the first is the floor of the second
   const double per_second = (points[7] - points[1]) / 3;

@@ -54,7 +54,7 @@ TEST(RunRecord, FindsRunsThatGoOnAndFoldersOfRuns) {
     here.write(std::string(run) + "/metrics.jsonl", "{\"step\":1,\"loss\":1}\n");
   }
   here.write("sweep/notes.txt", "");
-  // A folder that is named twice is one run.
+  // A folder that is named twice gives one run.
   const auto runs = read_runs({here / "sweep", here / "other/a", here / "now", here / "sweep/../sweep/a"});
   std::vector<std::string> names;
   for (const RunRecord& run : runs) names.push_back(run.name);

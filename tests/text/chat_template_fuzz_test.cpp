@@ -1,5 +1,5 @@
-// Random templates: whatever they say, they end soon, in little memory, with a text or an Error.
-// TESSERA_FUZZ_RUNS and TESSERA_FUZZ_SEED make a longer or another search.
+// Tests random templates: whatever they contain, they end soon, with little memory, in a text or an Error.
+// TESSERA_FUZZ_RUNS makes the search longer, and TESSERA_FUZZ_SEED makes another one.
 #include <cstdlib>
 #include <random>
 #include <sys/resource.h>
@@ -21,7 +21,7 @@ uint64_t from_environment(const char* name, uint64_t otherwise) {
   return value == nullptr ? otherwise : std::strtoull(value, nullptr, 10);
 }
 
-// Writes templates by the grammar, with a liking for what grows.
+// Generates templates by the grammar, and prefers constructs that grow.
 class Generator {
  public:
   explicit Generator(uint64_t seed) : random_(seed) {}
@@ -92,7 +92,7 @@ class Generator {
     return one_of(names) + (below(2) == 0 ? "" : "(" + arguments(2) + ")");
   }
 
-  // Any expression, mostly one that makes sense.
+  // Returns any expression, mostly one that makes sense.
   std::string expression(int depth) {
     switch (below(depth > 4 ? 3 : 9)) {
       case 0: return one_of({"none", "true", "n", "loop.index0", "u is defined"});
@@ -164,7 +164,7 @@ class Generator {
     }
   }
 
-  // Anything with anything.
+  // Returns an expression that combines anything with anything.
   std::string wild(int depth) {
     const static std::vector<std::string> methods = jinja::method_names(), tests = jinja::test_names();
     const auto inner = [&] { return expression(depth + 1); };

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What make_template_reference.py stored.
+// Returns the reference that make_template_reference.py has stored.
 Json reference(const std::string& name) {
   const std::string path = testing::source_folder() + "/tests/reference/data/chat_template/" + name + ".json";
   std::ifstream file(path);
@@ -31,7 +31,7 @@ RenderOptions options_of(const Json& data) {
   return options;
 }
 
-// Renders and compares: `expected` is null where jinja2 refused.
+// Renders the template and compares the result; `expected` is null if jinja2 refused it.
 void check(const std::string& source, const Json& messages, const Json& tools, const RenderOptions& options,
            const Json& expected, const std::string& what) {
   try {
@@ -64,7 +64,7 @@ TEST(ChatTemplateReference, families_render_as_by_jinja2) {
   }
 }
 
-// Conversations as Axolotl's templates of the same names write them (make_dataset_reference.py).
+// The expected texts were written by Axolotl's templates of the same names (make_dataset_reference.py).
 TEST(ChatTemplateReference, builtin_templates_write_what_their_names_promise) {
   const Json data = reference("builtins");
   ASSERT_GT(data.at("cases").size(), 200u);

@@ -32,7 +32,7 @@ std::string text_of(const std::string& source, const Json& messages = kMessages)
   return render(source, messages).text();
 }
 
-// (text, message) of the content pieces; scaffold is left out.
+// Returns text and message number of each piece of content; the template's own text is left out.
 std::vector<std::pair<std::string, int64_t>> contents(const RenderedChat& chat) {
   std::vector<std::pair<std::string, int64_t>> out;
   for (const RenderedSegment& segment : chat.segments) {
@@ -341,7 +341,7 @@ TEST(ChatTemplateLimits, steps) {
   EXPECT_THAT(error_of(loops), HasSubstr("1000000 steps"));
   EXPECT_THAT(error_of("{% macro f(n) %}{{ f(n) }}{{ f(n) }}{% endmacro %}{{ f(1) }}"),
               HasSubstr("too deeply"));
-  // Each level doubles: work and output are bounded, whatever is shared.
+  // Each level doubles the size. Work and output are bounded, even if values are shared in memory.
   const std::string doubled =
       "{% set ns = namespace(x=['a']) %}{% for i in range(100) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}";
   EXPECT_THAT(error_of(doubled + "{{ ns.x }}"), HasSubstr("TEMPLATE-LIMIT"));
@@ -369,8 +369,8 @@ TEST(ChatTemplateLimits, sizes) {
   EXPECT_THAT(parse_error_of(std::string((1u << 20) + 1, 'a')), HasSubstr("TEMPLATE-LIMIT"));
 }
 
-// Each took minutes, or gigabytes, in what only looked small: a filter, a method, an operator or a value that
-// was not counted, or was slower than linear.
+// Each of these templates once took minutes or gigabytes although it looks small: in a filter, a method, an
+// operator or a value that was not counted, or was slower than linear.
 TEST(ChatTemplateLimits, everything_that_grows_or_is_read_is_counted) {
   const std::string long_text = "{% set a = 'a' * 8000000 %}";
   const std::string pairs =

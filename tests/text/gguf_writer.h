@@ -1,4 +1,4 @@
-// Makes GGUF files of metadata alone.
+// Makes GGUF files that hold only metadata.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Tokenizers made of SentencePiece models give the ids and texts that
-// tests/reference/make_sentencepiece_reference.py recorded, in every form in which they are written down.
+// Tests that tokenizers made of SentencePiece models give the ids and texts which
+// tests/reference/make_sentencepiece_reference.py has recorded, whatever the format of the tokenizer's files.
 #include <cinttypes>
 #include <cstdlib>
 #include <filesystem>
@@ -30,7 +30,7 @@ json read(const std::string& name) {
   return json::parse(file);
 }
 
-// The last six digits of FNV-1a over 64-bit words.
+// Returns the last six digits of the FNV-1a hash over 64-bit words.
 template <class Numbers>
 std::string short_digest(const Numbers& numbers) {
   uint64_t hash = 0xcbf29ce484222325;
@@ -43,7 +43,7 @@ std::string short_digest(const Numbers& numbers) {
   return text + 10;
 }
 
-// Joined from the pieces of a stream.
+// Returns the text that a stream gives for the ids, joined from its pieces.
 std::string stream(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
   TextStream stream(tokenizer);
   std::string text;
@@ -150,7 +150,7 @@ TEST_F(SentencePieceReference, FoldersThatSpeakOfBosAndEos) {
   EXPECT_GT(num_chats, 8);
 }
 
-// The pieces, scores and kinds of the model as a converter writes them into a GGUF file.
+// The GGUF file has the pieces, scores and kinds of the model, as a converter writes them.
 TEST_F(SentencePieceReference, GgufGivesTheSameIds) {
   std::vector<std::string> tokens(base["model"]["vocab"].size());
   for (const auto& [token, id] : base["model"]["vocab"].items()) tokens[id.get<size_t>()] = token;
@@ -169,7 +169,7 @@ TEST_F(SentencePieceReference, GgufGivesTheSameIds) {
     json parts = vectors["variants"][has_prefix ? "llama_legacy" : "never_whole"]["parts"];
     if (!has_prefix) {
       parts["decoder"] = base["decoder"];
-      parts["decoder"]["decoders"].erase(3);  // the prefix
+      parts["decoder"]["decoders"].erase(3);  // removes the step that strips the prefix
     }
     const Tokenizer wanted = load(parts);
     const Tokenizer tokenizer = Tokenizer::from_gguf(writer_with(has_prefix).open(folder / "model.gguf"));
@@ -192,7 +192,7 @@ TEST_F(SentencePieceReference, GgufGivesTheSameIds) {
   }
 }
 
-// Merges go by score, whatever the order of the pieces.
+// The scores decide which merge comes first, not the order of the pieces.
 TEST_F(SentencePieceReference, GgufScoresDecide) {
   GgufWriter writer;
   writer.add("tokenizer.ggml.model", std::string("llama"));

@@ -5,7 +5,7 @@
 namespace tessera::text {
 namespace {
 
-// What is shown of a text that comes in pieces of `size` bytes.
+// Returns the part that is shown of a text which comes in pieces of `size` bytes.
 std::string shown(const std::vector<std::string>& stops, const std::string& text, size_t size) {
   StopStrings strings(stops);
   std::string out;

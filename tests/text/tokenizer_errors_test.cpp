@@ -1,4 +1,4 @@
-// Broken tokenizer files end in an error of kind Model that names the place.
+// Tests that broken tokenizer files end in an error of kind Model that names the place.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-// A small byte-level tokenizer, whole and valid.
+// Returns a small byte-level tokenizer, complete and valid.
 json valid_document() {
   return json::parse(R"({
     "version": "1.0", "truncation": null, "padding": null,
@@ -49,7 +49,7 @@ class TokenizerErrors : public ::testing::Test {
   void write(const std::string& name, const std::string& text) const {
     std::ofstream(folder / name, std::ios::binary) << text;
   }
-  // What loading says; empty when it works.
+  // Returns the error of loading the tokenizer; empty if it loads.
   std::string load_error() const {
     try {
       Tokenizer::from_folder(folder.string());
@@ -214,7 +214,7 @@ TEST_F(TokenizerErrors, AddedTokens) {
   EXPECT_THAT(with({{"id", 2}, {"content", "<x>"}}),
               HasSubstr("the id of an added token is taken; got '<x>' with id 2"));
   EXPECT_THAT(with({{"id", 5}, {"content", "<x>"}}), HasSubstr("need another id than that of '<s>'"));
-  // A gap is closed.
+  // Gaps between the ids of added tokens are closed.
   EXPECT_EQ(with({{"id", 9}, {"content", "<x>"}}), "");
   EXPECT_EQ(Tokenizer::from_folder(folder.string()).encode("<x>"), std::vector<int32_t>{6});
   EXPECT_THAT(with({{"id", 6}, {"content", "<s>"}}), HasSubstr("given twice"));
@@ -309,7 +309,7 @@ TEST_F(TokenizerErrors, ANormalizerThatMakesTextGrowManyTimesIsRefused) {
   }
   EXPECT_THAT(encode_error(prepends, 40, "a"), HasSubstr("E-MODEL-TOKENIZER-GROWTH"));
   EXPECT_EQ(encode_error(doubles, 4, std::string(100'000, 'a')), "");
-  // The most that NFKD makes of anything: U+FDFA is 3 bytes, and 33 then.
+  // U+FDFA grows most of all characters under NFKD: from 3 bytes to 33.
   std::string ligatures;
   for (int i = 0; i < 10'000; ++i) ligatures += "\xEF\xB7\xBA";
   EXPECT_EQ(encode_error({{"type", "NFKD"}}, 1, ligatures), "");
@@ -358,7 +358,7 @@ TEST_F(TokenizerErrors, TextsOfStepsAndAddedTokensAreBounded) {
             {{"id", 6}, {"content", std::string(9 << 20, 'x')}, {"special", true}, {"normalized", false}});
       }),
       HasSubstr("E-MODEL-TOKENIZER-LIMIT"));
-  // Many are fine.
+  // Many added tokens are accepted.
   EXPECT_EQ(error_after([&](json& d) {
               for (int i = 0; i < 100'000; ++i) {
                 d["added_tokens"].push_back(

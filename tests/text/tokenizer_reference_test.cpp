@@ -1,4 +1,4 @@
-// Ids and texts equal those that tests/reference/make_tokenizer_reference.py recorded.
+// Tests that ids and texts equal those which tests/reference/make_tokenizer_reference.py has recorded.
 #include <cinttypes>
 #include <fstream>
 #include <string>
@@ -63,7 +63,7 @@ class TokenizerReference : public ::testing::TestWithParam<const char*> {
 TEST_P(TokenizerReference, IdsOfHardStrings) {
   ASSERT_EQ(ids.size(), texts.size());
   ASSERT_GT(texts.size(), 200u);
-  // Twice: the second time words come from the cache.
+  // Texts are encoded twice; the second time words come from the cache.
   for (int round = 0; round < 2; ++round)
     for (size_t i = 0; i < texts.size(); ++i)
       EXPECT_EQ(tokenizer.encode(texts[i]), ids[i])
@@ -77,7 +77,7 @@ TEST_P(TokenizerReference, IdsWithoutSpecialTokens) {
     const auto wanted = found != differing.end() ? found->get<std::vector<int32_t>>() : ids[i];
     const auto got = tokenizer.encode(texts[i], {.parse_special = false});
     EXPECT_EQ(got, wanted) << texts[i];
-    if (std::string(GetParam()) == "llama2") continue;  // whose "<unk>" stands for unknown text, too
+    if (std::string(GetParam()) == "llama2") continue;  // its "<unk>" also stands for unknown text
     for (const int32_t id : got) EXPECT_FALSE(tokenizer.is_special(id)) << texts[i];
   }
 }
@@ -114,7 +114,7 @@ TEST_P(TokenizerReference, DecodedTexts) {
         << item.dump();
 }
 
-// Spans are in order, in bounds, and cover what the ids stand for.
+// Spans are in order and in bounds, and cover the text that the ids stand for.
 TEST_P(TokenizerReference, SpansLieInTheText) {
   for (const std::string& text : texts) {
     const Encoding encoding = tokenizer.encode_with_spans(text);
@@ -135,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(Families, TokenizerReference,
                          ::testing::Values("gpt2", "llama3", "qwen2", "smollm2", "o200k", "llama2", "mixed"),
                          [](const auto& info) { return std::string(info.param); });
 
-// Without a normalizer the spans tile the text, and each is its token's bytes.
+// If there is no normalizer, the spans tile the text, and each holds its token's bytes.
 TEST(TokenizerSpans, TileTheTextWithoutANormalizer) {
   const json strings = read("strings.json");
   for (const char* family : {"gpt2", "llama3", "smollm2", "o200k"}) {

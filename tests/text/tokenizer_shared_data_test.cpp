@@ -1,4 +1,4 @@
-// Ids of the shared data, by digest: one number for each file and family.
+// Compares the ids of the shared data by digests: one number for each file and family.
 #include <cinttypes>
 #include <cstdlib>
 #include <filesystem>

@@ -1,4 +1,4 @@
-// The tokenizer's own behaviour: GGUF, saving, spans, streaming, limits.
+// Tests of the tokenizer beside the reference tests: GGUF, saving, spans, streaming, limits.
 #include "tessera/text/tokenizer/tokenizer.h"
 
 #include <cstdlib>
@@ -69,7 +69,7 @@ class TokenizerFolder : public ::testing::Test {
   fs::path folder;
 };
 
-// The metadata that a converter makes of one of the reference tokenizers.
+// Returns the metadata that a converter makes of one of the reference tokenizers.
 GgufWriter gguf_of(const std::string& family, const std::string& pre) {
   const json document = read_json(kFolder + family + "/tokenizer.json");
   std::vector<std::string> tokens;
@@ -246,7 +246,7 @@ TEST_F(TokenizerFolder, TokensOfTheConfigAreAdded) {
             .dump());
   const Tokenizer tokenizer = Tokenizer::from_folder(folder.string());
   EXPECT_THAT(tokenizer.encode("<extra><|im_end|><|im_start|>"), ElementsAre(next, 2, 1));
-  EXPECT_TRUE(tokenizer.is_special(1));  // by its role
+  EXPECT_TRUE(tokenizer.is_special(1));  // the token is special by its role
   EXPECT_TRUE(tokenizer.is_special(2));
   EXPECT_FALSE(tokenizer.is_special(static_cast<int32_t>(next)));
   EXPECT_EQ(tokenizer.chat_template(), "t");
@@ -279,7 +279,7 @@ TEST(TokenizerTest, TokenBytesJoinToTheText) {
   }
 }
 
-// A normalizer that composes: all ids of the new form span the bytes of the old one.
+// The normalizer composes characters: all ids of the composed form span the bytes of the original.
 TEST(TokenizerTest, SpansThroughNormalisation) {
   const Tokenizer tokenizer = load("qwen2");
   const std::string text = "cafe\xcc\x81 x";
@@ -331,7 +331,7 @@ TEST(TokenizerTest, ManyThreadsShareOneTokenizer) {
   EXPECT_EQ(wrong, 0);
 }
 
-// A megabyte of one character is one word, or a million; both end at once.
+// A megabyte of one character is a single word, or a million of them; both are encoded quickly.
 TEST(TokenizerTest, LongRuns) {
   for (const char* family : {"smollm2", "qwen2", "o200k", "llama2"}) {
     const Tokenizer tokenizer = load(family);
@@ -382,7 +382,7 @@ TEST(SplitterTest, WhitespaceAndDigits) {
   EXPECT_THAT(pieces(*make_digits(true), "a12"), ElementsAre("a", "1", "2"));
 }
 
-// The scanners agree with the expressions that they replace.
+// The scanners split texts like the regular expressions that they replace.
 TEST(SplitterTest, ScannersEqualTheirExpressions) {
   const auto strings = read_json(kFolder + "strings.json");
   for (const KnownPattern pattern : {KnownPattern::Gpt2, KnownPattern::Llama3, KnownPattern::Qwen2}) {
