@@ -340,7 +340,7 @@ TEST_F(EnvironmentTest, ConnectionThatSaysNothing) {
   EXPECT_EQ(result.exit_code, 143) << result.told();
 }
 
-// A program that lies beside an OpenMPI's folders, as in /usr/local, is not taken for the package.
+// A program that lies beside the folders of an installed OpenMPI is not taken for the package.
 TEST_F(EnvironmentTest, FolderThatIsNoPackage) {
   std::filesystem::create_directories(here / "prefix/bin");
   std::filesystem::create_directories(here / "prefix/lib/openmpi");

@@ -80,7 +80,7 @@ TEST_F(LayoutsTest, RecomputedBlocksOn2Ranks) {
 }
 
 TEST_F(LayoutsTest, ReplicatedShardsOn3Ranks) {
-  // More ranks than rows of some tensors' tiles, and one copy a rank.
+  // The three ranks are replicas: each holds the whole model.
   train_well({"dtype=float64", "output_dir=one", "gradient_accumulation_steps=3"});
   train_well({"dtype=float64", "output_dir=three", "dp_replicate_size=3", "dp_shard_size=1", "--nproc", "3"});
   expect_same_numbers(here / "one", here / "three", "loss");
