@@ -1,7 +1,7 @@
-// Speed of checkpoints beside that of the disk: what AdamW carries of a model of this size is saved, read
-// back and held against its hashes, and the same bytes are written and read as one plain file. By turns, on
-// one rank. Arguments: a folder on the disk to measure, the number of parameters, the number of turns. Prints
-// one JSON object: seconds, best of the turns.
+// Measures the speed of checkpoints beside that of the disk: the parameters and AdamW states of a model are
+// saved, read back and checked against their hashes, and the same bytes are written and read as one plain
+// file. Both run by turns, on one rank. The arguments are a folder on the disk to measure, the number of
+// parameters, and the number of turns. Prints one JSON object with the seconds of the best turn.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -31,7 +31,7 @@ using tessera::checkpoint::StateTensor;
 constexpr int64_t kPieceBytes = int64_t{16} << 20;
 constexpr int64_t kColumns = 1024, kMatrixRows = 4096;
 
-// Parameters and both moments of AdamW, in float32, as matrices of 16 MiB.
+// Returns the parameters and both moments of AdamW, in float32, as matrices of 16 MiB.
 std::vector<StateTensor> carried(int64_t num_parameters) {
   std::vector<StateTensor> tensors;
   for (const char* kind : {"parameter/", "optimizer/exp_avg/", "optimizer/exp_avg_sq/"}) {
@@ -45,7 +45,7 @@ std::vector<StateTensor> carried(int64_t num_parameters) {
   return tensors;
 }
 
-// What `dd` does, and the flush that a checkpoint has too.
+// Writes as `dd` does, with the flush that a checkpoint has too.
 void plain_write(const std::string& path, const std::vector<StateTensor>& tensors) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
   for (const StateTensor& tensor : tensors) {
@@ -67,7 +67,7 @@ void plain_read(const std::string& path, at::Tensor buffer) {
   ::close(file);
 }
 
-// Out of the page cache, so that the next read comes from the disk.
+// Drops a file from the page cache, so that the next read comes from the disk.
 void forget(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDONLY);
   ::fdatasync(file);
@@ -97,8 +97,9 @@ void run(const std::string& folder, int64_t num_parameters, int turns) {
     measure("plain_write_s", [&] { plain_write(plain, tensors); });
     fs::remove_all(checkpoint);
     measure("save_s", [&] { saving.save(tensors, notes, folder, [] {}); });
-    // Of the same file, first by turns: below the page cache the machine's disk may have one of its own,
-    // which knows what has been read before.
+    // Plain reads take the checkpoint's own file, and the turns alternate which of the two reads comes first:
+    // below the page cache the machine's disk may have a cache of its own, which knows what has been read
+    // before.
     const std::string file = checkpoint + "/rank-00000.safetensors";
     const auto read_plainly = [&] {
       forget(file);
@@ -106,7 +107,8 @@ void run(const std::string& folder, int64_t num_parameters, int turns) {
     };
     if (turn % 2 == 0) read_plainly();
     forget(file);
-    // As a run that goes on does: all values against their hashes, then into the tensors.
+    // A run that resumes does the same: it checks all values against their hashes, then reads them into the
+    // tensors.
     measure("verify_s", [&] { tessera::checkpoint::ShardedCheckpoint::open(checkpoint)->verify(0, 1); });
     if (turn % 2 == 1) read_plainly();
     measure("load_s",

@@ -1,5 +1,5 @@
-// Speed of the collectives of ranks on one machine, through the transport and through shared memory, one
-// after the other in one run: mpirun -n 2 --bind-to none build/release/comm_bench
+// Measures the speed of collectives between ranks on one machine, through the transport and through shared
+// memory, one after the other in one run: mpirun -n 2 --bind-to none build/release/comm_bench
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -50,7 +50,7 @@ void run(Communicator& world) {
     const auto report = [&](const char* name, const std::function<void(Communicator&)>& operation,
                             const std::function<void()>& own_way = nullptr) {
       Spread by_transport, by_memory;
-      // By turns, so that what else the machine does meets both.
+      // The two take turns, so that other load on the machine meets both.
       for (int turn = 0; turn < 3; ++turn) {
         const Spread a = seconds(*transport, rounds / 3, [&] { operation(*transport); });
         const Spread b = seconds(*node, rounds / 3, [&] {
@@ -72,7 +72,7 @@ void run(Communicator& world) {
     };
     const auto gather = [&](Communicator& group) { group.all_gather_single(whole, piece); };
     report("all_gather", gather);
-    // As the sharded model gathers: every rank writes its part of one copy for all.
+    // The sharded model gathers in this way: every rank writes its part of one copy that all ranks read.
     const int64_t offset = world.rank() * static_cast<int64_t>(piece.nbytes());
     report("gather in place", gather, [&] {
       node->write_shared(bytes, [&] {
@@ -84,7 +84,7 @@ void run(Communicator& world) {
     report("broadcast", [&](Communicator& group) { group.broadcast(whole, 0); });
     const at::Tensor other = at::ones({numel});
     report("all_to_all", [&](Communicator& group) { group.all_to_all_single(other, whole); });
-    // Everyone sends all of it to the next rank: messages go over the transport in either case.
+    // Every rank sends the whole tensor to the next rank; messages go over the transport in either case.
     const int64_t next = (world.rank() + 1) % world.size(),
                   before = (world.rank() + world.size() - 1) % world.size();
     report("ring of messages", [&](Communicator& group) {

@@ -1,6 +1,6 @@
-// Milliseconds of every op, forward and forward + backward, beside the same formula in LibTorch's own
-// operations, at the sizes of SmolLM2-135M. Usage: ops_bench [THREADS [NAME-PART [fp32|bf16]]]
-// With one thread it counts processor time, which other programs on the machine disturb less.
+// Prints the milliseconds of every op, forward and forward + backward, beside the same formula in LibTorch's
+// own operations, at the sizes of SmolLM2-135M. Usage: ops_bench [THREADS [NAME-PART [fp32|bf16]]]
+// Counts processor time if it runs with one thread: other programs on the machine disturb it less.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -44,7 +44,8 @@ double now_ms() {
   return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) * 1e-6;
 }
 
-// The best of the runs that fit in about half a second: other programs only ever add time.
+// Returns the time of the best run among those that fit in about half a second: other programs only ever add
+// time.
 double best_ms(const std::function<void()>& run) {
   double best = 1e30, total = 0;
   for (int i = 0; i < 200 && (i < 4 || total < 500); ++i) {
@@ -79,7 +80,7 @@ void measure(const char* variant, const Op& op, const Inputs& inputs, double flo
 
 std::string wanted_name;
 
-// flops: of the GEMMs of forward and backward, 0 = not of interest.
+// Compares an op with its formula; `flops` counts the GEMMs of forward and backward (0: not of interest).
 void compare(const char* name, const Op& op, const Op& formula, const Inputs& inputs, double flops = 0) {
   if (std::string(name).find(wanted_name) == std::string::npos) return;
   std::printf("%s\n", name);

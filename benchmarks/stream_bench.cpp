@@ -1,6 +1,6 @@
-// How fast a stream deals tokens, whether a step that takes its time waits for them, and how long a stream
-// takes to go on at a place. On one rank, or under mpirun on several, of which each takes its part of every
-// step. Arguments: a recipe that streams, a number of steps. Prints one JSON object.
+// Measures how fast a stream deals tokens, how long steps that compute wait for them, and how long a stream
+// takes to resume at a place. Runs on one rank, or under mpirun on several, each of which takes its part of
+// every step. The arguments are a recipe that streams, and a number of steps. Prints one JSON object.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -31,7 +31,8 @@ using tessera::data::Step;
 using tessera::data::StepsAhead;
 using tessera::data::StreamLoader;
 
-// Of the rate at which nothing but the stream is slow: how fast the steps of a run take tokens.
+// The rates at which a run's steps take tokens, as fractions of the rate at which the stream alone deals
+// them.
 constexpr double kLoads[] = {0.25, 0.5, 0.75, 0.9};
 
 class Bench {
@@ -55,14 +56,14 @@ class Bench {
     return std::make_unique<StepsAhead>(open(), 2, world_.size() * tessera::data::kTokensAhead);
   }
 
-  // Seconds from opening the stream to its first step.
+  // Returns the seconds from opening the stream to its first step.
   double first_step_s() const {
     const Timer timer;
     open()->next_step();
     return timer.seconds();
   }
 
-  // The largest over the ranks. Collective.
+  // Returns the largest value over the ranks. Collective.
   double most(double value) const {
     double largest = 0.0;
     for (const std::string& text : world_.all_gather_string(std::to_string(value)))
@@ -77,7 +78,8 @@ class Bench {
   std::optional<tessera::text::Tokenizer> tokenizer_;
 };
 
-// Of the time of steps that each compute for `compute_s`, the share in which they wait for their rows.
+// Returns the share of the time that steps spend waiting for their rows, if each step computes for
+// `compute_s`.
 double share_waited(StepsAhead& source, int64_t steps, double compute_s) {
   source.next_step();
   const Timer all;
@@ -101,7 +103,7 @@ void run(const std::string& recipe, int64_t steps, Communicator& world) {
   const Bench bench(recipe, world);
   const double first_step_s = bench.most(bench.first_step_s());
 
-  // Places to go on from, and the steps behind them.
+  // Cursors to resume at, each with the step that comes next.
   std::vector<std::pair<Cursor, Step>> places;
   int64_t tokens = 0;
   double seconds = 0.0;

@@ -1,11 +1,11 @@
-# Warnings, optimisation levels, sanitizers, ccache, the linker.
+# This file sets warnings, optimisation levels, sanitizers, ccache and the linker.
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
   set(CMAKE_C_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
   set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
 endif()
 
-# Some forty programs are linked with LibTorch's symbols, which the system's linker takes seconds for.
+# Some forty programs are linked with LibTorch's symbols, which takes the system's linker seconds for each.
 find_program(MOLD_PROGRAM mold)
 if(MOLD_PROGRAM)
   add_link_options(-fuse-ld=mold)
@@ -17,17 +17,17 @@ set(TESSERA_DEBUG_OPTIMIZATION "-O1" CACHE STRING "How builds of the type Debug 
 set(CMAKE_CXX_FLAGS_DEBUG "${TESSERA_DEBUG_OPTIMIZATION} -g1 -D_GLIBCXX_ASSERTIONS")
 
 add_library(tessera_options INTERFACE)
-# -fPIC everywhere, programs too: they share one precompiled header with the library.
+# Programs take -fPIC too, because they share one precompiled header with the library.
 target_compile_options(tessera_options INTERFACE -fPIC -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -fno-semantic-interposition)
 if(TESSERA_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-  # Of types in unnamed namespaces, which it takes for a header's in a source that another one includes.
+  # GCC warns of types in unnamed namespaces: it takes a source that another one includes for a header.
   target_compile_options(tessera_options INTERFACE -Wno-subobject-linkage)
 endif()
 if(TESSERA_WERROR)
   target_compile_options(tessera_options INTERFACE -Werror)
 endif()
 if(TESSERA_SANITIZE)
-  # What a sanitizer finds ends the program: a line among others would pass for success.
+  # A finding of a sanitizer ends the program: a line among others would pass for success.
   target_compile_options(tessera_options INTERFACE
     -fsanitize=${TESSERA_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(tessera_options INTERFACE -fsanitize=${TESSERA_SANITIZE})

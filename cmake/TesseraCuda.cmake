@@ -1,11 +1,13 @@
-# nvcc for Tessera's own CUDA kernels (tessera/ops/cuda), which are a library of their own that the program opens while it
-# runs. Its own commands, not CMake's CUDA language: nothing else is compiled with it, and a nvcc that does not work must
-# not end the configuration. Of a sanitizer's build there is none.
+# This file finds nvcc and builds Tessera's own CUDA kernels (tessera/ops/cuda), which are a library of their own that
+# the program opens while it runs. It uses its own commands instead of CMake's CUDA language: nothing else is compiled
+# with nvcc, and an nvcc that does not work must not end the configuration. A build with a sanitizer has no such
+# library.
 set(TESSERA_CUDA AUTO CACHE STRING "Build the CUDA kernels: ON, OFF, or AUTO where there is a nvcc that works")
 set(TESSERA_NVCC_DIR "" CACHE PATH "Folder with bin/nvcc, where the PATH and /usr/local/cuda have none")
 set(TESSERA_HAS_CUDA_KERNELS OFF)
 
-# One for each kind of device, and code for later ones. Products and sums fuse where the sources say so.
+# There is code for each kind of device, and code that later kinds compile. Products and sums fuse only if the sources
+# say so.
 set(TESSERA_NVCC_FLAGS -std=c++17 -O3 -fmad=false "-Xcompiler=-fPIC,-fvisibility=hidden" -Xptxas=-v -cudart=static
   -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_90,code=compute_90)
 
@@ -22,7 +24,7 @@ function(tessera_find_nvcc)
   get_filename_component(root "${root}" DIRECTORY)
   set(command "${TESSERA_NVCC}" -ccbin "${CMAKE_CXX_COMPILER}" ${TESSERA_NVCC_FLAGS} "-L${root}/lib64" "-L${root}/lib")
   set(TESSERA_NVCC_COMMAND ${command} PARENT_SCOPE)
-  # Whether it knows the devices, takes the compiler, and has all its parts.
+  # A trial shows if nvcc knows the devices, takes the compiler, and has all its parts.
   set(trial "${PROJECT_BINARY_DIR}/cuda/trial")
   if(NOT TESSERA_NVCC_TRIAL STREQUAL "${command}")
     file(WRITE "${trial}.cu" "__global__ void trial(float* x) { *x = 1; }\n")
@@ -53,8 +55,8 @@ else()
   endif()
 endif()
 
-# tessera_add_cuda_library(NAME SOURCE...): lib<NAME>.so beside the program, which exports what exports.map names. What the
-# compiler says of registers is kept in cuda/<source>.log.
+# tessera_add_cuda_library(NAME SOURCE...): builds lib<NAME>.so beside the program; it exports what exports.map names.
+# The compiler's report on registers is kept in cuda/<source>.log.
 function(tessera_add_cuda_library name)
   set(folder "${PROJECT_BINARY_DIR}/cuda")
   set(objects)

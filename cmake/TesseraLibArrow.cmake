@@ -1,4 +1,5 @@
-# libarrow and libparquet as fetched by `./dev setup`, for parquet and arrow files. Without them those are refused.
+# This file finds libarrow and libparquet as `./dev setup` fetches them. A build without them refuses parquet and arrow
+# files.
 if(NOT TESSERA_LIBARROW_DIR)
   if(DEFINED ENV{TESSERA_LIBARROW})
     set(TESSERA_LIBARROW_DIR "$ENV{TESSERA_LIBARROW}")

@@ -1,4 +1,5 @@
-# LibTorch as fetched by `./dev setup`: the CPU part of the wheel, as the target tessera::libtorch.
+# This file finds LibTorch as `./dev setup` fetches it, the CPU part of the wheel, and makes the target
+# tessera::libtorch.
 if(NOT TESSERA_LIBTORCH_DIR)
   if(DEFINED ENV{TESSERA_LIBTORCH})
     set(TESSERA_LIBTORCH_DIR "$ENV{TESSERA_LIBTORCH}")

@@ -34,10 +34,10 @@ add_custom_target(quick_tests)
 # nothing but the libraries' own compilation.
 set(TESSERA_TEST_OBJECTS "" CACHE PATH "Build folder whose compiled tests are linked with this build's libraries")
 
-# A test is compiled for longer than it runs.
+# Compiling a test takes longer than running it, so tests are not optimised.
 set(tessera_test_options "$<$<CONFIG:Release>:-O0>")
 
-# What the sanitizers' runtime libraries are told: an absurd size ends in std::bad_alloc, as without them.
+# These options tell the sanitizers' runtime that an absurd size ends in std::bad_alloc, as it does in other builds.
 set(tessera_test_environment "OMP_NUM_THREADS=1")
 if(TESSERA_SANITIZE)
   list(APPEND tessera_test_environment
@@ -45,7 +45,7 @@ if(TESSERA_SANITIZE)
     "UBSAN_OPTIONS=print_stacktrace=1")
 endif()
 
-# tessera_add_test_program(TARGET KIND): a program without sources; the rows of its folder add them.
+# tessera_add_test_program(TARGET KIND): adds a program that has no sources; the rows of its folder add them.
 function(tessera_add_test_program target kind)
   if(TESSERA_TEST_OBJECTS)
     set(list "${TESSERA_TEST_OBJECTS}/tests/${target}.objects")
@@ -99,7 +99,8 @@ function(tessera_add_test_run name file program labels)
   set_property(DIRECTORY APPEND PROPERTY TESSERA_TEST_RUN_timeouts_${name} ${ARG_TIMEOUT})
 endfunction()
 
-# At the end of a folder: its programs' sources in groups that are compiled as one, and its runs as tests of ctest.
+# tessera_finish_tests(): ends a folder. Groups the sources of its programs (TesseraUnity.cmake) and adds its runs to
+# ctest.
 function(tessera_finish_tests)
   get_property(programs DIRECTORY PROPERTY TESSERA_TEST_PROGRAMS)
   foreach(program IN LISTS programs)
@@ -117,7 +118,7 @@ function(tessera_finish_tests)
     endif()
     if(ranks)
       list(PREPEND command ${MPIEXEC_EXECUTABLE} --oversubscribe --bind-to none -n ${ranks})
-      # OpenMPI keeps much to the end of a program. Ranks that spin for each other would starve their neighbours.
+      # OpenMPI keeps much memory to the end of a program. Ranks that spin for each other would starve their neighbours.
       list(TRANSFORM environment REPLACE "^ASAN_OPTIONS=.*" "\\0:detect_leaks=0")
       list(APPEND environment "TESSERA_TEST_RANKS=${ranks}" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
         OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_btl_vader_single_copy_mechanism=none)
@@ -192,7 +193,7 @@ function(tessera_add_test source)
     add_dependencies(${target} ${ARG_NEEDS})
   endif()
 
-  # The runs that the file takes part in.
+  # The file takes part in these runs.
   set(labels ${ARG_LABELS})
   if(NOT labels)
     set(labels fast)

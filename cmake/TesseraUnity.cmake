@@ -17,7 +17,7 @@ function(tessera_group_sources target)
   list(TRANSFORM sources PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/" REGEX "^[^/]")
   set(grouped)
   foreach(source IN LISTS sources)
-    # One with options of its own is compiled alone, and so is what the build writes.
+    # A source with options of its own is compiled alone, and so is a source that the build writes.
     set(is_alone FALSE)
     foreach(property IN ITEMS COMPILE_OPTIONS COMPILE_DEFINITIONS SKIP_PRECOMPILE_HEADERS)
       get_source_file_property(value "${source}" TARGET_DIRECTORY ${target} ${property})
@@ -40,6 +40,6 @@ function(tessera_group_sources target)
     OUTPUT_VARIABLE groups OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
   string(REPLACE "\n" ";" groups "${groups}")
   set_target_properties(${target} PROPERTIES SOURCES "${sources};${groups}")
-  # A new name may need other groups.
+  # A name that a source gets may be taken in its group, so a changed source may need other groups.
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${grouped})
 endfunction()

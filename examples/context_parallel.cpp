@@ -1,4 +1,4 @@
-// Documents spread over ranks token by token; the loss is that of one process.
+// Spreads documents over ranks token by token; the loss is that of one process.
 //   mpirun -n 3 ./context_parallel        (or ./context_parallel alone)
 #include "tessera/parallel/context_parallel/context_parallel.h"
 
@@ -35,7 +35,7 @@ struct Net : torch::nn::Module {
   std::shared_ptr<nn::Linear> head;
 };
 
-// A document begins with a key and goes on with words; each of its tokens is to tell the key.
+// A document begins with a key and goes on with words; the model learns to name the key at each token.
 nn::TokenBatch twelve_documents() {
   at::manual_seed(1);
   std::vector<at::Tensor> ids, labels;

@@ -1,5 +1,5 @@
-// Every snippet of docs/library.md, in a program that runs: ./library_guide FOLDER, or with mpirun -n 4.
-// FOLDER is where it saves a file.
+// Runs every snippet of docs/library.md: ./library_guide FOLDER, or with mpirun -n 4. A file is saved in
+// FOLDER.
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -64,7 +64,7 @@ struct Batch {
   at::Tensor inputs, classes;
 };
 
-// Rows of this rank.
+// Returns the rows of this rank.
 Batch batch_of(const std::shared_ptr<comm::Communicator>& world, int64_t step) {
   const at::Tensor i = at::arange(16) + 16 * (step * world->size() + world->rank());
   const at::Tensor inputs = at::sin(i.to(at::kFloat).outer(at::arange(1, 17).to(at::kFloat)) * 0.37);

@@ -1,4 +1,4 @@
-// Your own torch::nn::Module, fully sharded: parameters, gradients and optimizer states are spread over the
+// Shards your own torch::nn::Module fully: parameters, gradients and optimizer states are spread over the
 // ranks, and the loss is that of one process.
 //   mpirun -n 4 ./own_model        (or ./own_model alone)
 #include <cstdio>
@@ -29,7 +29,7 @@ struct Net : torch::nn::Module {
       blocks.push_back(register_module("block" + std::to_string(i), std::make_shared<Block>(33)));
     head = register_parameter("head", at::randn({7, 33}) / 6);
   }
-  // The one thing that sharding asks for: run the model, and each block, through tessera::nn::call.
+  // Sharding asks for one thing: run the model, and each block, through tessera::nn::call.
   at::Tensor loss(const at::Tensor& inputs, const at::Tensor& classes) {
     return tessera::nn::call_hooked(*this, inputs, [this, classes](at::Tensor x) {
       for (auto& block : blocks) x = tessera::nn::call(*block, x);

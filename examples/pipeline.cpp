@@ -1,4 +1,4 @@
-// Your own model as a pipeline: each rank holds a range of its layers. The loss is that of one process.
+// Runs your own model as a pipeline: each rank holds a range of its layers. The loss is that of one process.
 //   mpirun -n 4 ./pipeline        (2 stages x 2 ranks; or ./pipeline alone)
 #include "tessera/parallel/pipeline/pipeline.h"
 
@@ -26,8 +26,8 @@ struct Net : torch::nn::Module {
       layers.push_back(register_module("layer" + std::to_string(i),
                                        std::make_shared<nn::Linear>(kWidth, kWidth, true, at::kFloat)));
   }
-  // The layers [begin, end), with the embedding before the first one and the loss behind the last one. The
-  // embedding is also the output projection: the first and the last stage share it.
+  // Runs the layers [begin, end), with the embedding before the first one and the loss behind the last one.
+  // The embedding is also the output projection, so the first and the last stage share it.
   at::Tensor forward(const at::Tensor& words, int64_t begin, int64_t end, const at::Tensor& hidden) {
     return nn::call_hooked(*this, begin == 0 ? words : hidden, [=, this](const at::Tensor& input) {
       at::Tensor x = begin == 0 ? embedding->forward(input) : input;

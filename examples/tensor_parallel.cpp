@@ -1,4 +1,4 @@
-// The layers of your own model cut over two ranks, with full sharding beside it: the loss is that of one
+// Cuts the layers of your own model over two ranks, with full sharding beside it: the loss is that of one
 // process.
 //   mpirun -n 4 ./tensor_parallel        (2 x 2 ranks; or ./tensor_parallel alone)
 #include "tessera/parallel/tensor_parallel/tensor_parallel.h"

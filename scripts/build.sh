@@ -15,7 +15,7 @@ mkdir -p "build/$preset"
 exec 8>"build/$preset/.lock"
 flock 8
 if [ ! -f "build/$preset/build.ninja" ] || [ CMakePresets.json -nt "build/$preset/CMakeCache.txt" ]; then
-  # With the compiler that CI has; what another one warns of is no reason to refuse its user a build.
+  # Warnings are errors only with CI's compiler: the warnings of another one are no reason to refuse its user a build.
   werror=OFF
   [ "$preset" = release ] && [ "$("${CXX:-c++}" -dumpversion)" = "$CI_COMPILER" ] && werror=ON
   cmake --preset "$preset" ${TESSERA_UNITY:+-D TESSERA_UNITY="$TESSERA_UNITY"} -DTESSERA_LIBTORCH_DIR="$LIBTORCH_DIR" -DTESSERA_LIBARROW_DIR="$LIBARROW_DIR" -DTESSERA_NVCC_DIR="$NVCC_DIR" -DTESSERA_WERROR=$werror >"build/$preset/configure.log" 2>&1 ||

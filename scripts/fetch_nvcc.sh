@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # fetch_nvcc.sh: puts NVIDIA's compiler, from its wheels, into the per-user cache, unless it is there or the machine has
-# one (on the PATH, below /usr/local/cuda, or named by TESSERA_NVCC_DIR). For Tessera's CUDA kernels alone.
+# one (on the PATH, below /usr/local/cuda, or named by TESSERA_NVCC_DIR). Only Tessera's CUDA kernels need it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/common.sh

@@ -23,7 +23,7 @@ moved=$(mktemp -d)
 trap 'rm -rf "$staging" "$moved"' EXIT
 mkdir -p "$staging"/{bin,lib/fallback,gpu}
 
-# LibTorch's, which come with Python's torch on the machine.
+# is_libtorch LIBRARY: true for LibTorch's own libraries, which come with Python's torch on the machine.
 is_libtorch() {
   case "$1" in libtorch*.so* | libc10*.so* | libcudart.so.* | libcupti.so.* | libgomp.so.*) return 0 ;; esac
   return 1
@@ -49,7 +49,7 @@ own=$build/libtessera_cuda.so
 if [ -e "$own" ]; then add "$own" lib; else say "without libtessera_cuda.so, which this build has not made"; fi
 cp scripts/gpu_check.sh LICENSE "$staging/"
 cp benchmarks/gpu/*.py "$staging/gpu/"
-# Rows for the packed cases of the comparison: real instructions where they are at hand.
+# The packed cases of the comparison take these rows: real instructions if they are at hand.
 instructions=${TESSERA_SHARED_DATA:-../shared/data}/alpaca_roleplay.json
 if [ -f "$instructions" ]; then
   install -m 644 "$instructions" "$staging/gpu/instructions.json"
@@ -60,17 +60,18 @@ fi
 say "stripping"
 while read -r file; do
   strip --strip-unneeded "$file"
-  # Each other's; LibTorch is found by LD_LIBRARY_PATH. Data without any need (ICU's) stays as it is.
+  # The files load each other from here; LD_LIBRARY_PATH names LibTorch. A file that needs no library (ICU's data) stays
+  # as it is.
   # shellcheck disable=SC2016 # the loader's $ORIGIN
   [ -z "$(patchelf --print-needed "$file")" ] || patchelf --set-rpath '$ORIGIN:$ORIGIN/../lib' "$file"
 done < <(find "$staging/bin" "$staging/lib" -type f)
-# The newest of glibc's versions that something here asks for; lib/fallback is for machines as new as this one.
+# This is the newest glibc version that something here asks for; lib/fallback is for machines as new as this one.
 find "$staging/bin" "$staging/lib" -maxdepth 1 -type f -exec objdump -T {} + 2>/dev/null |
   grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -n 1 | cut -d_ -f2 >"$staging/glibc"
 chmod -R u=rwX,go=rX "$staging"
 
 say "checking"
-# As it starts elsewhere: in another folder, with no environment, LibTorch by its folder alone.
+# The bundle must start elsewhere: in another folder, with no environment, and LibTorch named by its folder alone.
 cp -r "$staging" "$moved/tessera-gpu"
 for program in "tessera --version" "cuda_tests --gtest_list_tests"; do
   (cd / && env -i PATH=/usr/bin:/bin LD_LIBRARY_PATH="$moved/tessera-gpu/lib:$LIBTORCH_DIR/lib" \

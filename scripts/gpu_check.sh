@@ -2,9 +2,10 @@
 # gpu_check.sh [--device cpu] [--folder OUT] [--minutes N] [--only NAME,...]: holds Tessera on this machine's GPU to what
 # it promises, in one run of at most 9 minutes, and prints one table (benchmarks/gpu/check.py).
 # gpu_check.sh peers [--part 0.5B|1.5B|7B] [--turns N] ...: compares it with Transformers there, 9 minutes for each part
-# (benchmarks/gpu/peers.py). Runs from a bundle of
-# `./dev gpu-bundle`, or from a clone with the build of TESSERA_PRESET. LibTorch is that of python3's torch, or the one
-# that TESSERA_LIBTORCH names. `--device cpu` goes through the same lines without a GPU, with tiny models.
+# (benchmarks/gpu/peers.py).
+# Both run from a bundle of `./dev gpu-bundle`, or from a clone with the build of TESSERA_PRESET. LibTorch is that of
+# python3's torch, or the one that TESSERA_LIBTORCH names. `--device cpu` goes through the same lines without a GPU,
+# with tiny models.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 die() {
@@ -23,7 +24,7 @@ if [ -d "$here/bin" ]; then
   torch=${TESSERA_LIBTORCH:-$(python3 -c 'import importlib.util as u; s = u.find_spec("torch"); print(s.submodule_search_locations[0] if s else "")')}
   [ -n "$torch" ] || die "python3 has no torch, and TESSERA_LIBTORCH names no folder with LibTorch"
   [ -f "$torch/lib/libtorch_cpu.so" ] || die "$torch holds no lib/libtorch_cpu.so"
-  # The machine's C++ library before the bundle's, which may be older than LibTorch needs.
+  # The machine's C++ library comes before the bundle's, which may be older than LibTorch needs.
   export LD_LIBRARY_PATH=$bundle/lib:$torch/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   "$bundle/bin/tessera" --version >/dev/null 2>&1 || export LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$bundle/lib/fallback
 else

@@ -18,7 +18,7 @@ have() {
     return 1
   fi
 }
-# Files that differ from where this branch left main, committed or not.
+# changed: lists the files that differ from where this branch left main, committed or not.
 changed() {
   local base
   base=$(git merge-base HEAD "$(git rev-parse --verify --quiet origin/main || git rev-parse --verify --quiet main || echo HEAD)")

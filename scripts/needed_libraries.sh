@@ -1,6 +1,6 @@
-# What a program loads; sourced by the scripts that carry programs to other machines.
+# The scripts that carry programs to other machines source this file: it lists the libraries that a program loads.
 
-# Parts of glibc, which every machine has its own of.
+# is_glibc LIBRARY: true for a part of glibc, which every machine has its own of.
 is_glibc() {
   case "$1" in
     ld-linux*.so.* | libc.so.* | libm.so.* | libdl.so.* | libpthread.so.* | librt.so.* | libutil.so.* | \
@@ -9,7 +9,7 @@ is_glibc() {
   return 1
 }
 
-# needed FILE: "NAME PATH" of each library that FILE loads, glibc's left out. Fails where one is missing: take its
+# needed FILE: prints "NAME PATH" for each library that FILE loads, glibc's left out. Fails if one is missing: take its
 # output by $(...), which passes that on.
 needed() {
   ldd "$1" | while read -r library arrow path _; do

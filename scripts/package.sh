@@ -42,12 +42,12 @@ say "libraries"
 install -m 755 "$build/tessera" "$staging/bin/tessera"
 install -m 755 "$(readlink -f "$(command -v mpirun)")" "$staging/bin/mpirun"
 add_needed "$build/tessera"
-# For parquet and arrow files, where libarrow was there to build it.
+# Parquet and arrow files need this library, which exists if libarrow was there to build it.
 if [ -e "$build/tessera-tables.so" ]; then
   install -m 644 "$build/tessera-tables.so" "$staging/lib/tessera-tables.so"
   add_needed "$build/tessera-tables.so"
 fi
-# For GPUs, where nvcc was there to build it; LibTorch's CUDA part is the machine's own.
+# GPUs need this library, which exists if nvcc was there to build it; LibTorch's CUDA part is the machine's own.
 own_kernels=$build/libtessera_cuda.so
 if [ -e "$own_kernels" ]; then
   install -m 644 "$own_kernels" "$staging/lib/libtessera_cuda.so"
@@ -60,7 +60,8 @@ for plugin in "$plugins"/mca_pmix_ext3x.so "$plugins"/mca_shmem_mmap.so; do
   [ -e "$plugin" ] || die "$plugin is missing: a package is made with OpenMPI 4 and PMIx as Debian 12 has them"
   add_needed "$plugin"
 done
-# Of MPI's plugins those that need nothing more: the drivers of fast networks stay with the cluster's own MPI.
+# Only those of MPI's plugins are taken that need nothing more: the drivers of fast networks stay with the cluster's own
+# MPI.
 for plugin in "$plugins"/mca_*.so; do
   list=$(needed "$plugin" 2>/dev/null) || continue
   is_complete=1
@@ -69,7 +70,7 @@ for plugin in "$plugins"/mca_*.so; do
   done <<<"$list"
   [ $is_complete = 0 ] || install -m 644 "$plugin" "$staging/lib/openmpi/"
 done
-# By this file the program knows that it runs from a package.
+# This file tells the program that it runs from a package.
 printf '%s\n' "$name" >"$staging/lib/openmpi/tessera-package"
 cp -r "$(path_of pkgdatadir)" "$staging/share/openmpi"
 list=$(needed "$plugins/mca_pmix_ext3x.so")
@@ -87,7 +88,7 @@ set_run_path() {
   for file in "$@"; do
     case "$(basename "$file")" in libcu*) continue ;; esac # NVIDIA's are passed on as they are
     strip --strip-unneeded "$file"
-    # Data without any need (ICU's) stays as it is.
+    # A file that needs no library (ICU's data) stays as it is.
     [ -z "$(patchelf --print-needed "$file")" ] || patchelf --force-rpath --set-rpath "$path" "$file"
   done
 }
@@ -113,7 +114,7 @@ fi
 cp -r "$licenses"/. "$staging/licenses/"
 [ ! -e "$staging/lib/tessera-tables.so" ] || cp -r "$LIBARROW_DIR/licenses/." "$staging/licenses/"
 rm -rf "$staging/wheels" "$staging/wheel-licenses"
-# The Debian packages of the copied files, and those compiled in.
+# These are the Debian packages of the copied files, and the packages that are compiled in.
 {
   printf '%s\n' nlohmann-json3-dev libcli11-dev openmpi-bin
   for file in "${origins[@]}"; do
@@ -135,7 +136,7 @@ say "checking"
 glibc=0
 files=$(find "$staging/bin" "$staging/lib" -type f ! -name tessera-package)
 while read -r file; do
-  # What NVIDIA's take has been loaded for the program by then.
+  # The program has already loaded the libraries that NVIDIA's need, so these are not checked.
   case "$(basename "$file")" in libcu*) continue ;; esac
   list=$(env -i PATH="$PATH" bash -c "set -o pipefail; $(declare -f is_glibc needed die)"'; needed "$1"' check "$file")
   while read -r library path; do
@@ -144,7 +145,7 @@ while read -r file; do
       *) die "$file would take $library from $path" ;;
     esac
   done <<<"$list"
-  # The newest glibc that any of them asks for.
+  # The package needs the newest glibc that any of its files asks for.
   newest=$(objdump -T "$file" | sed -n 's/.*GLIBC_2\.\([0-9]*\).*/\1/p' | sort -n | tail -n 1)
   [ "${newest:-0}" -le "$glibc" ] || glibc=$newest
 done <<<"$files"

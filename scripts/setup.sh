@@ -23,13 +23,13 @@ packages=(build-essential cmake ninja-build ccache git pkg-config python3 python
 install_packages "${packages[@]}"
 command -v c++ >/dev/null || die "no C++ compiler after set-up"
 
-# For parquet and arrow files alone: a machine that cannot have it builds all the rest.
+# Only parquet and arrow files need libarrow: a machine that cannot have it builds all the rest.
 scripts/fetch_libarrow.sh || say "without libarrow: parquet and arrow files will be refused"
 
-# For Tessera's own CUDA kernels alone.
+# Only Tessera's own CUDA kernels need nvcc.
 [ $wants_tests$wants_cuda = 00 ] || scripts/fetch_nvcc.sh || say "without nvcc: the CUDA kernels will not be built"
 
-# A LibTorch of the user's own is used as it is, and never touched.
+# A LibTorch that the user names is used as it is, and never changed.
 if [ -n "${TESSERA_LIBTORCH:-}" ]; then
   [ -f "$LIBTORCH_DIR/lib/libtorch_cpu.so" ] || die "TESSERA_LIBTORCH=$LIBTORCH_DIR holds no lib/libtorch_cpu.so"
   [ $wants_cuda = 0 ] || [ -f "$LIBTORCH_DIR/lib/libtorch_cuda.so" ] ||
@@ -72,14 +72,14 @@ if [ $wants_cuda = 1 ] && [ ! -e "$LIBTORCH_DIR/.complete-cuda" ]; then
     fetch_wheel torch "$TORCH_VERSION" "$wheels"
     unzip -q -o -j "$wheels"/torch-"$TORCH_VERSION"-*.whl 'torch/lib/libtorch_cuda*.so' 'torch/lib/libc10_cuda.so' \
       'torch/lib/libtorch_nvshmem.so' -d "$staging/lib"
-    # One at a time, and gone at once: together they take as much as what is in them.
+    # Each wheel is fetched alone and removed at once: together the wheels take as much disk as their contents.
     for wheel in "${CUDA_WHEELS[@]}"; do
       fetch_wheel "${wheel%%==*}" "${wheel##*==}" "$staging/wheel"
       unzip -q -o "$staging"/wheel/*.whl 'nvidia/*/lib/*.so*' -d "$staging"
       unpack_license "$staging"/wheel/*.whl "$CACHE_DIR/nvidia/licenses"
       rm -rf "$staging/wheel"
     done
-    # Where the wheels' own run paths look: ../../nvidia from LibTorch's lib.
+    # The wheels' own run paths look here: in ../../nvidia from LibTorch's lib.
     mkdir -p "$CACHE_DIR/nvidia"
     cp -rl "$staging"/nvidia/. "$CACHE_DIR/nvidia/"
     mv "$staging"/lib/*.so "$LIBTORCH_DIR/lib/"

@@ -20,7 +20,7 @@ at::Tensor plain_norm(const at::Tensor& x, const at::Tensor& weight) {
   return weight * (x * at::rsqrt(x.pow(2).mean(-1, true) + kEps));
 }
 
-// x, delta, norm weight, two weights, lora a and b: a residual whose norm three products read.
+// Runs a residual whose norm three products read. `in` is x, delta, norm weight, two weights, lora a and b.
 at::Tensor fused_block(const Inputs& in) {
   const auto [residual, normed] = add_rms_norm(in[0], in[1], in[2], kEps);
   return residual.sum() * 0.1 + linear(normed, in[3]).sin().sum() + linear(normed, in[4]).cos().sum() +
@@ -116,7 +116,8 @@ TEST(ActivationTest, SwigluReadByAProductEqualsTheFormula) {
                           3, 1e-12);
 }
 
-// What makes a value again is let go with the backward pass, not with the graph, which the loss holds longer.
+// The value is released behind the forward, and the source that recomputes it by the backward pass, although
+// the loss holds the graph longer.
 TEST(ActivationTest, KeepsNeitherTheValueNorItsSourceLonger) {
   const at::Tensor gate = trained(random_tensor({6, 8}, 1)), up = trained(random_tensor({6, 8}, 2)),
                    weight = trained(random_tensor({3, 8}, 3));

@@ -32,7 +32,7 @@ AdamWUpdate update_of(int64_t step, double decay) {
   return update;
 }
 
-// The paper's lines on whole tensors, in float64.
+// Returns the update by the paper's formulas on whole tensors, in float64.
 Tensors by_formula(const Tensors& in, const AdamWUpdate& u) {
   Tensors out = {in.value.to(at::kDouble), in.gradient.to(at::kDouble) * u.gradient_scale,
                  in.exp_avg.to(at::kDouble), in.exp_avg_sq.to(at::kDouble)};
@@ -105,8 +105,8 @@ AdamWRounding rounding_of(uint64_t seed, uint64_t step, const ElementNumbers& nu
   return {{seed, 1, step}, {seed, 2, step}, {seed, 3, step}, step, numbers};
 }
 
-// Tensors whose new states are exact in float32, however products and sums fuse, and between two bfloat16:
-// with beta1 1/2 and beta2 3/4 they have at most 24 bits.
+// Returns tensors whose new states are exact in float32, however products and sums fuse, and lie between two
+// bfloat16 values: with beta1 = 1/2 and beta2 = 3/4 the states have at most 24 bits.
 Tensors exact_tensors(int64_t size, at::ScalarType type, at::ScalarType gradient_type) {
   const at::Tensor i = at::arange(size, at::kLong);
   const auto between = [&](int64_t factor, int64_t most) { return (i * factor + 17) % most; };
@@ -126,7 +126,7 @@ AdamWUpdate exact_update() {
   return update;
 }
 
-// x as bfloat16, as AdamWRounding says.
+// Rounds x to bfloat16 in the way that AdamWRounding describes.
 at::Tensor rounded(const at::Tensor& x, const CounterRng& rng, const ElementNumbers& numbers) {
   const at::Tensor bits = x.to(at::kFloat).view(at::kInt).contiguous(), to = at::empty(x.sizes(), at::kShort);
   const auto* from = bits.const_data_ptr<int32_t>();
@@ -141,7 +141,8 @@ at::Tensor rounded(const at::Tensor& x, const CounterRng& rng, const ElementNumb
   return to.view(at::kBFloat16);
 }
 
-// Numbers of one row, of one that begins within a word, of short rows, and of far ones.
+// Returns numberings of one row, of a row that begins within a word of random bits, of short rows, and of
+// elements far into a parameter.
 std::vector<ElementNumbers> some_numbers(int64_t size) {
   return {{.width = size},
           {.width = size, .first = 5},
@@ -179,7 +180,7 @@ TEST(AdamWTest, StatesAreRoundedByTheBitsOfTheirNumbers) {
             }
             EXPECT_TRUE(at::equal(got.exp_avg, mean));
             EXPECT_TRUE(at::equal(got.exp_avg_sq, square));
-            // From the states before they are rounded.
+            // The value is updated from the states before they are rounded.
             expect_near(got.value.to(at::kDouble), exact.value, type == at::kHalf ? 1e-3 : 1e-6, "value");
           }
         }
@@ -188,7 +189,7 @@ TEST(AdamWTest, StatesAreRoundedByTheBitsOfTheirNumbers) {
   }
 }
 
-// A value that its decay alone moves is exact too.
+// A value that only weight decay changes has an exact result, so its rounding is known to the bit.
 TEST(AdamWTest, ValuesInBfloat16AreRoundedSoToo) {
   const int64_t size = 4001;
   const ElementNumbers numbers = {.width = 29, .first = 4, .row_stride = 31};
@@ -220,7 +221,7 @@ TEST(AdamWTest, InfinityAndNotANumberStayWhereStatesAreRounded) {
     EXPECT_TRUE(std::isnan(mean[2].item<float>()));
     EXPECT_TRUE(std::isnan(square[2].item<float>()));
     EXPECT_EQ(mean[3].item<float>(), 0.5F);
-    // A factor that is none leaves all of it.
+    // A gradient factor of NaN leaves the states as they are.
     const at::Tensor before = mean.clone();
     adamw({{value, gradient, mean, square, exact_update(), rounding_of(1, 2, {.width = 4})}},
           at::full({}, NAN, at::kDouble));
@@ -228,8 +229,8 @@ TEST(AdamWTest, InfinityAndNotANumberStayWhereStatesAreRounded) {
   }
 }
 
-// The errors, in units of the last place, are between -1 and 1 and have the mean 0, a variance of at most 1/4
-// and no part in one another: sums of n stay within 6 standard deviations but for one run in 10^8.
+// The errors, in units of the last place, lie between -1 and 1, have the mean 0 and a variance of at most
+// 1/4, and are independent: a sum of n of them stays within 6 standard deviations except in one run of 10^8.
 TEST(AdamWTest, RoundingIsRightOnAverage) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -239,7 +240,7 @@ TEST(AdamWTest, RoundingIsRightOnAverage) {
                    mean = at::zeros({kSize}, at::kBFloat16), square = at::zeros({kSize}, at::kBFloat16);
   adamw({{value, gradient, mean, square, update, rounding_of(seed, 1, {.width = kSize})}});
   const auto errors = [](const at::Tensor& got, const at::Tensor& exact) {
-    // frexp: exact = f 2^e with f below 1, of which bfloat16 keeps 8 bits.
+    // frexp gives exact = f 2^e with f below 1; bfloat16 keeps 8 bits of f.
     const at::Tensor unit = (std::get<1>(at::frexp(exact)) - 8).to(at::kDouble).exp2();
     return (got.to(at::kDouble) - exact) / unit;
   };
@@ -256,7 +257,8 @@ TEST(AdamWTest, RoundingIsRightOnAverage) {
   EXPECT_LT(std::abs((of_mean * of_square).sum().item<double>()), 6 * deviation / 4);
 }
 
-// What bfloat16 cannot do otherwise: a step of 0.1 % is less than half of its last place.
+// Only random rounding lets a bfloat16 state follow steps of 0.1 %, which are less than half of its last
+// place.
 TEST(AdamWTest, StatesFollowStepsBelowTheirLastPlace) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -269,7 +271,8 @@ TEST(AdamWTest, StatesFollowStepsBelowTheirLastPlace) {
     adamw({{value, gradient, mean, square, update_of(step, 0.0), rounding_of(seed, t, {.width = kSize})}});
     adamw({{value, gradient, mean, stuck, update_of(step, 0.0)}});
   }
-  // A step adds a standard deviation of at most 2^-9 to an element: 0.062 after all, 0.001 to the mean.
+  // Each step adds a standard deviation of at most 2^-9 to an element: 0.062 after all steps, and 0.001 in
+  // the mean over the elements.
   const double want = std::pow(0.999, kSteps);
   EXPECT_NEAR(square.to(at::kDouble).mean().item<double>(), want, 0.006);
   EXPECT_GT(stuck.to(at::kDouble).mean().item<double>(), 0.9) << "to nearest even";

@@ -1,5 +1,5 @@
-// Attention over long documents on a GPU by cuDNN: against the CPU's plain formula, and how fast it is beside
-// flash attention 2.
+// Tests attention over long documents on a GPU by cuDNN: its results against the CPU's plain formula, and its
+// speed beside flash attention 2.
 #include <chrono>
 #include <cstdio>
 #include <functional>
@@ -21,7 +21,7 @@ namespace {
 
 using checks::random_tensor;
 
-// Without a fall-back.
+// Runs cuDNN's kernel without a fall-back: throws if the kernel does not take the call.
 AttentionResult forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const VarlenCall& call,
                         double scale) {
   return cudnn_attention()->attend(q, k, v, call, scale).value();
@@ -70,7 +70,7 @@ class CudaShapesOfLongDocuments : public ::testing::TestWithParam<at::ScalarType
                           got = attend_by(kernel, there(in.q), there(in.k), there(in.v), spans, formula);
     expect_near(got.out, want.out, "out");
     EXPECT_LE((wide(got.log_sum) - want.log_sum).abs().max().item<double>(), 1e-3);
-    // As all of the softmax, and as a part of a larger one.
+    // The result is all of the softmax (0.0), or a part of a larger one (0.7).
     for (const double more : {0.0, 0.7}) {
       const AttentionResult whole{got.out, got.log_sum + more};
       const AttentionGradients made = differentiate_by(kernel, there(in.grad), there(in.q), there(in.k),
@@ -99,14 +99,15 @@ TEST_P(CudaShapesOfLongDocuments, AreThePlainFormulas) {
   expect_attention(documents, {.scale = 0.1, .is_causal = false, .window = 1000}, 128);
 }
 
-// A kernel is made for powers of two of documents: those that are missing have no tokens.
+// A kernel is made for a number of documents that is a power of two; the documents that fill up to it have no
+// tokens.
 TEST_P(CudaShapesOfLongDocuments, AreAnyNumberOfThem) {
   expect_attention(spans_of_documents({0, 4100, 8200, 8300}), {.scale = 0.1}, 128);
   expect_attention(spans_of_documents({0, 10, 4200, 8400, 12500, 12564}), {.scale = 0.1}, 64);
 }
 
-// All scores of a row are near -120, so that exp(-log_sum) is beyond float32: keys that are not there must
-// not be taken for some with a score of 0.
+// All scores of a row are near -120, so that exp(-log_sum) is beyond float32: keys that do not exist must not
+// count as keys with a score of 0.
 TEST_P(CudaShapesOfLongDocuments, AreWithSmallSums) {
   for (const int64_t keys : {4096, 4160, 4224, 4225}) {
     SCOPED_TRACE(keys);
@@ -120,7 +121,8 @@ TEST_P(CudaShapesOfLongDocuments, AreWithSmallSums) {
   }
 }
 
-// Halves of a ring's documents, and new tokens behind others.
+// The numbers of keys and queries differ in halves of a ring's documents, and in new tokens behind earlier
+// ones.
 TEST_P(CudaShapesOfLongDocuments, AreWithOtherNumbersOfKeys) {
   const std::vector<AttentionSpan> earlier = {{0, 4096, 0, 5000, 9000}, {4096, 100, 5000, 90, 300}},
                                    behind = {{0, 4096, 0, 6000, 1904}, {4096, 100, 6000, 300, 200}};
@@ -150,7 +152,7 @@ double seconds_of(const std::function<at::Tensor()>& call) {
   return std::chrono::duration<double>(Clock::now() - begin).count() / kRepeats;
 }
 
-// Prints the rates of both kernels. A figure, not a promise: no test fails on time.
+// Prints the rates of both kernels. The rates are information, not a promise: no test fails on time.
 TEST(RatesOfAttention, AreThoseOfLongDocuments) {
   TESSERA_NEEDS_CUDA();
   if (!has_cudnn_attention(testing::cuda_device())) GTEST_SKIP() << testing::skip::kUnits;
@@ -158,7 +160,7 @@ TEST(RatesOfAttention, AreThoseOfLongDocuments) {
   constexpr int64_t kHeads = 32, kKvHeads = 8, kHeadDim = 128;
   const auto options = at::TensorOptions(testing::cuda_device()).dtype(at::kBFloat16);
   for (const int64_t tokens : {4096, 8192, 32768}) {
-    // As many tokens each time.
+    // Every document length has the same number of tokens in all.
     std::vector<int64_t> starts;
     for (int64_t start = 0; start <= 32768; start += tokens) starts.push_back(start);
     const VarlenCall call = varlen_calls(spans_of_documents(starts), {0.1}).at(0);

@@ -1,4 +1,5 @@
-// Windows, both directions and soft caps, over documents and over spans of them, against the definition.
+// Tests windows, both directions and soft caps, over documents and over spans of them, against the definition
+// of attention.
 #include "tessera/ops/attention_formula.h"
 
 #include <cmath>
@@ -27,7 +28,7 @@ std::string shown(const AttentionFormula& f) {
          ", soft cap " + std::to_string(f.soft_cap);
 }
 
-// [queries, keys]
+// Returns which keys each query sees, as bools [queries, keys].
 at::Tensor pairs_that_see(const std::vector<AttentionSpan>& spans, int64_t queries, int64_t keys,
                           const AttentionFormula& formula) {
   at::Tensor seen = at::zeros({queries, keys}, at::kBool);
@@ -41,7 +42,7 @@ at::Tensor pairs_that_see(const std::vector<AttentionSpan>& spans, int64_t queri
   return seen;
 }
 
-// From the definition, with the logarithm of the softmax's denominator.
+// Returns attention by its definition, with the logarithm of the softmax's denominator.
 AttentionResult by_definition(const Inputs& in, const at::Tensor& seen, const AttentionFormula& formula) {
   const int64_t group = in[0].size(1) / in[1].size(1);
   const auto heads = [](const at::Tensor& x) { return x.transpose(0, 1); };
@@ -70,7 +71,7 @@ Inputs make_formula_inputs(int64_t queries, int64_t keys, int64_t heads, int64_t
           trained(random_tensor({keys, kv_heads, head_dim}, seed + 2))};
 }
 
-// Every kind, with a window of this size where there is one.
+// Returns every kind of formula; each kind with a window has one of `window` tokens.
 std::vector<AttentionFormula> formulas(int64_t window) {
   return {{0.4},
           {0.4, false},
@@ -109,7 +110,7 @@ TEST(AttentionFormula, RandomDocumentsEqualTheDefinition) {
   }
 }
 
-// What lies in no tile with the window is not read at all: a product with it would not be a number.
+// Tiles outside the window are not read: their tokens hold NaN here, which any product with them would show.
 TEST(AttentionFormula, TilesOutsideTheWindowCostNothing) {
   constexpr int64_t kTokens = 3000, kWindow = 100, kFirst = 2000, kCount = 70;
   for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
@@ -119,12 +120,13 @@ TEST(AttentionFormula, TilesOutsideTheWindowCostNothing) {
       in.push_back(trained(tensor.to(type)));
     }
     const AttentionFormula formula{.scale = 0.4, .window = kWindow};
-    // The gradient of some tokens' results alone.
+    // Only the results of `kCount` tokens have a gradient.
     const Op some = [&](const Inputs& inputs) {
       return fused_formula({0, kTokens}, formula)(inputs).narrow(0, kFirst, kCount);
     };
     const Evaluation want = evaluate(some, in);
-    // A tile holds 64 queries, or keys, at most; queries that a task takes together share a block of keys.
+    // A tile holds at most 64 queries or keys; the queries that one task takes together share a block of
+    // keys.
     const int64_t begin = kFirst - kWindow - 2 * 64, end = kFirst + kCount + 64;
     Inputs poisoned;
     for (const at::Tensor& tensor : in) {
@@ -141,7 +143,8 @@ TEST(AttentionFormula, TilesOutsideTheWindowCostNothing) {
   }
 }
 
-// The result, and gradients where the result is all of the softmax, of float64 and float32.
+// Expects the result, and the gradients if the result is all of the softmax, to equal the definition in
+// float64 and float32.
 void expect_by_definition(const Inputs& in, const std::vector<AttentionSpan>& spans,
                           const AttentionFormula& formula) {
   const at::Tensor seen = pairs_that_see(spans, in[0].size(0), in[1].size(0), formula);
@@ -160,7 +163,7 @@ void expect_by_definition(const Inputs& in, const std::vector<AttentionSpan>& sp
   }
 }
 
-// Queries without a key see nothing, in every direction; with others beside them, and alone.
+// Queries without a key see nothing in either direction, beside other queries and alone.
 TEST(AttentionFormula, ASpanWithoutKeysGivesZeros) {
   for (const AttentionFormula& formula : formulas(7)) {
     SCOPED_TRACE(shown(formula));
@@ -170,7 +173,7 @@ TEST(AttentionFormula, ASpanWithoutKeysGivesZeros) {
   }
 }
 
-// Queries over keys elsewhere: before them, around them, far away, and nowhere.
+// The queries' keys lie before them, around them, far away, and nowhere.
 TEST(AttentionFormula, RandomSpansEqualTheDefinition) {
   Random random;
   for (int round = 0; round < 10; ++round) {

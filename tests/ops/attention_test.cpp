@@ -18,7 +18,7 @@ using namespace checks;
 
 constexpr double kScale = 0.3;
 
-// Plain attention with a mask of allowed pairs [queries, keys].
+// Returns plain attention in which `allowed`, [queries, keys], says which pairs see each other.
 at::Tensor masked_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const at::Tensor& allowed) {
   const int64_t group = q.size(1) / k.size(1);
@@ -131,7 +131,7 @@ TEST(AttentionTest, Float32AndBfloat16AreNearFloat64) {
   expect_near_double(fused_attention({0, 100, 150}), in, at::kBFloat16, 5e-2);
 }
 
-// Documents that end within the kernels' panels of 32 tokens, on their edges and beyond their blocks.
+// These documents end within the kernels' panels of 32 tokens, on the panels' edges, and beyond one block.
 const std::vector<int64_t> kUnevenStarts = {0, 1, 32, 65, 265, 965, 997};
 
 TEST(AttentionTest, UnevenDocumentsAndHeadsAreNearFloat64) {
@@ -162,7 +162,7 @@ TEST(AttentionTest, RisingScoresAreNearFloat64) {
   expect_near_double(fused_attention({0, 1100}), in, at::kFloat, 2e-5);
 }
 
-// Probabilities down to the least floats.
+// The probabilities reach down to the smallest floats.
 TEST(AttentionTest, ScoresFarApartAreNearFloat64) {
   Inputs in = make_attention_inputs(300, 2, 1, 64, 14);
   in[0] = in[0] * 4;

@@ -19,7 +19,7 @@ struct Lengths {
   int64_t length, added;
 };
 
-// Sequences with random keys and values in pages, and the same laid out plainly.
+// Sequences with random keys and values, once in pages and once as plain tensors.
 struct World {
   std::vector<Lengths> lengths;
   std::vector<at::Tensor> keys, values;  // [length, kv_heads, head_dim] each
@@ -28,7 +28,7 @@ struct World {
   int64_t new_tokens = 0;
 };
 
-// Fills layer 1 in two strokes: the past first, then the new tokens, as generation does.
+// Fills layer 1 in two steps, first the past and then the new tokens, as generation does.
 World make_world(const std::vector<Lengths>& lengths, int64_t kv_heads, int64_t head_dim,
                  at::ScalarType type) {
   World world;
@@ -40,7 +40,7 @@ World make_world(const std::vector<Lengths>& lengths, int64_t kv_heads, int64_t 
     world.values.push_back(random_tensor({length, kv_heads, head_dim}, seed + 2, type));
     CachedSequence sequence{world.new_tokens, added, length, {}};
     for (int64_t begin = 0; begin < length; begin += kCachePageTokens) {
-      // What a page holds beside its tokens must not matter.
+      // The elements of a page that belong to no token must not matter, so they are NaN.
       world.pages.push_back(
           at::full({cache_page_elements(kLayers, kv_heads, head_dim)}, NAN, at::TensorOptions().dtype(type)));
       sequence.pages.push_back(world.pages.back());
@@ -62,7 +62,8 @@ World make_world(const std::vector<Lengths>& lengths, int64_t kv_heads, int64_t 
   return world;
 }
 
-// One query [heads, head_dim] over the last keys and values [tokens, kv_heads, head_dim], in float64.
+// Returns the attention of one query [heads, head_dim] to the last keys and values [tokens, kv_heads,
+// head_dim], in float64.
 at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& all_k, const at::Tensor& all_v,
                            const AttentionFormula& formula) {
   const int64_t tokens = all_k.size(0),
@@ -114,7 +115,7 @@ TEST(CachedAttention, EqualsThePlainFormula) {
   }
 }
 
-// Pages that no query of the batch sees are not there.
+// Pages that no query of the batch sees are undefined tensors here, so reading one would fail.
 TEST(CachedAttention, WindowsAndSoftCapsEqualThePlainFormula) {
   for (const AttentionFormula& formula :
        {AttentionFormula{kCacheScale, true, 1}, AttentionFormula{kCacheScale, true, 33},

@@ -43,7 +43,7 @@ TEST(CounterDropoutTest, DoesNotDependOnTheNumberOfThreads) {
   EXPECT_TRUE(at::equal(one, three));
 }
 
-// What a rank with some columns of an input draws, on any number of threads.
+// A rank that holds some columns of an input draws its part of the whole mask, on any number of threads.
 TEST(CounterDropoutTest, PartOfARowIsCutOutOfTheWhole) {
   const at::Tensor whole = dropout_mask({700, 53}, 0.4, 1, 2, 3, 0, at::kFloat);
   for (const auto& [first, size] : {std::pair<int64_t, int64_t>{0, 53}, {0, 20}, {20, 33}, {52, 1}}) {
@@ -52,7 +52,8 @@ TEST(CounterDropoutTest, PartOfARowIsCutOutOfTheWhole) {
   }
 }
 
-// Rows of some tokens in any order, of which a rank has some columns, with and without kernels.
+// The mask for the rows of some tokens in any order, of which a rank holds some columns, is cut out of the
+// whole mask, with and without kernels.
 TEST(CounterDropoutTest, RowsInAnyOrderAreCutOutOfTheWhole) {
   const at::Tensor whole = dropout_mask({70, 37}, 0.3, 1, 2, 3, 0, at::kDouble);
   const std::vector<int64_t> rows = {69, 0, 5, 5, 4, 33};

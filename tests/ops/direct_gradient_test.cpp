@@ -17,7 +17,7 @@ const std::vector<int64_t> kIds = {3, 0, 3, 7, 5, 3}, kLabels = {1, kIgnoreLabel
 
 at::Tensor longs(const std::vector<int64_t>& values) { return at::tensor(values, at::kLong); }
 
-// A table that is read as an embedding, as a product and as the output projection.
+// Reads `table` as an embedding, as the weight of a product, and as the output projection.
 at::Tensor fused_product(const at::Tensor& table, const at::Tensor& mix) {
   const at::Tensor hidden = ops::linear(ops::embedding(table, longs(kIds)), mix).tanh();
   const at::Tensor scores = ops::linear(hidden, table);
@@ -46,7 +46,7 @@ TEST(DirectGradientTest, EqualsAutogradOverTwoBackwards) {
 }
 
 TEST(DirectGradientTest, ABfloat16ParameterGetsAFloat32Sum) {
-  // Products of one bf16 pair are exact in float32 and would not be in bf16.
+  // The product of two bf16 values is exact in float32 and would not be exact in bf16.
   const at::Tensor weight = trained(at::ones({1, 1}, at::kBFloat16)),
                    x = at::full({1, 1}, 1.0078125, at::kBFloat16);
   accumulate_directly(weight, at::kFloat);
@@ -70,7 +70,8 @@ TEST(DirectGradientTest, Bfloat16TableIsNearFloat64) {
   expect_near(b.grad(), expected_b.grad(), 3e-2, "mix");
 }
 
-// A parameter's accumulator runs after all that is added directly, and once.
+// Counts the runs of a parameter's accumulator and copies the gradient that it finds: it runs once, after all
+// that is added directly.
 struct CountingHook : torch::autograd::FunctionPostHook {
   CountingHook(int* count, at::Tensor seen, at::Tensor parameter)
       : count_(count), seen_(std::move(seen)), parameter_(std::move(parameter)) {}

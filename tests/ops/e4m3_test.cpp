@@ -23,15 +23,15 @@ namespace {
 
 using namespace checks;
 
-// The number nearest to x that e4m3 has, in float64: 4 bits from the first one on, 2^-9 at least, 448 at
-// most.
+// Returns the e4m3 number nearest to x, in float64: 4 significant bits, steps of at least 2^-9, and a
+// magnitude of at most 448.
 double nearest(double x) {
   const double magnitude = std::min(std::abs(x), 448.0);
   const double step = std::ldexp(1.0, std::max(std::ilogb(magnitude), -6) - 3);
   return std::copysign(magnitude == 0.0 ? 0.0 : std::nearbyint(magnitude / step) * step, x);
 }
 
-// x through e4m3 and back, with one scale for all of it.
+// Returns x after a cast to e4m3 and back, with one scale for the whole tensor.
 at::Tensor quantised(const at::Tensor& x) {
   at::Tensor result = x.detach().to(at::kDouble).contiguous().clone();
   const double scale = std::max(result.abs().max().item<double>(), 1e-12) / 448.0;
@@ -50,8 +50,8 @@ double distance(const at::Tensor& got, const at::Tensor& want) {
   return ((a - b).norm() / b.norm()).item<double>();
 }
 
-// What rounding a result to bfloat16 may add, and what e4m3 at least does to normal numbers: nothing is
-// close to the formula because nothing was cast.
+// kRounding is the most that rounding a result to bfloat16 may change, and kCast the least that a cast to
+// e4m3 changes normal numbers: a result that is close to the formula must not be so because nothing was cast.
 constexpr double kRounding = 3e-3, kCast = 1e-2;
 void expect_cast(const at::Tensor& got, const at::Tensor& want, const at::Tensor& uncast, const char* what) {
   EXPECT_LE(distance(got, want), kRounding) << what;
@@ -77,7 +77,7 @@ at::Tensor plain_linear(const Inputs& in) {
 TEST(E4m3Test, ALayerIsTheFormulaForwardAndBackward) {
   for (const int64_t rows : {1, 16, 37, 300}) {
     SCOPED_TRACE(rows);
-    // Operands of other sizes, whose scales differ.
+    // The operands have different magnitudes, so their scales differ.
     const at::Tensor x = random({rows, 48}, 1, 30.0), weight = random({32, 48}, 2, 0.02),
                      bias = random({32}, 3);
     const Evaluation got = run(plain_linear, {x, weight, bias});
@@ -96,7 +96,7 @@ TEST(E4m3Test, ALayerIsTheFormulaForwardAndBackward) {
 TEST(E4m3Test, AnAdapterKeepsItsType) {
   const at::Tensor x = random({40, 48}, 1), weight = random({32, 48}, 2, 0.1),
                    mask = at::rand({40, 48}).gt(0.5);
-  // Factors that e4m3 would change, beside a base that it does not: 1 and 0 are exact.
+  // The adapter's factors would change in e4m3; the base's operands, 1 and 0, are exact in it.
   const at::Tensor base = weight.gt(0).to(at::kBFloat16), ones = x.gt(0).to(at::kBFloat16);
   const at::Tensor a = random({16, 48}, 3), b = random({32, 16}, 4);
   for (const bool drops : {false, true}) {
@@ -109,7 +109,7 @@ TEST(E4m3Test, AnAdapterKeepsItsType) {
     for (const size_t of_adapter : {2, 3})
       EXPECT_TRUE(at::equal(got.gradients[of_adapter], want.gradients[of_adapter])) << of_adapter;
   }
-  // And the base's products are cast.
+  // The base's products are cast.
   const Op op = [](const Inputs& in) { return lora_linear(in[0], in[1], std::nullopt, in[2], in[3], 1.0); };
   const at::Tensor no_b = b * 0;
   const Evaluation got = run(op, {x, weight, a, no_b});
@@ -157,7 +157,7 @@ TEST(E4m3Test, NumbersAtTheEdgesOfTheRange) {
   }
 }
 
-// As products of layers that are marked add them up, now or later.
+// Products of marked layers add up their weight gradients directly, at once or deferred.
 TEST(E4m3Test, GradientsThatAreAddedDirectlyAreCastToo) {
   const at::Tensor x = random({40, 48}, 1), start = random({32, 48}, 2);
   for (const bool defers : {false, true}) {
@@ -187,7 +187,7 @@ TEST(E4m3Test, GradientsThatAreAddedDirectlyAreCastToo) {
   }
 }
 
-// Readers of a norm add their gradients to one sum.
+// The readers of a norm add their gradients to one sum.
 TEST(E4m3Test, ReadersOfOneActivationAddTheirGradientsUp) {
   const Op op = [](const Inputs& in) {
     const Activation normed = add_rms_norm(in[0], std::nullopt, in[1], 1e-5).normed;
@@ -211,7 +211,8 @@ TEST(E4m3Test, ReadersOfOneActivationAddTheirGradientsUp) {
   EXPECT_LE(distance(got.gradients[2], at::mm(quantised(grad).t(), quantised(normed))), kRounding);
 }
 
-// The call that CUDA's table makes, where LibTorch can make it for this processor.
+// Runs the product that CUDA's table of leaves calls, if LibTorch has it for this processor, and compares it
+// with the host's.
 TEST(E4m3Test, LibTorchsProductIsTheSame) {
   const at::Tensor x = random({37, 40}, 1), y = random({32, 40}, 2, 1e-3);
   const E4m3Matrix a = leaves(x).to_e4m3(x, {}), b = leaves(y).to_e4m3(y, {});
@@ -221,7 +222,7 @@ TEST(E4m3Test, LibTorchsProductIsTheSame) {
       leaves(want).multiply_e4m3(want, a, b, adds);
       try {
         cuda::scaled_product(got, a, b, adds);
-      } catch (const std::exception& error) {  // of LibTorch, or of oneDNN behind it
+      } catch (const std::exception& error) {  // thrown by LibTorch, or by oneDNN below it
         GTEST_SKIP() << testing::skip::kUnits << ": " << first_line(error.what());
       }
       EXPECT_LE(distance(got, want), type == at::kFloat ? 1e-6 : kRounding);

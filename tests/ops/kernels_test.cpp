@@ -26,7 +26,7 @@ TEST(KernelsTest, ExpIsExactToTwoUnitsOverItsWholeRange) {
 }
 
 TEST(KernelsTest, ExpAtTheEnds) {
-  // Once in a vector and once in the elements that fill none.
+  // The end values come once in a full vector and once among the elements that fill none.
   std::vector<float> x(37);
   const std::vector<float> ends = {-kInfinity, -1e30f, -100.0f, 0.0f, NAN};
   std::copy(ends.begin(), ends.end(), x.begin());
@@ -46,7 +46,7 @@ TEST(KernelsTest, LogSumExpOverBlocksOfEverySize) {
   for (const int64_t n : {1, 2, 15, 16, 17, 1023, 1024, 1025, 5000}) {
     std::vector<float> x(n);
     std::vector<double> wide(n);
-    // Growing, so that the running maximum changes in every block.
+    // The values grow, so that the running maximum changes in every block.
     for (int64_t i = 0; i < n; ++i)
       x[i] = static_cast<float>(rng.normal(i) * 3 + 0.02 * static_cast<double>(i));
     double largest = -INFINITY, sum = 0;

@@ -1,4 +1,4 @@
-// Scales that are said of a tensor: until it is written, by whomever.
+// Tests e4m3 scales that are kept with a tensor: each holds until the tensor is written, whoever writes it.
 #include <functional>
 #include <utility>
 
@@ -27,7 +27,8 @@ at::Tensor random_values(at::IntArrayRef sizes, uint64_t seed) {
 
 at::Tensor scale_of(const at::Tensor& x) { return host_leaves().to_e4m3(flatten_rows(x), {}).scale; }
 
-// Of values that no leaf holds, with a scale that is said of them.
+// Returns values [6, 32] with a kept scale; with `has_graph` they are the output of an op that autograd has
+// recorded.
 at::Tensor said(bool has_graph) {
   at::Tensor x = random_values({6, 32}, 1);
   if (has_graph) x = trained(x) * 2.0;
@@ -55,7 +56,7 @@ TEST(KnownScale, HoldsUntilTheTensorIsWritten) {
       {"rope", [&](at::Tensor& x) { x = apply_rope_(x, angles.cos(), angles.sin()); }},
       {"a sum over ranks",
        [](at::Tensor& x) {
-         // Past LibTorch, as messages come.
+         // This writes the memory without LibTorch's knowledge, as received messages do.
          x = change_value_(
              x, [](const at::Tensor& y) { static_cast<uint16_t*>(y.mutable_data_ptr())[3] = 0x4500; });
        }},
@@ -90,14 +91,14 @@ TEST(KnownScale, IsOfTheTensorAndOfViewsOfAllOfIt) {
   note_write(uncounted);
 }
 
-// What several readers leave is summed, perhaps in the memory of one of them.
+// Autograd sums the gradients of several readers, perhaps in the memory of one of them.
 TEST(KnownScale, AGradientThatOthersAddToIsLookedAt) {
   for (const bool comes_first : {false, true}) {
     const at::Tensor x = trained(random_values({40, 48}, 1)), weight = trained(random_values({32, 48}, 2));
     const LeavesScope scope(&telling_leaves());
     const ProductScope products(ProductType::E4m3);
     const at::Tensor gate = ops::linear(x, weight);
-    // The last one made is the first one back.
+    // The backward of the op that was made last runs first.
     const at::Tensor other = comes_first ? at::Tensor() : gate * 7.0;
     const at::Tensor y = activate_mlp(Nonlinearity::Silu, {gate, {}});
     const at::Tensor sum = y + (other.defined() ? other : gate * 7.0);
@@ -123,7 +124,7 @@ TEST(KnownScale, AHookMayWriteAGradient) {
   }
 }
 
-// As tensor parallel ranks sum the gradients of a region's input.
+// The gradient changes as it does when tensor parallel ranks sum the gradients of a region's input.
 TEST(KnownScale, PassesWithAValueWhoseGradientChanges) {
   const at::Tensor x = trained(random_values({40, 48}, 1)), norm = trained(random_values({48}, 2));
   const at::Tensor weights[] = {trained(random_values({32, 48}, 3)), trained(random_values({32, 48}, 4))};
@@ -140,7 +141,7 @@ TEST(KnownScale, PassesWithAValueWhoseGradientChanges) {
   EXPECT_EQ(casts, (Casts{2 * 3 + 1, 2})) << "two gradients; the input, turned once, is the value again";
 }
 
-// A product that a backward leaves over has what was said of its operands.
+// A product that the backward defers keeps the scales of its operands.
 TEST(KnownScale, HoldsForProductsThatAreLeftOver) {
   const at::Tensor x = trained(random_values({40, 48}, 1)), norm = random_values({48}, 2);
   const at::Tensor weight = trained(random_values({32, 48}, 3));

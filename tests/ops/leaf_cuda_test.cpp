@@ -1,5 +1,5 @@
-// The ops on a GPU: by CUDA's leaves, LibTorch's alone and with Tessera's kernels, against the CPU's plain
-// formulas. Names with Sanitized are small, for compute-sanitizer.
+// Tests the ops on a GPU against the CPU's plain formulas: CUDA's leaves with LibTorch's operations alone,
+// and with Tessera's kernels. Tests with Sanitized in their names are small, for compute-sanitizer.
 #include "tessera/ops/cuda/aten_leaves.h"
 #include "tessera/ops/cuda/lt_product.h"
 #include "tessera/ops/cuda/own_kernels.h"
@@ -14,7 +14,7 @@ namespace {
 using namespace checks;
 using leaf_tests::LeavesOf, leaf_tests::TableCase, leaf_tests::Tolerances;
 
-// LibTorch's sums have another order there.
+// LibTorch sums in another order on a GPU, which these tolerances allow.
 constexpr Tolerances kThere = {1e-12, 1e-5, 1e-2};
 
 c10::Device device() { return testing::cuda_device(); }
@@ -48,8 +48,8 @@ TEST(CudaLeaves, AreChosenForTensorsOfADevice) {
   EXPECT_EQ(cuda_leaves().adamw != cuda::aten_leaves().adamw, cuda::own_kernels().table != nullptr);
 }
 
-// The shapes of models, in the types that they compute in: the CPU's plain formula in float32 of the same
-// numbers is the other side.
+// Runs ops at the shapes of models in the types that models compute in, and compares them with the CPU's
+// plain formula in float32 on the same numbers.
 class CudaShapes : public ::testing::TestWithParam<at::ScalarType> {
  protected:
   void SetUp() override { TESSERA_NEEDS_CUDA(); }
@@ -58,7 +58,7 @@ class CudaShapes : public ::testing::TestWithParam<at::ScalarType> {
     return (random_tensor(sizes, seed) * scale).to(type());
   }
 
-  // The output and all gradients.
+  // Compares the output and all gradients.
   static void expect_same(const Op& op, const Inputs& inputs) {
     Inputs wide, there;
     for (const at::Tensor& input : inputs) {
@@ -138,7 +138,7 @@ TEST_P(CudaShapes, Products) {
                random({1152, 16}, 4, 0.1)});
 }
 
-// Beside the plain formula in bfloat16 on the CPU, which casts the same numbers.
+// The result is compared with the plain formula in bfloat16 on the CPU, which casts the same numbers.
 TEST(CudaShapesInE4m3, Products) {
   TESSERA_NEEDS_CUDA();
   const auto random = [](at::IntArrayRef sizes, uint64_t seed, double scale) {
@@ -154,7 +154,8 @@ TEST(CudaShapesInE4m3, Products) {
   }
 }
 
-// cuBLASLt adds in place; a sum that begins at no multiple of 16 bytes is made and then added.
+// cuBLASLt adds in place; if the sum does not begin at a multiple of 16 bytes, the product is made first and
+// then added.
 TEST(CudaShapesInE4m3, AreAddedToSums) {
   TESSERA_NEEDS_CUDA();
   if (!has_e4m3_units(device())) GTEST_SKIP() << testing::skip::kUnits;

@@ -1,5 +1,5 @@
-// By every table of leaves, each op has the same values and gradients. CUDA's runs on the host as far as
-// LibTorch has its operations there; the rest of it is tested by leaf_cuda_test.cpp.
+// Each op has the same values and gradients by every table of leaves. CUDA's table runs on the host as far as
+// LibTorch has its operations there; leaf_cuda_test.cpp tests the rest of it.
 #include "tessera/ops/leaf.h"
 
 #include <functional>
@@ -40,7 +40,7 @@ TEST(PlainOpsTest, EndWithTheirScope) {
   EXPECT_EQ(&leaves(x.to(at::kMeta)), &plain_leaves());
 }
 
-// The meta device has no memory: whatever read some, or waited for a value, would throw.
+// The meta device has no memory: an op that read some, or waited for a value, would throw.
 TEST(LeavesTest, ReadNoHostMemory) {
   for (const Leaves* table : {&plain_leaves(), &cuda_leaves()}) {
     const LeavesScope scope(table);
@@ -58,7 +58,7 @@ TEST(LeavesTest, ReadNoHostMemory) {
     const at::Tensor angles = at::empty({5, 1}, x.detach().options());
     const at::Tensor turned = apply_rope_(y * 1.0, angles, angles);
     const at::Tensor labels = at::tensor(std::vector<int64_t>{3, 1, 10, 5, 5}, at::kLong);
-    // LibTorch's logsumexp, of the plain formula, has nothing for this device.
+    // The plain formula of the loss needs LibTorch's logsumexp, which has no kernel for the meta device.
     const bool has_loss = table == &cuda_leaves();
     (has_loss ? linear_cross_entropy(turned, head, labels) : turned.sum()).backward();
     EXPECT_EQ(head.grad().defined(), has_loss);
@@ -68,7 +68,7 @@ TEST(LeavesTest, ReadNoHostMemory) {
       EXPECT_TRUE(sum_of_squares(one.grad()).is_meta());
       cast_into(at::zeros_like(one.detach()), one.grad());
     }
-    // LibTorch has no update for this device.
+    // LibTorch's fused update has no kernel for the meta device, so the plain update runs.
     const LeavesScope plain(&plain_leaves());
     const at::Tensor mean = at::zeros_like(x.detach());
     adamw({{x.detach(), x.grad(), mean, at::zeros_like(mean), {}}});

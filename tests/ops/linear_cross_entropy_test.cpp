@@ -25,7 +25,7 @@ at::Tensor loss_by_formula(const Inputs& in) {
   return at::nll_loss(at::log_softmax(logits, -1), in[2], {}, at::Reduction::Sum, kIgnoreLabel);
 }
 
-// The loss of torch.nn.functional.cross_entropy(..., label_smoothing).
+// Returns the loss of torch.nn.functional.cross_entropy(..., label_smoothing).
 Op smoothed_formula(double smoothing) {
   return [smoothing](const Inputs& in) {
     return at::cross_entropy_loss(at::matmul(in[0], in[1].t()), in[2], {}, at::Reduction::Sum, kIgnoreLabel,
@@ -33,7 +33,7 @@ Op smoothed_formula(double smoothing) {
   };
 }
 
-// Every `ignored`-th label is kIgnoreLabel (0: none).
+// Returns labels [tokens], of which every `ignored`-th is kIgnoreLabel (0: none is).
 at::Tensor make_labels(int64_t tokens, int64_t vocabulary, int64_t ignored) {
   at::Tensor labels = (at::arange(tokens, at::kLong) * 7 + 3).remainder(vocabulary);
   if (ignored > 0) labels.masked_fill_(at::arange(tokens, at::kLong).remainder(ignored).eq(0), kIgnoreLabel);
@@ -75,12 +75,12 @@ TEST(LinearCrossEntropyTest, SmoothedLabelsEqualTheFormula) {
       }
     }
   }
-  // Not what it is without.
+  // The loss with smoothing differs from the loss without it.
   const Inputs in = make_loss_inputs(13, 6, 11, 0, 2);
   EXPECT_GT((fused_loss(0, 0.1)(in) - fused_loss()(in)).abs().item<double>(), 1e-3);
 }
 
-// PaLM, section 5: the coefficient times the square of log Z, at positions with a label.
+// The z-loss of PaLM, section 5, is the coefficient times the square of log Z, at positions with a label.
 TEST(LinearCrossEntropyTest, ZLossEqualsTheFormula) {
   for (const double smoothing : {0.0, 0.2}) {
     for (const int64_t ignored : {0, 3}) {
@@ -191,7 +191,8 @@ TEST(LinearCrossEntropyTest, TheGradientOfTheWeightIsGivenAway) {
   EXPECT_EQ(in[1].grad().storage().use_count(), 1u);
 }
 
-// Holders of rows [bounds[i], bounds[i + 1]) of the projection, one thread each.
+// Gives rows [bounds[i], bounds[i + 1]) of the projection to holder i, a thread, and expects the loss and
+// gradients of the whole.
 void expect_parts_equal_the_whole(const Inputs& in, const std::vector<int64_t>& bounds, int64_t chunk,
                                   double tolerance, const LossTerms& terms = {}) {
   const Inputs whole = {trained(in[0]), trained(in[1]), in[2]};
@@ -240,7 +241,7 @@ TEST(LinearCrossEntropyTest, PartsOfTheVocabularyOn1To4RanksEqualTheWhole) {
 }
 
 TEST(LinearCrossEntropyTest, PartsOn3RanksWithLogitsFarApart) {
-  // Sums of exponentials that would overflow, or vanish, without the maximum over all parts.
+  // The sums of exponentials would overflow, or vanish, without the maximum over all parts.
   Inputs in = make_loss_inputs(6, 4, 9, 0, 13);
   in[1].narrow(0, 0, 3).mul_(900.0);
   in[1].narrow(0, 3, 3).mul_(1e-3);
@@ -273,7 +274,7 @@ TEST(LinearCrossEntropyChunkTest, LogitsStayBounded) {
       }
     }
   }
-  // A few equal chunks, not one full and one sliver.
+  // The tokens are cut into a few equal chunks, not into full ones and a small rest.
   const int64_t chunk = linear_cross_entropy_chunk(1024, 49152, 4);
   EXPECT_LT(chunk, 1024);
   const int64_t chunks = (1024 + chunk - 1) / chunk;

@@ -54,7 +54,8 @@ TEST(LinearTest, Float32AndBfloat16AreNearFloat64) {
   expect_near_double(fused_linear, in, at::kBFloat16, 1e-2);
 }
 
-// The numbers of a tensor whose last handle is dropped, to see who else keeps them.
+// Drops the last handle of a tensor and returns a weak pointer to its storage, which shows if somebody else
+// keeps the numbers.
 c10::weak_intrusive_ptr<c10::StorageImpl> drop(at::Tensor& tensor) {
   c10::weak_intrusive_ptr<c10::StorageImpl> storage(tensor.storage().getWeakStorageImpl());
   tensor.reset();

@@ -11,7 +11,7 @@ using namespace checks;
 
 constexpr double kScaling = 1.7;
 
-// Inputs: x, weight, a, b, bias or undefined, mask or undefined.
+// Here `in` is x, weight, a, b, bias or undefined, mask or undefined.
 at::Tensor fused_lora(const Inputs& in) {
   return lora_linear(in[0], in[1], in[4], in[2], in[3], kScaling, in[5]);
 }
@@ -86,8 +86,8 @@ TEST(LoraTest, Float32AndBfloat16AreNearFloat64) {
   expect_near_double(fused_lora, all, at::kBFloat16, 3e-2);
 }
 
-// With a frozen base and no dropout, x is kept once for the adapter and the base weight costs nothing but its
-// alias.
+// If the base is frozen and there is no dropout, x is kept once for the adapter, and the base weight costs
+// nothing but its alias.
 TEST(LoraTest, BackwardReadsTheFrozenWeightWhereTheCallerKeepsIt) {
   const Inputs in = make_lora_inputs({4, 7}, false, 5);
   const at::Tensor x = trained(in[0]), weight = in[1], a = trained(in[2]),

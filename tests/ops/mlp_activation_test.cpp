@@ -58,7 +58,7 @@ TEST(SwigluTest, NanStaysNan) {
   EXPECT_TRUE(y[2].isnan().item<bool>());
 }
 
-// The definitions, of operations that have gradients of their own.
+// Returns the nonlinearity by its definition, made of operations that have gradients of their own.
 at::Tensor mlp_by_definition(Nonlinearity f, const at::Tensor& z) {
   if (f == Nonlinearity::Silu) return z / (1 + at::exp(-z));
   if (f == Nonlinearity::Gelu) return z * (1 + at::erf(z / std::sqrt(2.0))) / 2;

@@ -31,7 +31,7 @@ Bf16 stored(float value) {
   return to_bf16(value);
 }
 
-// What a packed panel holds of an element, as the note in packed.h says where it lies.
+// Returns the value that a packed panel holds for one element; the note in packed.h says where that lies.
 float packed_value(const char* block, int64_t planes, Side side, int64_t line, int64_t d, bool is_bf16) {
   const char* tile = block + line % 32 / 16 * kTileBytes;
   const auto word_at = [&](int64_t depth_word) {

@@ -23,7 +23,7 @@ at::Tensor plain_norm_of(const at::Tensor& x, const at::Tensor& weight) {
   return weight * (x * at::rsqrt(x.pow(2).mean(-1, true) + kPassEps));
 }
 
-// The value of x, and three times its gradient.
+// Returns the value of x, and triples its gradient.
 at::Tensor tripled(const at::Tensor& x) { return 3 * x - (2 * x).detach(); }
 
 void triple_(const at::Tensor& gradient) {
@@ -31,8 +31,8 @@ void triple_(const at::Tensor& gradient) {
   gradient.mul_(3);
 }
 
-// x, delta, norm weight, two weights, lora a and b. Two products, an adapter and another op read the passed
-// value; a product and another op read the norm itself.
+// Here `in` is x, delta, norm weight, two weights, lora a and b. Two products, an adapter and another op read
+// the passed value; a product and another op read the norm itself.
 at::Tensor fused_two_readers(const Inputs& in) {
   const auto [residual, normed] = add_rms_norm(in[0], in[1], in[2], kPassEps);
   const Activation passed = change_gradient(normed, triple_);
@@ -111,7 +111,7 @@ TEST(ChangeGradientTest, IsNotDifferentiableItself) {
   EXPECT_THROW(torch::autograd::grad({y}, {x}, {}, true, /*create_graph=*/true), Error);
 }
 
-// A tensor of another shape: x over 2 x.
+// Returns x over 2 x, a tensor of another shape.
 at::Tensor stacked(const at::Tensor& x) { return at::cat({x, 2 * x}); }
 at::Tensor unstacked(const at::Tensor& gradient) {
   EXPECT_TRUE(gradient.is_contiguous());
@@ -119,7 +119,7 @@ at::Tensor unstacked(const at::Tensor& gradient) {
   return gradient.narrow(0, 0, rows) + 2 * gradient.narrow(0, rows, rows);
 }
 
-// As fused_two_readers(), with an exchange.
+// Does the same as fused_two_readers(), with an exchange.
 at::Tensor fused_exchange(const Inputs& in) {
   const auto [residual, normed] = add_rms_norm(in[0], in[1], in[2], kPassEps);
   const Activation passed = exchange(normed, stacked, unstacked);
@@ -165,7 +165,7 @@ TEST(ExchangeTest, OfAValueThatNoProductReads) {
   expect_same_for_subsets(fused, formula, {random_tensor({6, 5}, 1)}, 1, 1e-12);
 }
 
-// Products keep the argument alone, and make the value again once.
+// Products keep only the argument of the exchange, and make its value again once.
 TEST(ExchangeTest, IsMadeAgainInTheBackward) {
   int64_t made = 0;
   const auto count = [&](const at::Tensor& x) {
@@ -185,8 +185,8 @@ TEST(ExchangeTest, IsMadeAgainInTheBackward) {
   expect_near(a.grad(), stacked(x).sum(0).expand({4, 5}), 1e-12, "gradient of a");
 }
 
-// As stacked() and unstacked(): rows come, and go, the last ones first. What is not there is not a number,
-// and what has gone is not looked at again.
+// Exchanges rows as stacked() and unstacked() do, in thirds from the last one to the first. Rows that have
+// not come yet are NaN, and rows that have been sent are not read again.
 class ByRows : public RowExchange {
  public:
   std::shared_ptr<IncomingRows> gather(const at::Tensor& own) const override {
@@ -224,8 +224,8 @@ class ByRows : public RowExchange {
 
 const auto kByRows = c10::make_intrusive<ByRows>();
 
-// Of a source as in fused_two_readers(); the last reader sends its rows, and one that autograd knows comes on
-// top.
+// Exchanges the rows of the norm that fused_two_readers() has; the last reader sends the rows of the
+// gradient, and the gradient of a reader that autograd runs is added to it.
 at::Tensor rows_exchange(const Inputs& in) {
   const auto [residual, normed] = add_rms_norm(in[0], in[1], in[2], kPassEps);
   const Activation passed = exchange(normed, kByRows);
@@ -243,7 +243,7 @@ TEST(RowExchangeTest, OfANormThatManyReadForEverySubsetOfGradients) {
       7, 1e-11);
 }
 
-// One product reads it first, of rows that are on their way; the other has dropout.
+// One adapter reads the rows first, while they are on their way, and has dropout; the other has none.
 TEST(RowExchangeTest, OfAnAdapterThatReadsFirst) {
   const at::Tensor mask = random_tensor({12, 5}, 9).gt(0).to(at::kDouble) * 2.0;
   const Op fused = [&](const Inputs& in) {
@@ -273,7 +273,7 @@ TEST(RowExchangeTest, OfTheRowsThatAProductMakes) {
   expect_same_for_subsets(fused, formula, {random_tensor({12, 5}, 1), random_tensor({4, 5}, 2)}, 2, 1e-12);
 }
 
-// With and without an input whose rows come; with dropout and without.
+// The input comes by an exchange or not, and has dropout or not.
 TEST(RowExchangeTest, OfTheRowsThatAnAdapterMakes) {
   const at::Tensor mask = random_tensor({12, 5}, 9).gt(0).to(at::kDouble) * 2.0;
   for (const bool is_dropped : {false, true}) {
@@ -298,7 +298,8 @@ TEST(RowExchangeTest, OfTheRowsThatAnAdapterMakes) {
   }
 }
 
-// What one product asks for is there for the others, whichever asks first; the value is made again once.
+// The rows that one product asks for are there for the others, whichever asks first; the value is made again
+// once.
 TEST(RowExchangeTest, GathersOnceInEachDirection) {
   struct Counting : ByRows {
     std::shared_ptr<IncomingRows> gather(const at::Tensor& own) const override {
@@ -325,7 +326,7 @@ TEST(RowExchangeTest, GathersOnceInEachDirection) {
   expect_near(a.grad(), stacked(x).sum(0).expand({4, 5}), 1e-12, "gradient of a");
 }
 
-// Rows go before others are made, and are multiplied before others have come.
+// Rows are sent before the next ones are made, and are multiplied before the next ones have come.
 TEST(RowExchangeTest, NoRowWaitsForAnother) {
   struct Watching : RowExchange {
     struct Going : OutgoingRows {

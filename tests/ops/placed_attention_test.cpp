@@ -15,7 +15,8 @@ using namespace checks;
 constexpr int64_t kPlacedLayers = 2, kLayer = 1, kHeads = 6, kKvHeads = 2, kHeadDim = 5, kPages = 40,
                   kNobodys = kPages;
 
-// Sequences whose pages lie at random places among those of all, in the one form and the other.
+// Sequences in both forms, as a CachedBatch and as PlacedTokens; their pages lie at scattered places among
+// all pages.
 struct PlacedWorld {
   CachedBatch batch;
   PlacedTokens placed;
@@ -26,7 +27,7 @@ PlacedWorld make_placed_world(const std::vector<int64_t>& pasts, const Attention
   PlacedWorld world;
   world.batch = {kKvHeads, kHeadDim, type, {}};
   const auto options = at::TensorOptions().dtype(type);
-  // What a page holds beside its tokens must not matter.
+  // The elements of a page that belong to no token must not matter, so they are NaN.
   const at::Tensor pages =
       at::full({kPages + 1, cache_page_elements(kPlacedLayers, kKvHeads, kHeadDim)}, NAN, options);
   const auto rows = static_cast<int64_t>(pasts.size());
@@ -81,14 +82,14 @@ TEST(PlacedAttention, IsThatOfPages) {
         const at::Tensor got = placed_attention(q, k, v, other.placed, kLayer, formula);
         ASSERT_EQ(got.scalar_type(), type);
         expect_near(got, want, tolerance, "attention");
-        // The pages hold the same, and nothing was written but to them.
+        // The pages of both forms hold equal values, so nothing else in them was written.
         EXPECT_TRUE(at::equal(at::nan_to_num(other.placed.pages), at::nan_to_num(one.placed.pages)));
       }
     }
   }
 }
 
-// Rows without a sequence all write to nobody's page, and disturb no other row.
+// Rows without a sequence all write to the page that belongs to nobody, and disturb no other row.
 TEST(PlacedAttention, RowsWithoutASequenceDisturbNobody) {
   const AttentionFormula formula{0.3};
   const PlacedWorld alone = make_placed_world({40}, formula, 4, at::kDouble),

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kSeed = 2711;
 
-// A [rows, columns] matrix in the middle of a larger one, stored by rows or by columns.
+// Returns a [rows, columns] matrix that lies in the middle of a larger one, stored by rows or by columns.
 at::Tensor matrix(int64_t rows, int64_t columns, bool is_transposed, at::ScalarType type) {
   const at::Tensor whole =
       is_transposed ? at::randn({columns + 3, rows + 5}).t() : at::randn({rows + 3, columns + 5});
@@ -29,8 +29,8 @@ double relative_error(const at::Tensor& got, const at::Tensor& want) {
 struct Shape {
   int64_t m, n, k;
 };
-// Below and above the smallest size for own kernels, within and beyond what is packed at a time, and not
-// in whole tiles.
+// The sizes lie below and above the smallest size for own kernels, within and beyond what is packed at a
+// time, and are not whole tiles.
 const std::vector<Shape> kShapes = {{1, 1, 1},         {3, 200, 70},   {128, 128, 32},  {150, 129, 33},
                                     {131, 1000, 47},   {700, 130, 31}, {257, 163, 500}, {130, 135, 7001},
                                     {300, 1100, 3100}, {300, 16, 500}, {8, 300, 129},   {200, 9, 65}};
@@ -46,7 +46,7 @@ TEST_P(Products, AreWithinTheRoundingOfTheirType) {
       const at::Tensor want = at::mm(a.to(at::kDouble), b.to(at::kDouble));
       const double tolerance = type == at::kDouble ? 1e-13 : type == at::kFloat ? 1e-6 : 4e-3;
       EXPECT_LT(relative_error(product(a, b), want), tolerance) << m << " " << n << " " << k << " " << type;
-      // Into a part of a larger matrix that holds NaN.
+      // The output is a part of a larger matrix that holds NaN, which must stay around it.
       const at::Tensor whole = at::full({m + 2, n + 4}, std::numeric_limits<double>::quiet_NaN(), type);
       const at::Tensor part = whole.narrow(0, 1, m).narrow(1, 2, n);
       product_out(part, a, b);
@@ -73,7 +73,7 @@ TEST(Product, AddsBf16UpInFloat32) {
   }
 }
 
-// A single row or column may have any stride, 0 of an expanded gradient among them.
+// A single row or column may have any stride, such as the stride 0 of an expanded gradient.
 TEST(Product, TakesSingleRowsOfAnyStride) {
   for (const auto type : {at::kFloat, at::kBFloat16}) {
     const at::Tensor x = at::arange(1, 41, at::kFloat).to(type);
@@ -98,7 +98,7 @@ TEST(Product, OfNothingIsZero) {
   }
 }
 
-// Own kernels keep the bits; LibTorch's may cut a product by the number of threads.
+// Own kernels give the same bits for any number of threads; LibTorch's may cut a product by that number.
 TEST(Product, DoesNotDependOnTheThreads) {
   at::manual_seed(kSeed);
   const int threads = at::get_num_threads();
@@ -116,7 +116,7 @@ TEST(Product, DoesNotDependOnTheThreads) {
   at::set_num_threads(threads);
 }
 
-// As many bits as float32 has, over the whole range of sizes in one matrix.
+// Products keep as many bits as float32 has, over the whole range of magnitudes in one matrix.
 TEST(Product, KeepsAllBitsOfFloats) {
   if (product_units<float>() == nullptr) GTEST_SKIP() << testing::skip::kLibTorch;
   at::manual_seed(kSeed);
@@ -127,7 +127,7 @@ TEST(Product, KeepsAllBitsOfFloats) {
   EXPECT_TRUE(at::equal(product(identity, a.to(at::kFloat)), a.to(at::kFloat)));
 }
 
-// Floats of which no more than the first bits are kept, beside others that keep theirs.
+// The smallest floats may keep only their first bits, beside larger ones that keep all of theirs.
 TEST(Product, TakesTheLeastFloatsForSmallOnes) {
   at::manual_seed(kSeed);
   const int64_t n = 160;

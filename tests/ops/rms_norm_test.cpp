@@ -15,7 +15,7 @@ constexpr double kNormEps = 1e-5;
 
 at::Tensor fused_norm(const Inputs& in) { return rms_norm(in[0], in[1], kNormEps); }
 
-// Transformers' LlamaRMSNorm.
+// Returns the norm as Transformers' LlamaRMSNorm computes it.
 at::Tensor norm_by_formula(const Inputs& in) {
   const auto type = in[0].scalar_type();
   const at::Tensor x = in[0].to(type == at::kDouble ? at::kDouble : at::kFloat);

@@ -13,7 +13,7 @@ using namespace checks;
 
 at::Tensor fused_rope(const Inputs& in) { return apply_rope_(in[0].clone(), in[1], in[2]); }
 
-// x cos + rotate_half(x) sin, with the tables repeated over both halves.
+// Returns x cos + rotate_half(x) sin, with the tables repeated over both halves.
 at::Tensor rope_by_formula(const Inputs& in) {
   const at::Tensor &x = in[0], cos = at::cat({in[1], in[1]}, -1).unsqueeze(1),
                    sin = at::cat({in[2], in[2]}, -1).unsqueeze(1);
@@ -42,7 +42,7 @@ TEST(RopeTest, EqualsTheFormula) {
   }
 }
 
-// Where the heads lie side by side in rows, as a product makes them.
+// The heads lie side by side in rows, as a product makes them.
 TEST(RopeTest, RotatesInPlace) {
   const Inputs in = make_rope_inputs(6, 4, 8, 3);
   const Op in_rows = [](const Inputs& given) {
@@ -65,7 +65,7 @@ TEST(RopeTest, RefusesWhatItMayNotOverwrite) {
   EXPECT_ANY_THROW(apply_rope_((leaf * 1.0).view({6, 32}), in[1], in[2]));
   EXPECT_ANY_THROW(apply_rope_(with_gaps(in[0]), in[1], in[2]));
   EXPECT_ANY_THROW(apply_rope_(in[0].clone().view({6, 16, 2}), in[1], in[2]));
-  // A value that another op has kept.
+  // A value that another op has saved for its backward must not be changed in place.
   const at::Tensor kept = leaf * 1.0, square = kept * kept;
   EXPECT_ANY_THROW((apply_rope_(kept, in[1], in[2]) + square).sum().backward());
 }

@@ -121,7 +121,7 @@ TEST(SmallLinear, IsTakenInGenerationAlone) {
   const at::Tensor with_gradient = ops::linear(x, weight);
   EXPECT_TRUE(with_gradient.requires_grad());
   {
-    // As a recomputation runs.
+    // Activation recompute runs a forward once without and once with a gradient, so both must round alike.
     const at::NoGradGuard no_grad;
     EXPECT_FALSE(is_small_linear(x, weight));
     EXPECT_TRUE(at::equal(ops::linear(x, weight), with_gradient));

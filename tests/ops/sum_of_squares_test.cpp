@@ -27,7 +27,7 @@ TEST(SumOfSquaresTest, IsExactToFloat64InEveryType) {
 TEST(SumOfSquaresTest, TakesViewsAndLargeNumbers) {
   const at::Tensor x = random_tensor({40, 30}, 6, at::kFloat);
   EXPECT_EQ(squares_of(x.t()), squares_of(x.t().contiguous()));
-  // Their squares overflow float32.
+  // The squares of these elements overflow float32.
   EXPECT_NEAR(squares_of(at::full({100}, 1e30f)), 1e62, 1e56);
 }
 

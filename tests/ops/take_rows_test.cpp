@@ -6,7 +6,7 @@
 namespace tessera::ops {
 namespace {
 
-// Three rows, twice each: what indexing gives, and the gradient that autograd gives that.
+// Takes three rows twice each, and expects what indexing gives and the gradient that autograd gives for it.
 TEST(TakeRowsTest, GradientsOfCopiesAreSummed) {
   const at::Tensor rows = at::tensor({2, 0, 1, 1, 0, 2}, at::kLong), places = rows.argsort(/*stable=*/true);
   for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {

@@ -1,5 +1,5 @@
-// Every kind of unit that this machine can run, tile units by emulation (emulated_tiles.cpp), not the best
-// alone.
+// Tests every kind of unit that this machine can run, not only the best one; tile units run by emulation
+// (emulated_tiles.cpp).
 #include "tessera/ops/kernels/units.h"
 
 #include <cmath>
@@ -46,7 +46,7 @@ std::vector<const Units<Bf16>*> runnable_units() {
 class Random : public tessera::testing::Random {
  public:
   bool one_in(int64_t n) { return in(1, n) == 1; }
-  // A few bits of every type, so that the order of sums changes nothing.
+  // The values have few bits in every type, so that the order of sums changes nothing.
   float value() { return static_cast<float>(in(-16, 16)) / 8.0f; }
 };
 
@@ -61,7 +61,7 @@ T stored(float x) {
 float widened(float x) { return x; }
 float widened(Bf16 x) { return to_float(x); }
 
-// An operand in memory that ends with its last element; NaN between its lines.
+// An operand whose memory ends with its last element; NaN lies between its lines.
 template <class T>
 struct Matrix {
   Matrix(Random& random, int64_t lines, int64_t depth) : is_depth_contiguous(random.one_in(2)) {
@@ -81,7 +81,7 @@ struct Matrix {
   std::unique_ptr<T[]> data;
 };
 
-// C = A B + A' B' + beta C with random sizes, against the plain sum.
+// Expects C = A B + A' B' + beta C, with random sizes, to equal the plain sum.
 template <class T, class Out>
 void expect_product(Random& random, const Units<T>& units) {
   const auto size = [&](int64_t small, int64_t large) {
@@ -135,7 +135,7 @@ TEST(Units, MultiplyWhatIsPacked) {
   }
 }
 
-// What attention makes of scores, through products with what it packed.
+// The results that attention makes of scores, through products with what it packed.
 struct Attended {
   std::vector<float> out, of_keys, of_values, of_queries, factors, log_sum;
 };
@@ -194,7 +194,8 @@ void expect_same_attention(Random& random, double tolerance, const Units<float>&
   }
   std::vector<T> own;
   for (const float value : values) own.push_back(stored<T>(value));
-  // All keys, causal ones, windows across panels and within one, and keys that end within a panel.
+  // The bands see all keys, causal ones, windows across panels and within one, and keys that end within a
+  // panel.
   for (const KeyBand band : {KeyBand{-kUnbounded, kUnbounded, 64}, KeyBand{-kUnbounded, 32, 64},
                              KeyBand{3, 40, 64}, KeyBand{-2, 5, 64}, KeyBand{-31, kUnbounded, 41}}) {
     SCOPED_TRACE(::testing::Message() << "keys " << band.first << " to " << band.last << " of " << band.keys);
@@ -212,7 +213,7 @@ void expect_same_attention(Random& random, double tolerance, const Units<float>&
   }
 }
 
-// A score that is not a number makes its query's denominator not one, on every kind of unit.
+// A score that is NaN makes its query's denominator NaN, on every kind of unit.
 template <class T>
 void expect_nan_is_kept() {
   for (const auto* units : runnable_units<T>()) {
@@ -232,7 +233,8 @@ TEST(Units, KeepWhatIsNotANumber) {
   expect_nan_is_kept<Bf16>();
 }
 
-// attention_test.cpp holds the best units against the formula; here all are held against one.
+// attention_test.cpp compares the best units with the formula; here all kinds of units are compared with one
+// kind.
 TEST(Units, AttendAlike) {
   if (best_isa() < Isa::Avx2) GTEST_SKIP() << tessera::testing::skip::kUnits;
   Random random;

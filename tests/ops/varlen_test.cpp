@@ -1,4 +1,4 @@
-// What flash attention is called with, and that the calls together are the attention that is asked for.
+// Tests the calls that flash attention gets, and that together they give the attention that is asked for.
 #include "tessera/ops/cuda/varlen.h"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ TEST(VarlenCall, DocumentsAreOneCall) {
                                          {{1.0, true, 1}, 0, 0},
                                          {{1.0, true, int64_t{1} << 50}, 2147483647, 0}}) {
     SCOPED_TRACE(::testing::Message() << c.formula.is_causal << ' ' << c.formula.window);
-    // Shorter than the window, longer, of one token, and of none.
+    // The documents are empty, of one token, shorter than the window, and longer.
     const auto calls = calls_of({0, 1, 3, 3, 13}, c.formula);
     ASSERT_EQ(calls.size(), 1U);
     EXPECT_EQ(calls[0].left, c.left);
@@ -47,13 +47,13 @@ TEST(VarlenCall, DocumentsAreOneCall) {
     EXPECT_EQ(calls[0].starts(&SeenSpan::keys), (Starts{0, 1, 3, 13}));
     EXPECT_EQ(calls[0].longest(&SeenSpan::queries), 10);
   }
-  // No batch of single queries, which would be another kernel's.
+  // The call must not be a batch of single queries, which another kernel would run.
   EXPECT_EQ(calls_of({0, 1, 2}, {1.0}).at(0).longest(&SeenSpan::queries), 2);
   EXPECT_TRUE(calls_of({0, 0}, {1.0}).empty());
 }
 
 TEST(VarlenCall, NewTokensOfSeveralSequencesAreOneCall) {
-  // One new token, five, and a whole prompt.
+  // The sequences have one new token, five new tokens, and a whole prompt.
   const auto calls = varlen_calls({{0, 1, 0, 6, 5}, {1, 5, 6, 35, 30}, {6, 40, 41, 40, 0}}, {1.0});
   ASSERT_EQ(calls.size(), 1U);
   EXPECT_EQ(calls[0].right, 0);
@@ -62,7 +62,7 @@ TEST(VarlenCall, NewTokensOfSeveralSequencesAreOneCall) {
 }
 
 TEST(VarlenCall, EarlierPartsOfDocumentsAreOneCallWithoutBounds) {
-  // A ring's: queries far behind keys that end before them.
+  // A ring has such spans: the queries lie far behind keys that end before them.
   const auto calls = varlen_calls({{0, 4, 0, 4, 8}, {4, 3, 4, 5, 100}}, {1.0});
   ASSERT_EQ(calls.size(), 1U);
   EXPECT_EQ(calls[0].left, -1);
@@ -91,7 +91,7 @@ TEST(FlashAttention, SaysWhatItComputes) {
   EXPECT_FALSE(flash_computes(at::kBFloat16, 264, causal));
 }
 
-// A kernel as VarlenKernel describes it, from that description alone.
+// Computes what VarlenKernel describes, from that description alone.
 AttentionResult by_definition(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const VarlenCall& call, double scale) {
   const Starts queries = call.starts(&SeenSpan::queries), keys = call.starts(&SeenSpan::keys);
@@ -118,7 +118,8 @@ AttentionResult by_definition(const at::Tensor& q, const at::Tensor& k, const at
   return {at::cat(outs), at::cat(log_sums, 1)};
 }
 
-// The gradient of a share of a softmax whose denominators are given, as flash attention computes it.
+// Returns the gradients of a share of a softmax whose denominators are given, as flash attention computes
+// them.
 AttentionGradients gradients_by_definition(const at::Tensor& grad_out, const at::Tensor& q_in,
                                            const at::Tensor& k_in, const at::Tensor& v_in,
                                            const AttentionResult& result, const VarlenCall& call,
@@ -126,9 +127,9 @@ AttentionGradients gradients_by_definition(const at::Tensor& grad_out, const at:
   const at::AutoGradMode with_grad(true);
   const at::Tensor q = trained(q_in), k = trained(k_in), v = trained(v_in);
   const AttentionResult part = by_definition(q, k, v, call, scale);
-  // out = share * part.out, where the share is exp(part.log_sum - log_sum), and the denominators depend on
-  // the scores: of sum(grad_out * out) the gradient is that of share * (grad_out . part.out) less share *
-  // delta, delta = grad_out . out.
+  // The output is out = share * part.out with share = exp(part.log_sum - log_sum), and the denominators
+  // depend on the scores too. The gradient of sum(grad_out * out) is therefore that of share * (grad_out .
+  // part.out) - share * delta, in which delta = grad_out . out is constant.
   const at::Tensor share = at::exp(part.log_sum - result.log_sum).t();
   const at::Tensor delta = (grad_out * result.out).sum(-1);
   const at::Tensor loss = (share * ((grad_out * part.out).sum(-1) - delta)).sum();
@@ -147,7 +148,7 @@ TEST(AttendBy, RandomSpansEqualThePlainFormula) {
       const int64_t longest = 20;
       AttentionSpan span{queries, random.in(0, longest), keys, random.in(0, longest),
                          random.in(-longest, 2 * longest)};
-      // Whole documents, and halves of a ring's.
+      // The spans are whole documents, halves of a ring's documents, or random.
       if (round % 3 == 0) span.keys = span.queries, span.ahead = 0;
       if (round % 3 == 1) span.ahead = random.in(0, 1) * 3 * longest;
       queries += span.queries + (round % 2 == 0 ? 0 : random.in(0, 2));
@@ -173,7 +174,7 @@ TEST(AttendBy, RandomSpansEqualThePlainFormula) {
         expect_near(own.q, wanted.q, 1e-11, "q");
         expect_near(own.k, wanted.k, 1e-11, "k");
         expect_near(own.v, wanted.v, 1e-11, "v");
-        // As one part of a larger softmax.
+        // The result is one part of a larger softmax.
         const AttentionResult larger{want.out * 0.5, want.log_sum + 0.7};
         const auto wanted_share = plain::attend_spans_backward(grad, q, k, v, larger, spans, formula),
                    own_share = differentiate_by(kByDefinition, grad, q, k, v, larger, spans, formula);

@@ -1,4 +1,4 @@
-// Which tests of a program run: those of the files that its command line names.
+// Chooses which tests of a program run: those of the files that its command line names.
 #pragma once
 
 #include <cstdio>

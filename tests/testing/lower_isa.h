@@ -1,5 +1,4 @@
-// Runs of a test on vector units below the best of the machine (TESSERA_TEST_ISA, see
-// cmake/TesseraTest.cmake).
+// Runs a test on vector units below the best of the machine (TESSERA_TEST_ISA, see cmake/TesseraTest.cmake).
 #pragma once
 
 #include <cstdio>
@@ -15,8 +14,8 @@ namespace tessera::testing {
 // Exit code that ctest takes for "skipped".
 inline constexpr int kSkipped = 77;
 
-// Prints the instruction set that own kernels run on. Returns true if this is not the one that the run is
-// for: the machine lacks its units, or they are its best, on which the test runs anyhow.
+// Prints the instruction set that own kernels run on. Returns true if the run must be skipped: the
+// machine lacks the units that TESSERA_TEST_ISA names, or they are its best, on which the test runs anyhow.
 inline bool lacks_wanted_isa() {
   const char* wanted = std::getenv("TESSERA_TEST_ISA");
   const Isa used = usable_isa();

@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
   listeners.Append(new tessera::testing::RestoreEnvironment);
   listeners.Append(new tessera::testing::ReportSkips(true));
   const int code = RUN_ALL_TESTS();
-  // Where nothing ran, nothing has passed.
+  // A run in which every test was skipped has not passed: ctest must see it as skipped.
   const ::testing::UnitTest& tests = *::testing::UnitTest::GetInstance();
   const bool has_run = tests.skipped_test_count() == 0 || tests.successful_test_count() > 0;
   return code == 0 && !has_run ? tessera::testing::kSkipped : code;

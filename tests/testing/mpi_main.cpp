@@ -17,8 +17,8 @@ namespace {
 
 std::shared_ptr<tessera::comm::Communicator> world_of_tests;
 
-// Ends the whole job at the first test that fails on any rank, and says what failed on ranks that print
-// nothing else.
+// Ends the whole job at the first test that fails on any rank. Ranks other than 0, which print nothing else,
+// print what failed.
 class EndJobOnFailure : public ::testing::EmptyTestEventListener {
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (!result.failed() || world_of_tests->rank() == 0) return;
@@ -56,7 +56,8 @@ int main(int argc, char** argv) {
   if (world_of_tests->rank() != 0) delete listeners.Release(listeners.default_result_printer());
   listeners.Append(new tessera::testing::RestoreEnvironment);
   listeners.Append(new EndJobOnFailure);
-  // Its end of a test comes before that of the listeners above.
+  // gtest calls OnTestEnd of the last listener first, so this reports the end of a test before the others see
+  // it.
   listeners.Append(new tessera::testing::ReportSkips(world_of_tests->rank() == 0));
   const int result = RUN_ALL_TESTS();
   world_of_tests.reset();

@@ -1,5 +1,6 @@
-// Why a test may be skipped. A test that is skipped in any other words fails (ReportSkips), so that none is
-// lost without a word; `./dev test` ends with the reasons and how many tests each of them took.
+// The reasons for which a test may be skipped. A test that is skipped for any other reason fails
+// (ReportSkips), so that no test is lost silently; `./dev test` ends with the reasons and how many tests were
+// skipped for each.
 #pragma once
 
 #include <algorithm>
@@ -39,12 +40,12 @@ inline constexpr std::array kReasons = {kSharedData, kSanitizer, kPermission, kE
                                         kValidator,  kCuda,      kCudaPart,   kNoDriver, kPlainOps};
 }  // namespace skip
 
-// Whether the program has one, which the sources of tests need not have been compiled with.
+// True if the program runs with a sanitizer; the tests' own sources need not have been compiled with it.
 inline const bool kHasSanitizer =
     dlsym(RTLD_DEFAULT, "__asan_init") != nullptr || dlsym(RTLD_DEFAULT, "__tsan_init") != nullptr;
 
-// Adds a line to the file that TESSERA_TEST_SKIPS names, if any. Also for a part of a test that goes on
-// without it. `reason` is one of skip::kReasons.
+// Adds a line to the file that TESSERA_TEST_SKIPS names, if any. A test that goes on without one of its parts
+// calls this too. `reason` is one of skip::kReasons.
 inline void report_skip(std::string_view reason, const std::string& test) {
   const char* path = std::getenv("TESSERA_TEST_SKIPS");
   if (path == nullptr || *path == '\0') return;
@@ -61,7 +62,7 @@ inline std::string current_test() {
   return test == nullptr ? "?" : std::string(test->test_suite_name()) + '.' + test->name();
 }
 
-// Reports every skipped test, and fails those that give a reason of their own.
+// Reports every skipped test, and fails the tests that give a reason which is not in skip::kReasons.
 class ReportSkips : public ::testing::EmptyTestEventListener {
  public:
   explicit ReportSkips(bool writes) : writes_(writes) {}
