@@ -1,5 +1,5 @@
-// Precompiled into every source of the `tessera_base` library and the tests that link it alone. Sources still include what
-// they use.
+// Precompiled into every source of the `tessera_base` library and the tests that link it alone. Sources still
+// include what they use.
 #pragma once
 
 #include <algorithm>
