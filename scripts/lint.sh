@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# lint.sh [--quick | --all] [FILE...]: the direction of includes, devices of tensors, the form of the sources and scripts, and clang-tidy
-# on the C++ files that differ from main (or on none, or on all, or on those named). Everything that can be checked is,
-# before a missing tool or a finding makes it fail. TESSERA_PRESET picks the compile commands.
+# lint.sh [--quick | --all] [FILE...]: the direction of includes, devices of tensors, first words of comments, the form of the
+# sources and scripts, and clang-tidy on the C++ files that differ from main (or on none, or on all, or on those named).
+# Everything that can be checked is, before a missing tool or a finding makes it fail. TESSERA_PRESET picks the compile
+# commands.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/common.sh
@@ -18,7 +19,7 @@ have() {
     return 1
   fi
 }
-# changed: lists the files that differ from where this branch left main, committed or not.
+# Files that differ from where this branch left main, committed or not.
 changed() {
   local base
   base=$(git merge-base HEAD "$(git rev-parse --verify --quiet origin/main || git rev-parse --verify --quiet main || echo HEAD)")
@@ -36,6 +37,9 @@ python3 scripts/check_includes.py || fail "includes against the direction"
 
 say "devices of tensors"
 python3 scripts/check_tensors.py || fail "tensors against the rules about devices"
+
+say "comments"
+python3 scripts/check_comments.py || fail "comments that begin like a piece of a sentence"
 
 say "shell scripts"
 mapfile -t scripts < <(printf '%s\n' dev .ci/run; git ls-files --cached --others --exclude-standard --deduplicate -- '*.sh')
