@@ -12,9 +12,7 @@ if(MOLD_PROGRAM)
 endif()
 
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g0")
-# The preset asan takes -O0: checked code is optimised for longer than its tests then run faster.
-set(TESSERA_DEBUG_OPTIMIZATION "-O1" CACHE STRING "How builds of the type Debug are optimised")
-set(CMAKE_CXX_FLAGS_DEBUG "${TESSERA_DEBUG_OPTIMIZATION} -g1 -D_GLIBCXX_ASSERTIONS")
+set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1 -D_GLIBCXX_ASSERTIONS")
 
 add_library(tessera_options INTERFACE)
 # Programs take -fPIC too, because they share one precompiled header with the library.
