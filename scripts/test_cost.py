@@ -58,9 +58,8 @@ def main():
             for kind in [kind for kind, _ in KINDS] + ['other']:
                 print_dearest(f'{kind} steps', {name: s for name, s in steps.items() if kind_of(name) == kind},
                               options.most if kind == 'compile' else 3)
-        for name in ('LastTest.log',):
-            if (log := build / 'Testing/Temporary' / name).exists():
-                print_dearest('runs of ctest', test_runs(log), options.most)
+        if (log := build / 'Testing/Temporary/LastTest.log').exists():
+            print_dearest('runs of ctest', test_runs(log), options.most)
 
 
 if __name__ == '__main__':
