@@ -16,9 +16,10 @@
 #
 # ISA: the file tests kernels, and is run once more on each kind of vector unit below the best one of the machine, in
 # <run>.<isa>; kinds that are not below it are skipped. PLAIN: the file is run once more without kernels, by the formulas
-# that run on any device, in <run>.plain with the label `plain_ops`; on two ranks where NPROC has two. EXHAUSTIVE: a test
-# that runs a sample of its cases is registered once more for each rank count as <folder>.<file>.all.np<N>, with the label
-# `exhaustive` and TESSERA_TEST_EXTENT=all; it takes an hour, and runs by `./dev test -L exhaustive` alone.
+# that run on any device, in <run>.plain with the label `plain_ops`; on two ranks where NPROC has two. EXHAUSTIVE: a file
+# whose tests run a sample of their cases (tests/testing/extent.h) is run once more with all cases, as <folder>.<file>.all,
+# with .np<N> behind it for each rank count, with the label `exhaustive` and TESSERA_TEST_EXTENT=all. That takes hours, and
+# runs by `./dev test -L exhaustive` alone.
 #
 # The label `cuda` is for tests that need a GPU: one-process tests, which skip without one. They are linked into one
 # program, cuda_tests, which also goes to machines that have nothing of ours (scripts/gpu_bundle.sh).
@@ -230,6 +231,10 @@ function(tessera_add_test source)
     endif()
   else()
     tessera_add_test_run(${name} ${file} ${target} "${labels}" TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${ARG_PROCESSORS})
+    if(ARG_EXHAUSTIVE)
+      tessera_add_test_run(${folder}.${file}.all ${file} ${target} exhaustive TIMEOUT 7200 PROCESSORS ${ARG_PROCESSORS}
+        ENVIRONMENT TESSERA_TEST_EXTENT=all)
+    endif()
   endif()
   if(ARG_PLAIN)
     tessera_add_test_run(${name}.plain ${file} ${target} plain_ops ${ranks_of_variants} TIMEOUT ${ARG_TIMEOUT}

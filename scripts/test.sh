@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # test.sh [--quick | CTEST ARGS]: without arguments all that CI runs: quick lint, build, every test but those of the labels
-# exhaustive (an hour) and netns (it makes networks), then the address and undefined-behaviour sanitizers over the fast
+# exhaustive (hours) and netns (it makes networks), then the address and undefined-behaviour sanitizers over the fast
 # tests, among them the corpus of the fuzz targets; ctest's closing lines come once more at the end. --quick builds and runs
 # what people run while they edit: the tests that need no LibTorch, and one short training. Other arguments go to ctest, and
 # only the tests that they choose run. TESSERA_PRESET picks another build, which then runs alone.

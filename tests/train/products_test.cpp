@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 
+#include "tests/testing/extent.h"
 #include "tests/train/deep_model.h"
 #include "tests/train/parity_families.h"
 #include "tests/train/step_layout.h"
@@ -135,8 +135,6 @@ std::vector<ProductCase> sample_of_cases(const std::vector<ParallelDims>& produc
 }
 
 TEST(ProductsTest, EqualOneProcess) {
-  const char* const extent = std::getenv("TESSERA_TEST_EXTENT");
-  const bool is_all = extent != nullptr && std::string(extent) == "all";
   const int64_t world = testing::world()->size();
   const std::vector<ParallelDims> products = all_products(world);
   for (const ParallelDims& dims : products) {
@@ -144,7 +142,8 @@ TEST(ProductsTest, EqualOneProcess) {
         std::ranges::any_of(families(), [&](const ParityFamily& family) { return family.allows(dims.tp); }))
         << "no family for tensor_parallel_size " << dims.tp;
   }
-  const std::vector<ProductCase> cases = is_all ? all_cases(products) : sample_of_cases(products, world);
+  const std::vector<ProductCase> cases =
+      testing::runs_all_cases() ? all_cases(products) : sample_of_cases(products, world);
   for (const auto& [dims, family, trained, turn] : cases) {
     const DeepModel model(family->name, std::max<int64_t>(2, 2 * dims.pp), family->changes);
     const LayoutCase layout{.family = family->name,
