@@ -3,12 +3,12 @@
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
-#include <random>
 #include <sys/prctl.h>
 
 #include <linux/capability.h>
 
 #include "tests/integration/fixture.h"
+#include "tests/testing/extent.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/processes.h"
 #include "tests/testing/skip.h"
@@ -30,22 +30,20 @@ class CheckpointTest : public ProgramTest {
 // Kills all ranks, or one of them, at random moments and starts the run again, until it ends.
 TEST_F(CheckpointTest, AKilledRunGoesOnAsIfNothingHadBeen) {
   train_well({"max_steps=60", "--nproc", "2", "output_dir=whole"});
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937_64 random(seed);
-  constexpr int kKills = 6;
+  Random random;
+  const int most_kills = runs_all_cases() ? 6 : 3;
   int kills = 0;
   for (bool has_ended = false; !has_ended;) {
     SCOPED_TRACE("start " + std::to_string(kills));
     const int64_t before = newest();
-    const int64_t until = before + 3 * static_cast<int64_t>(1 + random() % 3);
-    const auto delay = static_cast<useconds_t>(random() % 30000);
-    const bool kills_all = random() % 2 == 0;
-    const size_t rank = random() % 2;
+    const int64_t until = before + 3 * random.in(1, 3);
+    const auto delay = static_cast<useconds_t>(random.in(0, 29999));
+    const bool kills_all = random.in(0, 1) == 0;
+    const int64_t rank = random.in(0, 1);
     bool is_killed = false;
     RunOptions options;
     options.while_running = [&](pid_t id) {
-      if (kills == kKills || is_killed || newest() < std::min<int64_t>(until, 57)) return;
+      if (kills == most_kills || is_killed || newest() < std::min<int64_t>(until, 57)) return;
       usleep(delay);
       if (kills_all) {
         for (const auto& [process, command] : processes_below(id)) kill(process, SIGKILL);
@@ -327,7 +325,9 @@ TEST_F(CheckpointTest, AStopInTheMidstOfASaveLosesNothingOn2Ranks) {
 TEST_F(CheckpointTest, WhatLatestSaysDoesNotMatter) {
   train_well({"max_steps=9", "output_dir=whole"});
   train_well(saving({"max_steps=6"}));
-  for (const std::string text : {"", "\xff\xfe nothing", "checkpoint-3\n", "checkpoint-99\n", "../out\n"}) {
+  const Words texts = {"", "\xff\xfe nothing", "checkpoint-3\n", "checkpoint-99\n", "../out\n"};
+  Random random;
+  for (const std::string& text : some_of(texts, 2, random)) {
     SCOPED_TRACE(text);
     fs::remove_all(here / "next");
     fs::copy(out(), here / "next", fs::copy_options::recursive);
@@ -384,10 +384,8 @@ TEST_F(CheckpointTest, PreparedRowsThatShrinkInMidRunEndTheJobWithTheirName) {
 // The disk fails, or gives fewer bytes than it has, at any of the reads of a run that goes on.
 TEST_F(CheckpointTest, AReadThatFailsIsToldOrAnOlderCheckpointIsTakenOn1And2Ranks) {
   if (kHasSanitizer) GTEST_SKIP() << skip::kSanitizer;
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937_64 random(seed);
-  const auto with_fault = [&](const std::string& rank, uint64_t number, const std::string& fault) {
+  Random random;
+  const auto with_fault = [&](const std::string& rank, int64_t number, const std::string& fault) {
     RunOptions options;
     options.environment = {{"LD_PRELOAD", fs::path(program_path()).parent_path() / "tests/libread_faults.so"},
                            {"READ_FAULT_FOLDER", here.path()},
@@ -417,14 +415,15 @@ TEST_F(CheckpointTest, AReadThatFailsIsToldOrAnOlderCheckpointIsTakenOn1And2Rank
       fs::remove(here / "count");
       const ProgramResult counted = again(with_fault(rank, 0, "count"));
       ASSERT_EQ(counted.exit_code, 0) << counted.told();
-      const auto count = std::stoull(read_text(here / "count"));
-      ASSERT_GT(count, 20u);
-      std::vector<std::pair<std::string, uint64_t>> faults = {{"end", 1}};  // read 1 is that of the recipe
-      for (const char* const fault : {"EIO", "end", "EIO", "end", "EIO", "end", "short"})
-        faults.emplace_back(fault, 1 + random() % count);
+      const int64_t count = std::stoll(read_text(here / "count"));
+      ASSERT_GT(count, 20);
+      std::vector<std::pair<std::string, int64_t>> faults = {{"end", 1}};  // read 1 is that of the recipe
+      const Words others = {"EIO", "end", "EIO", "end", "EIO", "end", "short"};
+      for (const std::string& fault : some_of(others, 2, random))
+        faults.emplace_back(fault, random.in(1, count));
       if (const char* const every = std::getenv("TESSERA_TEST_EVERY_READ")) {
         faults.clear();
-        for (uint64_t i = 1; i <= count; ++i) faults.emplace_back(every, i);
+        for (int64_t i = 1; i <= count; ++i) faults.emplace_back(every, i);
       }
       for (const auto& [fault, number] : faults) {
         SCOPED_TRACE(ranks + " ranks, rank " + rank + ", read " + std::to_string(number) + " of " +

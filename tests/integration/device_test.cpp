@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/integration/fixture.h"
+#include "tests/testing/extent.h"
 #include "tests/testing/skip.h"
 
 namespace tessera::testing {
@@ -67,7 +68,8 @@ TEST_F(DeviceTest, TheLibraryIsOpenBeforeLibTorchAsksForIt) {
       {"bench", "train", "--model", "model", "--device", "cuda:1"},
       {"bench", "generate", "--model", "model", "--device", "cuda"},
   };
-  for (const Words& command : commands) {
+  Random random;
+  for (const Words& command : some_of(commands, 3, random)) {
     SCOPED_TRACE(command[0] + " " + command[1]);
     const ProgramResult result = run(command, with_fakes(DriverAndTorch));
     EXPECT_EQ(noted(), kOpened) << result.told();
@@ -119,7 +121,8 @@ TEST_F(DeviceTest, OnlyWhoAsksForADeviceOpensIt) {
       {"recipe", "keys"},
       {"debug", "logits", "--model", "model", "--ids", "1,2", "--out", "logits.safetensors"},
   };
-  for (const Words& command : commands) {
+  Random random;
+  for (const Words& command : some_of(commands, 3, random)) {
     SCOPED_TRACE(command[0]);
     const ProgramResult result = run(command, with_fakes(DriverAndTorch));
     EXPECT_EQ(result.exit_code, 0) << result.told();

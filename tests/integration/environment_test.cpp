@@ -17,6 +17,7 @@
 #include <sched.h>
 
 #include "tests/integration/fixture.h"
+#include "tests/testing/extent.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/processes.h"
 #include "tests/testing/skip.h"
@@ -261,8 +262,15 @@ TEST_F(EnvironmentTest, VariablesWithoutSense) {
   expect_well(result);
   EXPECT_EQ(ProgramResult::lines_with(result.err, "is left out").size(), many.environment.size())
       << result.told();
-  for (const char* name : {"TESSERA_BIND", "TESSERA_SHARED_MEMORY", "TESSERA_START_TIMEOUT", "TESSERA_ISA",
-                           "TESSERA_CACHING_ALLOCATOR", "TESSERA_PRODUCTS", "TESSERA_LAUNCHER_OUTPUT"}) {
+  const Words names = {"TESSERA_BIND",
+                       "TESSERA_SHARED_MEMORY",
+                       "TESSERA_START_TIMEOUT",
+                       "TESSERA_ISA",
+                       "TESSERA_CACHING_ALLOCATOR",
+                       "TESSERA_PRODUCTS",
+                       "TESSERA_LAUNCHER_OUTPUT"};
+  Random random;
+  for (const std::string& name : some_of(names, 3, random)) {
     expect_error(train2(with(name, "banana")), 2, "E-CONFIG-ENVIRONMENT", {name, "'banana'"});
   }
 }
@@ -358,12 +366,13 @@ TEST_F(EnvironmentTest, NothingIsLeftBehind) {
     int signal, exit_code;
     std::string told;
   };
-  const End ends[] = {{Victim::Program, SIGINT, 130, ""},
-                      {Victim::Program, SIGTERM, 143, ""},
-                      {Victim::Launcher, SIGHUP, 9, ""},
-                      {Victim::Launcher, SIGKILL, 9, "signal 9"},
-                      {Victim::Rank, SIGKILL, 9, "rank 1 was ended by signal 9"}};
-  for (const End& end : ends) {
+  const std::vector<End> ends = {{Victim::Program, SIGINT, 130, ""},
+                                 {Victim::Program, SIGTERM, 143, ""},
+                                 {Victim::Launcher, SIGHUP, 9, ""},
+                                 {Victim::Launcher, SIGKILL, 9, "signal 9"},
+                                 {Victim::Rank, SIGKILL, 9, "rank 1 was ended by signal 9"}};
+  Random random;
+  for (const End& end : some_of(ends, 2, random)) {
     std::string session;
     std::vector<pid_t> processes;
     RunOptions options;

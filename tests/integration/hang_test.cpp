@@ -2,6 +2,7 @@
 #include <csignal>
 
 #include "tests/integration/fixture.h"
+#include "tests/testing/extent.h"
 #include "tests/testing/processes.h"
 
 namespace tessera::testing {
@@ -87,15 +88,16 @@ class HangTest : public ProgramTest {
 };
 
 TEST_F(HangTest, AStoppedRankIsNamedUnderEveryAxisOn2And3Ranks) {
-  const Case cases[] = {{2, 0, {}},
-                        {2, 1, {}},
-                        {3, 1, {}},
-                        {3, 2, {"zero_stage=1"}},
-                        {2, 1, {"tensor_parallel_size=2"}},
-                        {2, 0, {"context_parallel_size=2"}},
-                        {2, 1, {"pipeline_parallel_size=2"}},
-                        {2, 0, {"pipeline_parallel_size=2"}}};
-  for (const Case& each : cases) {
+  const std::vector<Case> cases = {{2, 0, {}},
+                                   {2, 1, {}},
+                                   {3, 1, {}},
+                                   {3, 2, {"zero_stage=1"}},
+                                   {2, 1, {"tensor_parallel_size=2"}},
+                                   {2, 0, {"context_parallel_size=2"}},
+                                   {2, 1, {"pipeline_parallel_size=2"}},
+                                   {2, 0, {"pipeline_parallel_size=2"}}};
+  Random random;
+  for (const Case& each : some_of(cases, 3, random)) {
     std::string name = std::to_string(each.ranks) + " ranks, rank " + std::to_string(each.victim);
     for (const std::string& key : each.keys) name += " " + key;
     SCOPED_TRACE(name);

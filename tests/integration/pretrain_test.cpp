@@ -1,11 +1,11 @@
 // Tests of recipes/pretrain.yaml, which starts from a config.json alone: on any number of ranks, and with
 // ends of any kind.
 #include <filesystem>
-#include <random>
 
 #include <signal.h>
 
 #include "tests/integration/fixture.h"
+#include "tests/testing/extent.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/processes.h"
 #include "tests/testing/skip.h"
@@ -117,9 +117,7 @@ TEST_F(PretrainTest, ABadRecordEndsAll3Ranks) {
 // command runs on a disk that works.
 TEST_F(PretrainTest, AReadThatFailsInMidStreamIsToldAndTheRunGoesOnOn1And2Ranks) {
   if (kHasSanitizer) GTEST_SKIP() << skip::kSanitizer;
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937_64 random(seed);
+  Random random;
   Words steps = {"max_steps=60", "lr_scheduler=constant"};
   const fs::path build = fs::path(program_path()).parent_path();
   if (fs::exists(build / "tessera-tables.so")) {
@@ -134,7 +132,7 @@ TEST_F(PretrainTest, AReadThatFailsInMidStreamIsToldAndTheRunGoesOnOn1And2Ranks)
     const std::string whole = "whole" + std::to_string(ranks);
     const ProgramResult undisturbed = pretrain(ranks, whole, steps);
     ASSERT_EQ(undisturbed.exit_code, 0) << undisturbed.told();
-    const auto with_fault = [&](const std::string& rank, uint64_t number, const std::string& fault) {
+    const auto with_fault = [&](const std::string& rank, int64_t number, const std::string& fault) {
       fs::remove_all(out());
       fs::remove_all(partial());
       RunOptions options;
@@ -154,10 +152,10 @@ TEST_F(PretrainTest, AReadThatFailsInMidStreamIsToldAndTheRunGoesOnOn1And2Ranks)
     for (const std::string& rank : ranks == 1 ? Words{"none"} : Words{"0", "1"}) {
       fs::remove(here / "count");
       expect_whole(with_fault(rank, 0, "count"));
-      const auto count = std::stoull(read_text(here / "count"));
-      ASSERT_GT(count, 5U);  // ranks share the reading
-      for (const std::string fault : {"EIO", "end", "short"}) {
-        const uint64_t number = 1 + random() % count;
+      const int64_t count = std::stoll(read_text(here / "count"));
+      ASSERT_GT(count, 5);  // ranks share the reading
+      for (const std::string& fault : some_of(Words{"EIO", "end", "short"}, 1, random)) {
+        const int64_t number = random.in(1, count);
         SCOPED_TRACE(std::to_string(ranks) + " ranks, rank " + rank + ", read " + std::to_string(number) +
                      " of " + std::to_string(count) + ": " + fault);
         const ProgramResult result = with_fault(rank, number, fault);
@@ -183,11 +181,12 @@ TEST_F(PretrainTest, AReadThatFailsInMidStreamIsToldAndTheRunGoesOnOn1And2Ranks)
 TEST_F(PretrainTest, AFileThatChangesInMidStreamEndsTheRunWithItsNameOn1And2Ranks) {
   const std::string file = here / "code.jsonl", text = read_text(file);
   const Words steps = {"lr_scheduler=constant"};
+  Random random;
   for (const int ranks : {1, 2}) {
     fs::remove_all(out());
     int64_t last = 0;
-    const Words all = {"touch", "cut", "other", "longer", "removed"}, some = {"cut", "removed"};
-    for (const std::string& change : ranks == 1 ? all : some) {
+    const Words all = {"touch", "cut", "other", "longer", "removed"}, two = {"cut", "removed"};
+    for (const std::string& change : ranks == 1 ? some_of(all, 2, random) : some_of(two, 1, random)) {
       SCOPED_TRACE(std::to_string(ranks) + " ranks: " + change);
       bool is_changed = false, is_stopped = false;
       const int64_t before = newest();

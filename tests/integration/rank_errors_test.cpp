@@ -4,6 +4,7 @@
 #include <csignal>
 
 #include "tests/integration/fixture.h"
+#include "tests/testing/extent.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/processes.h"
 
@@ -189,14 +190,15 @@ TEST_F(RankErrorsTest, AKilledRankIsNamedUnderEveryAxisOn2And3And4Ranks) {
     size_t ranks, victim;
     Words keys;
   };
-  const Case cases[] = {{3, 2, {}},
-                        {4, 3, {"dp_replicate_size=2"}},
-                        {2, 0, {"tensor_parallel_size=2"}},
-                        {2, 1, {"context_parallel_size=2"}},
-                        {2, 0, {"pipeline_parallel_size=2"}},
-                        {2, 1, {"pipeline_parallel_size=2"}},
-                        {2, 1, {"base_model=experts", "expert_parallel_size=2"}}};
-  for (const Case& each : cases) {
+  const std::vector<Case> cases = {{3, 2, {}},
+                                   {4, 3, {"dp_replicate_size=2"}},
+                                   {2, 0, {"tensor_parallel_size=2"}},
+                                   {2, 1, {"context_parallel_size=2"}},
+                                   {2, 0, {"pipeline_parallel_size=2"}},
+                                   {2, 1, {"pipeline_parallel_size=2"}},
+                                   {2, 1, {"base_model=experts", "expert_parallel_size=2"}}};
+  Random random;
+  for (const Case& each : some_of(cases, 4, random)) {
     std::string name = std::to_string(each.ranks) + " ranks, rank " + std::to_string(each.victim);
     for (const std::string& key : each.keys) name += " " + key;
     SCOPED_TRACE(name);

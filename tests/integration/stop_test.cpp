@@ -1,8 +1,8 @@
 // Tests of runs that are asked from outside to stop or to save, as users and batch systems do it.
 #include <csignal>
-#include <random>
 
 #include "tests/integration/fixture.h"
+#include "tests/testing/extent.h"
 #include "tests/testing/processes.h"
 
 namespace tessera::testing {
@@ -34,18 +34,18 @@ class StopTest : public ProgramTest {
 // Sends the signal to the program, to one rank or to all of them, at random moments; then runs the same
 // command again.
 TEST_F(StopTest, AStoppedRunSavesAndGoesOnOn1And2And3Ranks) {
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937_64 random(seed);
-  for (const int ranks : {1, 2, 3}) {
+  Random random;
+  for (const int ranks : some_of<int>({1, 2, 3}, 2, random)) {
     const std::string whole = "whole" + std::to_string(ranks);
     train_well(run_of(ranks, {"output_dir=" + whole}));
     clear();
     for (bool has_ended = false; !has_ended;) {
       const int64_t before = newest();
-      const int signal = random() % 2 == 0 ? SIGINT : SIGTERM;
-      const size_t to = random() % 3;
-      const size_t after = static_cast<size_t>(before) + 3 + random() % 8;
+      const int signal = random.in(0, 1) == 0 ? SIGINT : SIGTERM;
+      const int64_t to = random.in(0, 2);
+      // With all cases the run is stopped about twice as often.
+      const int64_t steps = runs_all_cases() ? random.in(3, 10) : random.in(6, 17);
+      const auto after = static_cast<size_t>(before + steps);
       SCOPED_TRACE(std::to_string(ranks) + " ranks, after step " + std::to_string(before) + ", signal " +
                    std::to_string(signal) + " to " + std::to_string(to));
       bool is_sent = false;
@@ -58,7 +58,7 @@ TEST_F(StopTest, AStoppedRunSavesAndGoesOnOn1And2And3Ranks) {
         if (to == 0 || !has_ranks) {
           kill(id, signal);
         } else if (to == 1) {
-          kill(all[random() % all.size()], signal);
+          kill(all[random.in(0, std::ssize(all) - 1)], signal);
         } else {
           // Every process gets the signal, as a batch system signals a job.
           for (const auto& [process, command] : processes_below(id)) kill(process, signal);
@@ -84,7 +84,7 @@ TEST_F(StopTest, AStoppedRunSavesAndGoesOnOn1And2And3Ranks) {
 TEST_F(StopTest, AskedTwiceARunEndsAtOnceAndKeepsTheOlderCheckpointOn1And3Ranks) {
   // Steps take so long that both requests come within one.
   write_text(here / "rows.jsonl", tiny_rows(3000));
-  const Words slow = {"micro_batch_size=1", "gradient_accumulation_steps=1000", "save_steps=1",
+  const Words slow = {"micro_batch_size=1", "gradient_accumulation_steps=400", "save_steps=1",
                       "async_save=false"};
   for (const int ranks : {1, 3}) {
     SCOPED_TRACE(ranks);
@@ -119,42 +119,48 @@ TEST_F(StopTest, AskedTwiceARunEndsAtOnceAndKeepsTheOlderCheckpointOn1And3Ranks)
 TEST_F(StopTest, SavesOnRequestAndGoesOnOn1And2Ranks) {
   // The run ends only when it is stopped, so the request cannot come too late.
   const Words endless = {"max_steps=1000000", "save_steps=1000000", "output_dir=out/"};
-  for (const int ranks : {1, 2}) {
-    for (const bool by_file : {false, true}) {
-      SCOPED_TRACE(std::to_string(ranks) + (by_file ? " by file" : " by signal"));
-      clear();
-      fs::remove_all(here / "next");
-      bool is_asked = false, is_stopped = false;
-      size_t steps_when_saved = 0;
-      RunOptions options;
-      options.while_talking = [&](pid_t id, const std::string& err) {
-        if (!is_asked && has_steps(3)) {
-          is_asked = true;
-          if (by_file) {
-            write_text(here / "out.tessera-save", "");
-          } else {
-            kill(id, SIGUSR1);
-          }
+  struct Case {
+    int ranks;
+    bool by_file;
+  };
+  const std::vector<Case> cases = {{1, false}, {1, true}, {2, false}, {2, true}};
+  Random random;
+  for (const Case& each : some_of(cases, 2, random)) {
+    const int ranks = each.ranks;
+    const bool by_file = each.by_file;
+    SCOPED_TRACE(std::to_string(ranks) + (by_file ? " by file" : " by signal"));
+    clear();
+    fs::remove_all(here / "next");
+    bool is_asked = false, is_stopped = false;
+    size_t steps_when_saved = 0;
+    RunOptions options;
+    options.while_talking = [&](pid_t id, const std::string& err) {
+      if (!is_asked && has_steps(3)) {
+        is_asked = true;
+        if (by_file) {
+          write_text(here / "out.tessera-save", "");
+        } else {
+          kill(id, SIGUSR1);
         }
-        if (is_stopped || err.find(" saved: ") == std::string::npos) return;
-        if (steps_when_saved == 0) steps_when_saved = num_steps();
-        if (!has_steps(steps_when_saved + 5)) return;
-        is_stopped = true;
-        kill(id, SIGTERM);
-      };
-      const ProgramResult result = train(run_of(ranks, endless), options);
-      EXPECT_EQ(result.exit_code, 75) << result.told();
-      EXPECT_EQ(ProgramResult::lines_with(result.err, " saved: ").size(), 2u) << result.told();
-      EXPECT_FALSE(fs::exists(here / "out.tessera-save"));
-      const auto checkpoints = io::list_checkpoints(out());
-      ASSERT_EQ(checkpoints.size(), 2u) << result.told();
-      // Another run goes on from the checkpoint that was asked for.
-      const std::string last = "max_steps=" + std::to_string(checkpoints.front().step + 1);
-      train_well(run_of(ranks, {last}));
-      train_well({last, "output_dir=next", "--nproc", std::to_string(ranks),
-                  "resume_from_checkpoint=out/checkpoint-" + std::to_string(checkpoints.back().step)});
-      EXPECT_TRUE(read_text(out("model.safetensors")) == read_text(here / "next/model.safetensors"));
-    }
+      }
+      if (is_stopped || err.find(" saved: ") == std::string::npos) return;
+      if (steps_when_saved == 0) steps_when_saved = num_steps();
+      if (!has_steps(steps_when_saved + 5)) return;
+      is_stopped = true;
+      kill(id, SIGTERM);
+    };
+    const ProgramResult result = train(run_of(ranks, endless), options);
+    EXPECT_EQ(result.exit_code, 75) << result.told();
+    EXPECT_EQ(ProgramResult::lines_with(result.err, " saved: ").size(), 2u) << result.told();
+    EXPECT_FALSE(fs::exists(here / "out.tessera-save"));
+    const auto checkpoints = io::list_checkpoints(out());
+    ASSERT_EQ(checkpoints.size(), 2u) << result.told();
+    // Another run goes on from the checkpoint that was asked for.
+    const std::string last = "max_steps=" + std::to_string(checkpoints.front().step + 1);
+    train_well(run_of(ranks, {last}));
+    train_well({last, "output_dir=next", "--nproc", std::to_string(ranks),
+                "resume_from_checkpoint=out/checkpoint-" + std::to_string(checkpoints.back().step)});
+    EXPECT_TRUE(read_text(out("model.safetensors")) == read_text(here / "next/model.safetensors"));
   }
 }
 
