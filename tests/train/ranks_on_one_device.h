@@ -70,10 +70,12 @@ inline std::vector<LayoutCase> layouts_of(int64_t ranks) {
   return all;
 }
 
-// Compares losses, norms, gradients and updated parameters of every layout of 2, 3 and 4 ranks, in float64.
-inline void expect_ranks_equal_one_process(const RunRanks& run_ranks) {
+// Compares losses, norms, gradients and updated parameters of these layouts of 2, 3 and 4 ranks, in float64.
+inline void expect_ranks_equal_one_process(
+    const RunRanks& run_ranks,
+    const std::function<std::vector<LayoutCase>(int64_t ranks)>& layouts = &layouts_of) {
   for (const int64_t ranks : {2, 3, 4}) {
-    for (LayoutCase layout : layouts_of(ranks)) {
+    for (LayoutCase layout : layouts(ranks)) {
       SCOPED_TRACE(::testing::Message()
                    << layout.family << " on " << ranks << " ranks, zero_stage "
                    << static_cast<int>(layout.stage) << ", dp_replicate " << layout.dp_replicate << ", tp "

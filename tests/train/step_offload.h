@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/comm/nccl/nccl_ranks.h"
+#include "tests/testing/extent.h"
 #include "tests/train/step_layout.h"
 
 namespace tessera::train::offload {
@@ -132,11 +133,12 @@ inline std::string difference(const std::vector<Result>& expected, const std::ve
 inline void expect_same_bits(const Way& way, const std::vector<int64_t>& all_ranks = {1, 2, 3}) {
   Way offloaded = way;
   offloaded.offloads_states = offloaded.offloads_activations = true;
-  for (const int64_t ranks : all_ranks) {
+  testing::Random random;
+  for (const int64_t ranks : testing::some_of(all_ranks, 2, random)) {
     testing::use_delays(1);
     const std::vector<Result> expected = on_devices(ranks, way);
     EXPECT_TRUE(expected[0].at("step 2").isfinite().all().item<bool>());
-    for (uint64_t seed = 1; seed <= 2; ++seed) {
+    for (const uint64_t seed : testing::some_of<uint64_t>({1, 2}, 1, random)) {
       testing::use_delays(seed);
       // Every other seed offloads parameters too.
       offloaded.offloads_parameters = seed % 2 == 1;

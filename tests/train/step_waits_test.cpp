@@ -1,6 +1,7 @@
 // Tests that a rank waits for its device once in a step, whatever the layout and whichever losses are asked
 // for.
 #include "tests/comm/nccl/nccl_ranks.h"
+#include "tests/testing/extent.h"
 #include "tests/train/step_layout.h"
 
 namespace tessera::train {
@@ -88,13 +89,13 @@ Outcome on_devices(const Layout& layout) {
 
 TEST(StepWaitsTest, EachRankWaitsOnceAStep) {
   using enum ContextParallelMethod;
-  const std::vector<Layout> layouts = {{},
-                                       {.dp_shard = 2},
-                                       {.dp_shard = 3},
-                                       {.tp = 3},
-                                       {.dp_shard = 2, .tp = 3},
-                                       {.cp = 3, .method = Ring},
-                                       {.cp = 2, .method = Ulysses}};
+  const std::vector<Layout> others = {
+      {.dp_shard = 2},          {.dp_shard = 3},           {.tp = 3},
+      {.dp_shard = 2, .tp = 3}, {.cp = 3, .method = Ring}, {.cp = 2, .method = Ulysses}};
+  testing::Random random;
+  std::vector<Layout> layouts = testing::some_of(others, 3, random);
+  // One process gives the losses that the others are compared with.
+  layouts.insert(layouts.begin(), Layout());
   Outcome expected;
   for (const Layout& layout : layouts) {
     for (const bool names_datasets : {false, true}) {
