@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <iterator>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tests/testing/random.h"
@@ -20,13 +21,20 @@ inline bool runs_all_cases() {
 }
 
 // Returns `count` of the cases in their order, drawn by `random`; all of them if tests run all their cases.
-// The ranks of one job would each draw other cases, so this is for tests of one process.
+// The ranks of one job draw alike with shared_random().
 template <class T>
 std::vector<T> some_of(std::vector<T> cases, size_t count, Random& random) {
   if (runs_all_cases()) return cases;
   std::vector<T> drawn;
   std::sample(cases.begin(), cases.end(), std::back_inserter(drawn), count, random.engine());
   return drawn;
+}
+
+// Returns a third of the cases likewise, but at least three.
+template <class T>
+std::vector<T> third_of(std::vector<T> cases, Random& random) {
+  const size_t count = std::max<size_t>(3, (cases.size() + 2) / 3);
+  return some_of(std::move(cases), count, random);
 }
 
 }  // namespace tessera::testing

@@ -121,7 +121,7 @@ std::vector<ProductCase> all_cases(const std::vector<ParallelDims>& products) {
 
 // Returns cases with each family, half of them with LoRA, and products from all parts of the list.
 std::vector<ProductCase> sample_of_cases(const std::vector<ParallelDims>& products, int64_t ranks) {
-  constexpr size_t kCases = 12;
+  constexpr size_t kCases = 8;
   std::vector<ProductCase> cases;
   for (size_t i = 0; i < kCases; ++i) {
     const size_t place = products.size() < kCases ? i % products.size() : i * products.size() / kCases;
