@@ -14,7 +14,7 @@ function(tessera_group_sources target)
     return()
   endif()
   get_target_property(sources ${target} SOURCES)
-  list(TRANSFORM sources PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/" REGEX "^[^/]")
+  list(TRANSFORM sources PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/" REGEX "^[^/$]")
   set(grouped)
   foreach(source IN LISTS sources)
     # A source with options of its own is compiled alone, and so is a source that the build writes.

@@ -23,11 +23,8 @@ constexpr char kShortSpin[] = "GOMP_SPINCOUNT=1000";
 
 int saved_stderr = -1, library_words = -1;
 
-// Sanitizers are not ready before the initialisers, so builds with one leave this out.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-
-// These functions run before the initialisers of all libraries, so they use system calls and plain memory
-// only.
+// The functions from here to before_libraries() run before the initialisers of all libraries, so they use
+// system calls and plain memory only.
 
 constexpr rlim_t kMiB = 1 << 20;
 constexpr rlim_t kUsualStack = 8 * kMiB, kLeastStack = kMiB;
@@ -134,6 +131,8 @@ void keep_words_of_libraries(char** environment) {
   std::atexit(give_words_back);
 }
 
+}  // namespace
+
 void before_libraries(int, char** arguments, char** environment) {
   open_standard_streams();
   bool is_changed = raise_limit(RLIMIT_STACK, kUsualStack);
@@ -161,13 +160,6 @@ void before_libraries(int, char** arguments, char** environment) {
   if (is_changed && count < kMostVariables) run_again(arguments, variables);
   keep_words_of_libraries(environment);
 }
-
-[[gnu::section(".preinit_array"), gnu::used]] void (*const before_initialisers)(int, char**,
-                                                                                char**) = before_libraries;
-
-#endif
-
-}  // namespace
 
 std::vector<std::string> words_of_libraries() {
   if (saved_stderr < 0) return {};
@@ -200,7 +192,7 @@ std::string describe_wait_policy() {
   return "spin for milliseconds: set OMP_WAIT_POLICY=passive where others use the machine";
 }
 
-std::string program_path() {
+std::string own_path() {
   char path[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
   if (length > 0) return {path, static_cast<size_t>(length)};

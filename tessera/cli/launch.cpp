@@ -8,9 +8,9 @@
 #include <string_view>
 #include <sys/wait.h>
 
-#include "tessera/cli/before_main.h"
 #include "tessera/cli/launch_checks.h"
 #include "tessera/cli/launcher_process.h"
+#include "tessera/cli/program.h"
 #include "tessera/cli/rank_link.h"
 #include "tessera/cli/session_folder.h"
 #include "tessera/comm/bootstrap.h"

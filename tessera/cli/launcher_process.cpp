@@ -14,6 +14,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "tessera/cli/program.h"
 #include "tessera/cli/rank_link.h"
 #include "tessera/core/environment.h"
 #include "tessera/core/error.h"
@@ -135,8 +136,8 @@ pid_t parent_of(pid_t id) { return process_status(id).parent; }
 // false if the system does not show processes.
 bool has_rank_below(pid_t launcher) {
   std::error_code ignored;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", ignored);
-  if (self.empty()) return false;
+  const std::filesystem::path self = std::filesystem::canonical(program_path(), ignored);
+  if (ignored) return false;
   for (std::filesystem::directory_iterator entry("/proc", ignored), end; !ignored && entry != end;
        entry.increment(ignored)) {
     const std::string name = entry->path().filename().string();

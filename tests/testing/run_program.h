@@ -88,7 +88,8 @@ inline std::string contents_so_far(std::FILE* file) {
   return text;
 }
 
-[[noreturn]] inline void become(const Words& command, const RunOptions& options, int out, int err) {
+// Prepares a new process for a program.
+inline void prepare(const RunOptions& options, int out, int err) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (!options.folder.empty() && chdir(options.folder.c_str()) != 0) _exit(126);
@@ -111,23 +112,29 @@ inline std::string contents_so_far(std::FILE* file) {
     dup2(out, STDOUT_FILENO);
   }
   dup2(err, STDERR_FILENO);
+  if (options.prepare) options.prepare();
+}
+
+[[noreturn]] inline void become(const Words& command) {
   std::vector<char*> pointers;
   for (const std::string& word : command) pointers.push_back(const_cast<char*>(word.c_str()));
   pointers.push_back(nullptr);
-  if (options.prepare) options.prepare();
   execvp(pointers[0], pointers.data());
   _exit(127);
 }
 
-}  // namespace detail
-
-inline ProgramResult run_command(const Words& command, const RunOptions& options = {}) {
+// Runs `body`, which ends the process, in a new process.
+inline ProgramResult run_in_new_process(const std::function<void()>& body, const RunOptions& options) {
   std::FILE* out = std::tmpfile();
   std::FILE* err = std::tmpfile();
   if (out == nullptr || err == nullptr) throw std::runtime_error("no temporary file");
+  std::fflush(nullptr);
   const pid_t child = fork();
   if (child < 0) throw std::runtime_error("cannot fork");
-  if (child == 0) detail::become(command, options, fileno(out), fileno(err));
+  if (child == 0) {
+    prepare(options, fileno(out), fileno(err));
+    body();
+  }
 
   ProgramResult result;
   const auto start = std::chrono::steady_clock::now();
@@ -148,15 +155,30 @@ inline ProgramResult run_command(const Words& command, const RunOptions& options
   }
   if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
   if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
-  result.out = detail::contents(out);
-  result.err = detail::contents(err);
+  result.out = contents(out);
+  result.err = contents(err);
   std::fclose(out);
   std::fclose(err);
   return result;
 }
 
-// Runs the built program with these arguments.
+}  // namespace detail
+
+inline ProgramResult run_command(const Words& command, const RunOptions& options = {}) {
+  return detail::run_in_new_process([&] { detail::become(command); }, options);
+}
+
+// The body of the program, in test programs that are linked with it (tests/integration/own_start.cpp).
+inline int (*run_body)(const std::string& path, const Words& arguments) = nullptr;
+
+// Runs the built program with these arguments. A test program that is linked with the program's body calls it
+// in a fork of its own process, unless the environment is another or something is prepared: a new start costs
+// half a second of LibTorch's initialisers.
 inline ProgramResult tessera_program(Words arguments, const RunOptions& options = {}) {
+  const bool is_usual = options.environment.empty() && !options.has_empty_environment && !options.prepare;
+  if (run_body != nullptr && is_usual) {
+    return detail::run_in_new_process([&] { std::exit(run_body(program_path(), arguments)); }, options);
+  }
   arguments.insert(arguments.begin(), program_path());
   return run_command(arguments, options);
 }

@@ -1,0 +1,17 @@
+// The program: parses the command line, runs a verb, and turns every error into one line and an exit code.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace tessera::cli {
+
+// Runs the program with these arguments, which do not include its name, and returns its exit code. `path` is
+// the program's file, which launched ranks run; "" if it is not known. Must be called once in a process,
+// before anything else of the library.
+int run_program(const std::string& path, const std::vector<std::string>& arguments);
+
+// Returns the path of the program's file; "" if it is not known.
+const std::string& program_path();
+
+}  // namespace tessera::cli
