@@ -8,5 +8,5 @@
 #endif
 
 int main(int argc, char** argv) {
-  return tessera::cli::run_program(tessera::cli::own_path(), {argv + 1, argv + argc});
+  tessera::cli::end_process(tessera::cli::run_program(tessera::cli::own_path(), {argv + 1, argv + argc}));
 }

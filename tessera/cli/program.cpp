@@ -4,6 +4,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <new>
@@ -282,6 +283,17 @@ int run_program(const std::string& path, const std::vector<std::string>& argumen
     if (!is_launched) check_start(library_words);
     return action();
   });
+}
+
+void end_process(int exit_code) {
+  std::cout.flush();
+  std::cerr.flush();
+  std::fflush(nullptr);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  _exit(exit_code);
+#else
+  std::exit(exit_code);
+#endif
 }
 
 const std::string& program_path() { return path_of_program; }

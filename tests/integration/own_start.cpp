@@ -7,7 +7,9 @@ namespace tessera::testing {
 namespace {
 
 [[maybe_unused]] const bool is_set = [] {
-  run_body = cli::run_program;
+  run_body = [](const std::string& path, const Words& arguments) {
+    cli::end_process(cli::run_program(path, arguments));
+  };
   return true;
 }();
 

@@ -168,8 +168,9 @@ inline ProgramResult run_command(const Words& command, const RunOptions& options
   return detail::run_in_new_process([&] { detail::become(command); }, options);
 }
 
-// The body of the program, in test programs that are linked with it (tests/integration/own_start.cpp).
-inline int (*run_body)(const std::string& path, const Words& arguments) = nullptr;
+// Runs the program and ends the process, in test programs that are linked with its body
+// (tests/integration/own_start.cpp).
+inline void (*run_body)(const std::string& path, const Words& arguments) = nullptr;
 
 // Runs the built program with these arguments. A test program that is linked with the program's body calls it
 // in a fork of its own process, unless the environment is another or something is prepared: a new start costs
@@ -177,7 +178,7 @@ inline int (*run_body)(const std::string& path, const Words& arguments) = nullpt
 inline ProgramResult tessera_program(Words arguments, const RunOptions& options = {}) {
   const bool is_usual = options.environment.empty() && !options.has_empty_environment && !options.prepare;
   if (run_body != nullptr && is_usual) {
-    return detail::run_in_new_process([&] { std::exit(run_body(program_path(), arguments)); }, options);
+    return detail::run_in_new_process([&] { run_body(program_path(), arguments); }, options);
   }
   arguments.insert(arguments.begin(), program_path());
   return run_command(arguments, options);
