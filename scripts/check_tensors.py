@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds tessera/ to the rules about devices (docs/architecture.md): what makes a tensor names its device, the host is
+"""Holds tessera/ to the rules about devices (docs/architecture-devices.md): what makes a tensor names its device, the host is
 named in one place, and memory of tensors is read where it is known to be the host's."""
 import re
 import sys

@@ -5,13 +5,13 @@ import random
 
 from compare.paths import ROOT
 
-_WORDS = ROOT / "docs" / "architecture.md"
+_PAGES = sorted((ROOT / "docs").glob("architecture-*.md"))
 
 
 def make_file(path: pathlib.Path, gigabytes: float, words_a_document: int, seed: int = 1) -> int:
     """JSON Lines of documents of about that many words; returns how many."""
     rng = random.Random(seed)
-    words = _WORDS.read_text().split()
+    words = [word for page in _PAGES for word in page.read_text(encoding="utf-8").split()]
     size = int(gigabytes * 1e9)
     written = documents = 0
     with open(path, "w", encoding="utf-8") as file:
