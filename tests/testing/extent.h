@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <iterator>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "tests/testing/random.h"
@@ -28,13 +27,6 @@ std::vector<T> some_of(std::vector<T> cases, size_t count, Random& random) {
   std::vector<T> drawn;
   std::sample(cases.begin(), cases.end(), std::back_inserter(drawn), count, random.engine());
   return drawn;
-}
-
-// Returns a third of the cases likewise, but at least three.
-template <class T>
-std::vector<T> third_of(std::vector<T> cases, Random& random) {
-  const size_t count = std::max<size_t>(3, (cases.size() + 2) / 3);
-  return some_of(std::move(cases), count, random);
 }
 
 }  // namespace tessera::testing
