@@ -43,7 +43,7 @@ TEST_F(StopTest, AStoppedRunSavesAndGoesOnOn1And2And3Ranks) {
       const int64_t before = newest();
       const int signal = random.in(0, 1) == 0 ? SIGINT : SIGTERM;
       const int64_t to = random.in(0, 2);
-      // With all cases the run is stopped about twice as often.
+      // A run of all cases is stopped about twice as often.
       const int64_t steps = runs_all_cases() ? random.in(3, 10) : random.in(6, 17);
       const auto after = static_cast<size_t>(before + steps);
       SCOPED_TRACE(std::to_string(ranks) + " ranks, after step " + std::to_string(before) + ", signal " +
