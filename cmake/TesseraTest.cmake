@@ -24,9 +24,10 @@
 # The label `cuda` is for tests that need a GPU: one-process tests, which skip without one. They are linked into one
 # program, cuda_tests, which also goes to machines that have nothing of ours (scripts/gpu_bundle.sh).
 #
-# The label `fast` is what `./dev test` runs under the address sanitizer: tests that have no other label (LABELS), on up to
-# 3 ranks. The target fast_tests builds them. The label `quick` is what `./dev test --quick` runs: the fast tests that need
-# no LibTorch. The target quick_tests builds them.
+# The label `fast` is for tests that have no other label (LABELS), on up to 3 ranks: `TESSERA_PRESET=asan ./dev test -L fast`
+# takes the sanitizers to them. The target fast_tests builds them. The label `quick` is for the fast tests that need no
+# LibTorch: `./dev test --quick` runs them, and `./dev test` once more under the sanitizers. The target quick_tests builds
+# them.
 add_custom_target(fast_tests)
 add_custom_target(quick_tests)
 
@@ -67,11 +68,15 @@ function(tessera_add_test_program target kind)
   target_compile_options(${target} PRIVATE ${tessera_test_options})
   if(kind STREQUAL "base")
     target_link_libraries(${target} PRIVATE tessera_base test_main)
-    target_precompile_headers(${target} REUSE_FROM test_main)
+    if(NOT TESSERA_TEST_OBJECTS)
+      target_precompile_headers(${target} REUSE_FROM test_main)
+    endif()
     return()
   endif()
   target_link_libraries(${target} PRIVATE tessera)
-  target_precompile_headers(${target} REUSE_FROM test_mpi_main)
+  if(NOT TESSERA_TEST_OBJECTS)
+    target_precompile_headers(${target} REUSE_FROM test_mpi_main)
+  endif()
   if(kind STREQUAL "ranks")
     target_link_libraries(${target} PRIVATE test_mpi_main)
   else()

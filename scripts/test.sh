@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # test.sh [--quick | CTEST ARGS]: without arguments all that CI runs: quick lint, build, every test but those of the labels
-# exhaustive (hours) and netns (it makes networks), then the address and undefined-behaviour sanitizers over the fast
-# tests, among them the corpus of the fuzz targets; ctest's closing lines come once more at the end. --quick builds and runs
+# exhaustive (hours) and netns (it makes networks), then the address and undefined-behaviour sanitizers over the
+# tests that need no LibTorch and the corpus of the fuzz targets (`TESSERA_PRESET=asan ./dev test -L fast`: over the fast
+# tests with LibTorch too, half an hour); ctest's closing lines come once more at the end. --quick builds and runs
 # what people run while they edit: the tests that need no LibTorch, and one short training. Other arguments go to ctest, and
 # only the tests that they choose run. TESSERA_PRESET picks another build, which then runs alone.
 set -euo pipefail
@@ -43,8 +44,8 @@ if [ $# = 0 ]; then set -- -LE 'exhaustive|netns'; is_whole=1; else is_whole=0; 
 run_tests "$preset" "$@" || failed=1
 if [ $is_whole = 1 ] && [ "$preset" = release ]; then
   say "address sanitizer"
-  scripts/build.sh asan fast_tests
-  run_tests asan -L fast || failed=1
+  scripts/build.sh asan quick_tests
+  run_tests asan -L quick || failed=1
 fi
 # Each test says what its own kernels ran on (ctest -V); this is the best that they could run on.
 say "this run's processor"
