@@ -52,15 +52,16 @@ ssize_t fate(int file, size_t size) {
   return -1;
 }
 
-struct Report {
-  ~Report() {
-    if (!is_rank() || std::strcmp(setting("READ_FAULT"), "count") != 0) return;
-    std::FILE* const file = std::fopen(setting("READ_FAULT_COUNT"), "w");
-    if (file == nullptr) return;
-    std::fprintf(file, "%ld", num_reads.load());
-    std::fclose(file);
-  }
-} report;
+// The process that this library was loaded into, as opposed to those that it forks.
+const pid_t process = getpid();
+
+void tell_count() {
+  if (getpid() != process || !is_rank() || std::strcmp(setting("READ_FAULT"), "count") != 0) return;
+  std::FILE* const file = std::fopen(setting("READ_FAULT_COUNT"), "w");
+  if (file == nullptr) return;
+  std::fprintf(file, "%ld", num_reads.load());
+  std::fclose(file);
+}
 
 }  // namespace
 
@@ -76,5 +77,11 @@ ssize_t pread64(int file, void* data, size_t size, off64_t offset) { return prea
 ssize_t read(int file, void* data, size_t size) {
   const ssize_t read = fate(file, size);
   return read <= 0 ? read : syscall(SYS_read, file, data, read);
+}
+
+// The program ends so (cli/program.h).
+[[noreturn]] void _exit(int code) {
+  tell_count();
+  for (;;) syscall(SYS_exit_group, code);
 }
 }
