@@ -11,11 +11,15 @@ namespace tessera::testing {
 // A generator that prints its seed; TESSERA_TEST_SEED set to this seed gives the same numbers again.
 class Random {
  public:
-  Random() : Random(new_seed()) { std::cout << "TESSERA_TEST_SEED=" << seed_ << std::endl; }
-  explicit Random(unsigned seed) : seed_(seed), engine_(seed) {}
+  Random() : Random(told(new_seed())) {}
+  explicit Random(unsigned seed) : engine_(seed) {}
   static unsigned new_seed() {
     const char* text = std::getenv("TESSERA_TEST_SEED");
     return text == nullptr ? std::random_device()() : static_cast<unsigned>(std::atoi(text));
+  }
+  static unsigned told(unsigned seed) {
+    std::cout << "TESSERA_TEST_SEED=" << seed << std::endl;
+    return seed;
   }
   // Returns a number in [first, last].
   int64_t in(int64_t first, int64_t last) {
@@ -24,7 +28,6 @@ class Random {
   std::mt19937_64& engine() { return engine_; }
 
  private:
-  unsigned seed_;
   std::mt19937_64 engine_;
 };
 

@@ -9,6 +9,7 @@
 #include "tessera/checkpoint/sharded_checkpoint.h"
 
 #include "tests/testing/mpi_world.h"
+#include "tests/testing/shared_random.h"
 #include "tests/train/training_testing.h"
 
 namespace tessera::train {
@@ -29,7 +30,7 @@ testing::TinyModel model_of(const std::string& family) {
 
 class RandomRecipes {
  public:
-  RandomRecipes(uint64_t seed, int64_t ranks) : random_(seed), ranks_(ranks) {}
+  RandomRecipes(const std::mt19937_64& random, int64_t ranks) : random_(random), ranks_(ranks) {}
 
   // Returns a recipe with a random product of axes that makes the number of ranks.
   config::Recipe recipe(const std::string& base_model, const std::string& family, bool has_adapter) {
@@ -98,10 +99,7 @@ class CheckpointLayoutsTest : public ::testing::Test {
 };
 
 TEST_F(CheckpointLayoutsTest, ThereAndBackGivesTheSameBytes) {
-  const uint64_t seed =
-      std::stoull(world_->all_gather_string(std::to_string(std::random_device()())).front());
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  RandomRecipes random(seed, world_->size());
+  RandomRecipes random(testing::shared_random().engine(), world_->size());
   if (folder_.is_owner()) {
     for (const char* family : {"llama", "mixtral"})
       testing::write_tiny_model(folder_ / family, model_of(family));
@@ -158,7 +156,8 @@ TEST_F(CheckpointLayoutsTest, ThereAndBackGivesTheSameBytes) {
 TEST_F(CheckpointLayoutsTest, StatesAreConvertedToTheTypeOfTheRun) {
   if (folder_.is_owner()) testing::write_tiny_model(folder_ / "llama", model_of("llama"));
   world_->barrier();
-  config::Recipe wide = RandomRecipes(1, world_->size()).recipe(folder_ / "llama", "llama", false);
+  config::Recipe wide =
+      RandomRecipes(std::mt19937_64(1), world_->size()).recipe(folder_ / "llama", "llama", false);
   config::Recipe narrow = wide;
   narrow.optimizer_state_dtype = config::StateType::BFloat16;
   TinyTraining first(wide, world_), second(narrow, world_), third(wide, world_);

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cerrno>
 #include <filesystem>
-#include <random>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -17,6 +16,7 @@
 
 #include "tests/io/expect_error.h"
 #include "tests/testing/mpi_world.h"
+#include "tests/testing/shared_random.h"
 #include "tests/testing/tiny_model.h"
 #include "tests/train/train_testing.h"
 
@@ -201,9 +201,7 @@ TEST_F(CheckpointsTest, ARunMayGoOnWithoutACheckpoint) {
 // ShardedCheckpointTest.AFailedSaveIsToldToAllAndLeavesTheOlderOne takes every call of one save.
 TEST_F(CheckpointsTest, AFaultAtADiskCallLeavesWholeCheckpoints) {
   const std::string keys = "max_steps: 4\nsave_steps: 2\nlogging_steps: 4\non_save_error: continue\n";
-  const auto seed = std::stoull(world_->all_gather_string(std::to_string(std::random_device()())).front());
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937_64 random(seed);
+  testing::Random random = testing::shared_random();
   std::atomic<int64_t> calls = 0;
   {
     const DiskFault counts([&](const std::string&, const std::string&) {
@@ -215,8 +213,8 @@ TEST_F(CheckpointsTest, AFaultAtADiskCallLeavesWholeCheckpoints) {
   const auto of_ranks = world_->all_gather_string(std::to_string(calls));
   constexpr int kFaults = 6;
   for (int number = 0; number < kFaults; ++number) {
-    const auto broken = static_cast<int64_t>(random() % of_ranks.size());
-    const auto stop = static_cast<int64_t>(1 + random() % std::stoull(of_ranks[static_cast<size_t>(broken)]));
+    const auto broken = random.in(0, std::ssize(of_ranks) - 1);
+    const auto stop = random.in(1, std::stoll(of_ranks[static_cast<size_t>(broken)]));
     SCOPED_TRACE("rank " + std::to_string(broken) + " fails at call " + std::to_string(stop));
     calls = 0;
     bool has_result = true;

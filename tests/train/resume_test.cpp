@@ -3,7 +3,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <random>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,6 +15,7 @@
 
 #include "tests/io/expect_error.h"
 #include "tests/testing/mpi_world.h"
+#include "tests/testing/shared_random.h"
 #include "tests/testing/tiny_model.h"
 #include "tests/train/train_testing.h"
 #include "tests/train/training_testing.h"
@@ -77,18 +77,13 @@ class ResumeTest : public ::testing::Test {
     }
     return lines;
   }
-  uint64_t shared_seed() const {
-    return std::stoull(world_->all_gather_string(std::to_string(std::random_device()())).front());
-  }
 
   std::shared_ptr<comm::Communicator> world_ = testing::world();
   testing::SharedFolder folder_{world_};
 };
 
 TEST_F(ResumeTest, TheSameLayoutGivesTheSameBytes) {
-  const uint64_t seed = shared_seed();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937_64 random(seed);
+  testing::Random random = testing::shared_random();
   const RunCase cases[] = {
       {"full", ""},
       {"accumulation, evaluation, lines of several steps",
@@ -109,7 +104,7 @@ TEST_F(ResumeTest, TheSameLayoutGivesTheSameBytes) {
                       second = "second" + std::to_string(number);
     run(whole, c.keys);
     // The run is stopped twice, the second time after it has gone on from the first stop.
-    const int64_t stop = 3 * static_cast<int64_t>(1 + random() % 2), again = stop + 3;
+    const int64_t stop = 3 * random.in(1, 2), again = stop + 3;
     SCOPED_TRACE("stopped after steps " + std::to_string(stop) + " and " + std::to_string(again));
     run(first, c.keys + from(whole + "/checkpoint-" + std::to_string(stop)));
     run(second, c.keys + from(first + "/checkpoint-" + std::to_string(again)));

@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <random>
 
 #include <gtest/gtest.h>
 
 #include "tessera/core/deterministic.h"
 
 #include "tests/testing/mpi_world.h"
+#include "tests/testing/shared_random.h"
 #include "tests/train/training_testing.h"
 
 namespace tessera::train {
@@ -75,10 +75,7 @@ class TrainingTest : public ::testing::Test {
 };
 
 TEST_F(TrainingTest, ARunGoesOnFromAnothersState) {
-  const uint64_t seed =
-      std::stoull(world_->all_gather_string(std::to_string(std::random_device()())).front());
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937_64 random(seed);
+  testing::Random random = testing::shared_random();
   const std::vector<RunCase> cases = {
       {},
       {.accumulation = 2},
@@ -92,7 +89,7 @@ TEST_F(TrainingTest, ARunGoesOnFromAnothersState) {
   };
   for (const RunCase& run : cases) {
     const config::Recipe recipe = recipe_of(run);
-    const auto stop = static_cast<int64_t>(1 + random() % 12);
+    const auto stop = random.in(1, 12);
     SCOPED_TRACE(describe(run) + ", stopped after step " + std::to_string(stop));
     TinyTraining whole(recipe, world_);
     whole.run_to(stop);
