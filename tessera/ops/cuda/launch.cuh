@@ -30,6 +30,18 @@ int32_t launch(void (*kernel)(Parameters...), int64_t blocks, int threads, void*
   return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
 }
 
+// Returns how many blocks of a kernel the current device runs at once; the most of a grid if it does not say.
+template <class... Parameters>
+int64_t blocks_at_once(void (*kernel)(Parameters...), int threads) {
+  int device = 0, multiprocessors = 0, each = 0;
+  const bool is_known =
+      cudaGetDevice(&device) == cudaSuccess &&
+      cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device) == cudaSuccess &&
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, threads, 0) == cudaSuccess;
+  const int64_t blocks = static_cast<int64_t>(multiprocessors) * each;
+  return is_known && blocks > 0 ? blocks : TESSERA_CUDA_MAX_BLOCKS;
+}
+
 inline int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 inline bool is_aligned(const void* pointer, int bytes = 16) {

@@ -23,30 +23,36 @@ struct Arguments {
 
 // Writes y: the weight times the rounded normalised value.
 template <class T, int N, class See>
-__device__ void write_scaled(const Arguments<T>& a, const Floats<N>& x, float inverse, int64_t row,
-                             int64_t column, See& seen) {
-  const Floats<N> weight = load_either<N>(a.weight_type, a.weight, column);
+__device__ void write_scaled(const Arguments<T>& a, const Floats<N>& x, const Floats<N>& weight,
+                             float inverse, int64_t at, See& seen) {
   Floats<N> y;
 #pragma unroll
   for (int i = 0; i < N; ++i) y.v[i] = weight.v[i] * round_through<T>(x.v[i] * inverse);
-  store(a.y + row * a.width + column, y);
+  store(a.y + at, y);
   seen.add(y);
 }
 
-// Returns the row's elements from `column` on, as they are stored in the residual, and stores them there.
-template <int N, class T>
-__device__ Packed<T, N> read_sum(const Arguments<T>& a, int64_t row, int64_t column) {
-  const int64_t at = row * a.width + column;
-  Packed<T, N> x = load_packed<N>(a.x + at);
-  if (a.delta == nullptr) return x;
-  const Floats<N> delta = load<N>(a.delta + at);
-  Floats<N> sum = unpack(x);
+// One vector of a row's operands.
+template <class T, int N>
+struct Inputs {
+  Packed<T, N> x, delta;
+
+  __device__ void read(const Arguments<T>& a, int64_t at) {
+    x = load_packed<N>(a.x + at);
+    if (a.delta != nullptr) delta = load_packed<N>(a.delta + at);
+  }
+  // Returns the elements as they are stored in the residual, and stores them there.
+  __device__ Packed<T, N> sum(const Arguments<T>& a, int64_t at) const {
+    if (a.delta == nullptr) return x;
+    const Floats<N> more = unpack(delta);
+    Floats<N> sum = unpack(x);
 #pragma unroll
-  for (int i = 0; i < N; ++i) sum.v[i] += delta.v[i];
-  x = pack<T>(sum);
-  store_packed(a.residual + at, x);
-  return x;
-}
+    for (int i = 0; i < N; ++i) sum.v[i] += more.v[i];
+    const Packed<T, N> stored = pack<T>(sum);
+    store_packed(a.residual + at, stored);
+    return stored;
+  }
+};
 
 template <int N>
 __device__ float squares_of(const Floats<N>& x, float sum) {
@@ -66,27 +72,47 @@ __device__ float inverse_of(const Arguments<T>& a, float squares, int64_t row, b
 template <class T, bool kLooks>
 using SeeY = std::conditional_t<kLooks, Seen<T>, Unseen>;
 
-// The norm of rows that the registers of their threads hold, kEach vectors a thread.
+// The norm of rows that the registers of their threads hold, kEach vectors a thread. If these are few, the
+// weight stays in registers too, and the next row is on its way while one is summed.
 template <class T, int kEach, bool kLooks>
-__global__ void __launch_bounds__(kMaxThreads) norm_held_rows(Arguments<T> a) {
+__global__ void __launch_bounds__(kMaxThreads, kEach == 1 ? 2 : 1) norm_held_rows(Arguments<T> a) {
   constexpr int N = kVector<T>;
+  constexpr bool kHasRoom = kEach == 1;
   TESSERA_SHARED(float, slots, 2 * kWarp);
   RowReduce<float> reduce(slots, a.lanes);
-  const int lane = static_cast<int>(threadIdx.x) % a.lanes,
-            rows_here = static_cast<int>(blockDim.x) / a.lanes;
+  const int lane = static_cast<int>(threadIdx.x) % a.lanes, group = static_cast<int>(threadIdx.x) / a.lanes;
+  const int rows_here = static_cast<int>(blockDim.x) / a.lanes;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * rows_here;
+  const auto column = [&](int i) { return (i * a.lanes + lane) * N; };
+  const auto holds = [&](int64_t row, int i) { return row < a.rows && column(i) < a.width; };
+  Inputs<T, N> next[kEach];
+  Floats<N> weight[kEach] = {};
+  const auto read = [&](int64_t row) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      if (holds(row, i)) next[i].read(a, row * a.width + column(i));
+    }
+  };
+  const auto weight_of = [&](int i) {
+    return kHasRoom ? weight[i] : load_either<N>(a.weight_type, a.weight, column(i));
+  };
+  if constexpr (kHasRoom) {
+    if (column(0) < a.width) weight[0] = load_either<N>(a.weight_type, a.weight, column(0));
+    read(static_cast<int64_t>(blockIdx.x) * rows_here + group);
+  }
   SeeY<T, kLooks> seen;
   for (int64_t first = static_cast<int64_t>(blockIdx.x) * rows_here; first < a.rows; first += stride) {
-    const int64_t row = first + static_cast<int>(threadIdx.x) / a.lanes;
-    const auto holds = [&](int i) { return row < a.rows && (i * a.lanes + lane) * N < a.width; };
+    const int64_t row = first + group;
+    if (!kHasRoom) read(row);
     Packed<T, N> x[kEach];
     float squares = 0.0f;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      if (!holds(i)) continue;
-      x[i] = read_sum<N>(a, row, (i * a.lanes + lane) * N);
+      if (!holds(row, i)) continue;
+      x[i] = next[i].sum(a, row * a.width + column(i));
       squares = squares_of(unpack(x[i]), squares);
     }
+    if (kHasRoom) read(row + stride);
     float inverse;
     if (a.has_inverse) {
       inverse = row < a.rows ? a.inverse_rms[row] : 0.0f;
@@ -95,7 +121,8 @@ __global__ void __launch_bounds__(kMaxThreads) norm_held_rows(Arguments<T> a) {
     }
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      if (holds(i)) write_scaled<T>(a, unpack(x[i]), inverse, row, (i * a.lanes + lane) * N, seen);
+      if (holds(row, i))
+        write_scaled<T>(a, unpack(x[i]), weight_of(i), inverse, row * a.width + column(i), seen);
     }
   }
   if constexpr (kLooks) {
@@ -118,13 +145,17 @@ __global__ void __launch_bounds__(kMaxThreads) norm_any_rows(Arguments<T> a) {
     } else {
       float squares = 0.0f;
       for (int64_t column = threadIdx.x; column < a.width; column += blockDim.x) {
-        squares = squares_of(unpack(read_sum<1>(a, row, column)), squares);
+        Inputs<T, 1> in;
+        in.read(a, row * a.width + column);
+        squares = squares_of(unpack(in.sum(a, row * a.width + column)), squares);
       }
       inverse = inverse_of(a, reduce.sum(squares), row, threadIdx.x == 0);
     }
     // No barrier is needed: each thread reads what it has written itself.
     for (int64_t column = threadIdx.x; column < a.width; column += blockDim.x) {
-      write_scaled<T>(a, load<1>(stored + row * a.width + column), inverse, row, column, seen);
+      const int64_t at = row * a.width + column;
+      write_scaled<T>(a, load<1>(stored + at), load_either<1>(a.weight_type, a.weight, column), inverse, at,
+                      seen);
     }
   }
   if constexpr (kLooks) {
@@ -150,10 +181,13 @@ int32_t start(Arguments<T> a, const ScaleResult* y_scale, void* stream) {
   a.lanes = row_lanes(vectors, each, kMaxThreads);
   const int threads = a.lanes <= kWarp ? 4 * kWarp : a.lanes;
   const int64_t blocks = divided_up(a.rows, threads / a.lanes);
-  return run(each == 1   ? norm_held_rows<T, 1, kLooks>
-             : each == 2 ? norm_held_rows<T, 2, kLooks>
-                         : norm_held_rows<T, 4, kLooks>,
-             blocks, threads);
+  if (each == 1) {
+    // Blocks that all run at once have a next row each to read ahead.
+    const auto kernel = norm_held_rows<T, 1, kLooks>;
+    const int64_t at_once = blocks_at_once(kernel, threads);
+    return run(kernel, blocks < at_once ? blocks : at_once, threads);
+  }
+  return run(each == 2 ? norm_held_rows<T, 2, kLooks> : norm_held_rows<T, 4, kLooks>, blocks, threads);
 }
 
 }  // namespace
