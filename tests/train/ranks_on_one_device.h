@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdio>
 #include <functional>
 #include <string>
 #include <vector>
@@ -70,29 +71,41 @@ inline std::vector<LayoutCase> layouts_of(int64_t ranks) {
   return all;
 }
 
-// Compares losses, norms, gradients and updated parameters of these layouts of 2, 3 and 4 ranks, in float64.
+inline Outcome moved_to_host(Outcome outcome) {
+  for (auto* const tensors : {&outcome.gradients, &outcome.values}) {
+    for (auto& [name, tensor] : *tensors) tensor = tensor.to(kHost);
+  }
+  return outcome;
+}
+
+// Compares losses, norms, gradients and updated parameters of these layouts of 2, 3 and 4 ranks on the
+// device, in float64.
 inline void expect_ranks_equal_one_process(
-    const RunRanks& run_ranks,
+    const RunRanks& run_ranks, c10::Device device,
     const std::function<std::vector<LayoutCase>(int64_t ranks)>& layouts = &layouts_of) {
   for (const int64_t ranks : {2, 3, 4}) {
     for (LayoutCase layout : layouts(ranks)) {
-      SCOPED_TRACE(::testing::Message()
-                   << layout.family << " on " << ranks << " ranks, zero_stage "
-                   << static_cast<int>(layout.stage) << ", dp_replicate " << layout.dp_replicate << ", tp "
-                   << layout.tp << ", cp " << layout.cp << ", pp " << layout.pp << ", ep " << layout.ep);
+      const std::string what = layout.family + " on " + std::to_string(ranks) + " ranks, zero_stage " +
+                               std::to_string(static_cast<int>(layout.stage)) + ", dp_replicate " +
+                               std::to_string(layout.dp_replicate) + ", tp " + std::to_string(layout.tp) +
+                               ", cp " + std::to_string(layout.cp) + ", pp " + std::to_string(layout.pp) +
+                               ", ep " + std::to_string(layout.ep);
+      SCOPED_TRACE(what);
+      // A test that hangs is ended from outside, and has then told where.
+      std::printf("%s\n", what.c_str());
+      std::fflush(stdout);
       const ModelOfFourLayers model(layout.family);
       layout.folder = model.path();
       // Each rank along dp has two micro-batches for each stage.
       const int64_t count = std::max<int64_t>(3, 2 * ranks / (layout.tp * layout.cp));
       const Outcome want = run(without_axes(layout), comm::Communicator::single(), count);
       expect_worth_comparing(want);
+      // One rank there equals the host too. It loads the kernels, for which CUDA may wait for all streams.
+      expect_equal(moved_to_host(run(without_axes(layout), comm::Communicator::single(device), count)), want);
       std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
       run_ranks(ranks, [&](const std::shared_ptr<comm::Communicator>& world) {
         Outcome& own = outcomes[static_cast<size_t>(world->rank())];
-        own = run(layout, world, count);
-        for (auto* const tensors : {&own.gradients, &own.values}) {
-          for (auto& [name, tensor] : *tensors) tensor = tensor.to(kHost);
-        }
+        own = moved_to_host(run(layout, world, count));
       });
       for (const Outcome& got : outcomes) expect_equal(got, want);
       if (::testing::Test::HasFailure()) return;

@@ -8,7 +8,7 @@ namespace {
 
 // The next test runs this one, in a process of its own.
 TEST(RanksOnOneGpu, DISABLED_TheProcess) {
-  expect_ranks_equal_one_process(&testing::run_cuda_ranks);
+  expect_ranks_equal_one_process(&testing::run_cuda_ranks, testing::cuda_device());
   EXPECT_EQ(testing::cuda_fault(), "");
   EXPECT_STREQ(testing::stub_table(testing::own_stub_path()).faults(), "");
 }

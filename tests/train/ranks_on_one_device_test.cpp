@@ -15,6 +15,7 @@ TEST(RanksOnOneDeviceTest, EqualOneProcess) {
       [](int64_t ranks, const testing::RankBody& body) {
         testing::run_nccl_ranks(ranks, body, {.shares_device = true});
       },
+      testing::fake_device::device(0),
       [&](int64_t ranks) { return testing::some_of(layouts_of(ranks), 2, random); });
   testing::fake_device::synchronize();
   EXPECT_STREQ(testing::stub().faults(), "");

@@ -5,7 +5,10 @@
 #pragma once
 
 #include <atomic>
+#include <barrier>
+#include <chrono>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -89,6 +92,16 @@ inline std::atomic<uint32_t>* task_flags() {
   return flags;
 }
 
+// A stream takes about a thousand kernels. The launch of one more waits for room with CUDA's locks held, so
+// that no other rank gets to the task that the stream waits for. A rank's own thread therefore waits before
+// it is that far ahead. The thread of all ranks' backwards must not.
+inline constexpr int kMostTasksAhead = 8;
+inline thread_local std::shared_ptr<std::atomic<int>> t_tasks_ahead;  // null: not a rank's own thread
+inline void wait_for_own_tasks() {
+  while (t_tasks_ahead != nullptr && *t_tasks_ahead >= kMostTasksAhead)
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+}
+
 // Runs the task on a thread of its own when the stream comes to it, and holds the stream until it has ended.
 inline void enqueue_on_cuda(void* stream, void (*run)(void*), void* argument) {
   static std::atomic<size_t> next{0};
@@ -102,12 +115,15 @@ inline void enqueue_on_cuda(void* stream, void (*run)(void*), void* argument) {
   // Pinned memory has one address for the host and the device.
   must("cuStreamWaitValue32",
        driver.cuStreamWaitValue32_v2(stream, reinterpret_cast<uint64_t>(flag), 1, kAtLeast));
+  const std::shared_ptr<std::atomic<int>> ahead = t_tasks_ahead;
+  if (ahead != nullptr) ++*ahead;
   std::thread([=, &driver] {
     must("cuCtxSetCurrent", driver.cuCtxSetCurrent(context));
     must("cuEventSynchronize", driver.cuEventSynchronize(ready));
     must("cuEventDestroy", driver.cuEventDestroy_v2(ready));
     run(argument);
     flag->store(1);
+    if (ahead != nullptr) --*ahead;
   }).detach();
 }
 
@@ -139,6 +155,22 @@ inline void keep_pinned_memory(c10::Device device) {
   for (int64_t size = kSmallest; size <= kLargest; size *= 2)
     for (int i = 0; i < kOfEach; ++i) kept.push_back(empty_pinned({size}, at::kByte, device));
 }
+// Has LibTorch make a handle of cuBLAS for each rank and for the thread of backwards, and keep them: a handle
+// takes memory from CUDA.
+inline void keep_handles(int64_t size, c10::Device device) {
+  std::barrier all(size);
+  std::vector<std::thread> threads;
+  for (int64_t rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&] {
+      const at::Tensor x = at::ones({8, 8}, at::TensorOptions(device).dtype(at::kDouble));
+      at::mm(x, x);
+      all.arrive_and_wait();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  at::Tensor x = at::ones({8, 8}, at::TensorOptions(device).dtype(at::kDouble)).requires_grad_();
+  at::mm(x, x).sum().backward();
+}
 }  // namespace detail
 
 // Returns the path of the stub, which lies beside the program.
@@ -152,14 +184,19 @@ inline void run_cuda_ranks(int64_t size, const RankBody& body) {
   const StubNccl& stub = stub_table(library);
   stub.set_enqueue(&detail::enqueue_on_cuda);
   stub.set_move(&detail::move_on_cuda);
+  stub.set_before_call(&detail::wait_for_own_tasks);
   // The first tensor makes the device's context the current one.
   at::zeros({1}, at::TensorOptions(device));
   detail::keep_pinned_memory(device);
+  detail::keep_handles(size, device);
   if (detail::task_flags() == nullptr || detail::copy_stream() == nullptr)
     throw std::runtime_error(cuda_fault());
   run_thread_ranks(
       {.size = size, .library = library, .device = [&](int64_t) { return device; }, .shares_device = true},
-      body);
+      [&](const std::shared_ptr<comm::Communicator>& world) {
+        detail::t_tasks_ahead = std::make_shared<std::atomic<int>>(0);
+        body(world);
+      });
 }
 
 }  // namespace tessera::testing

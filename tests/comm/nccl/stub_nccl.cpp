@@ -41,6 +41,7 @@ int g_missing_rank = -1, g_stuck_rank = -1, g_unregistered_rank = -1;
 std::map<const char*, size_t>& g_memory = *new std::map<const char*, size_t>;
 tessera::testing::StubNccl::Enqueue g_enqueue = nullptr;
 tessera::testing::StubNccl::Move g_move = nullptr;
+void (*g_before_call)() = nullptr;
 
 // Records a fault. The caller holds the lock.
 int fault(const std::string& what) {
@@ -243,6 +244,7 @@ int start_group() {
 }
 
 int add(const char* function, ncclComm* comm, void* stream, int type, Op op) {
+  if (g_before_call != nullptr) g_before_call();
   // The call of a receive takes some time, so that other calls, or the end of a group, may come meanwhile.
   if (op.kind == Kind::Recv) std::this_thread::sleep_for(std::chrono::microseconds(300));
   std::unique_lock<std::mutex> lock(g_mutex);
@@ -422,6 +424,7 @@ const tessera::testing::StubNccl& stub_nccl() {
   static const tessera::testing::StubNccl table = {
       [](tessera::testing::StubNccl::Enqueue enqueue) { g_enqueue = enqueue; },
       [](tessera::testing::StubNccl::Move move) { g_move = move; },
+      [](void (*before)()) { g_before_call = before; },
       [](int rank, int result) {
         const std::lock_guard<std::mutex> lock(g_mutex);
         g_async_errors[rank] = result;

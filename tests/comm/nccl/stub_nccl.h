@@ -13,6 +13,8 @@ struct StubNccl {
   // the host cannot read; ncclMemAlloc() then gives no memory.
   using Move = void (*)(void* to, const void* from, unsigned long num_bytes);
   void (*set_move)(Move move);
+  // Sets a function that every call of an operation begins with, while it holds no lock.
+  void (*set_before_call)(void (*before)());
   // Lets communicators of this rank report this asynchronous ncclResult_t from now on; 0 = no error.
   void (*set_async_error)(int rank, int result);
   // Lets this rank fail to make communicators from now on, so that the others wait for it; -1 = no rank.
