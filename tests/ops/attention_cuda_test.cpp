@@ -35,6 +35,8 @@ constexpr VarlenKernel kByCudnn{forward, backward};
 
 class CudaShapesOfLongDocuments : public ::testing::TestWithParam<at::ScalarType> {
  protected:
+  static constexpr double kBound = 1e-2;
+
   void SetUp() override {
     TESSERA_NEEDS_CUDA();
     if (!has_cudnn_attention(testing::cuda_device())) GTEST_SKIP() << testing::skip::kUnits;
@@ -43,10 +45,11 @@ class CudaShapesOfLongDocuments : public ::testing::TestWithParam<at::ScalarType
   static at::Tensor random(int64_t rows, int64_t heads, int64_t head_dim, uint64_t seed) {
     return random_tensor({rows, heads, head_dim}, seed).to(GetParam());
   }
-  static void expect_near(const at::Tensor& got, const at::Tensor& want, const char* what) {
+  static void expect_near(const at::Tensor& got, const at::Tensor& want, const char* what,
+                          double bound = kBound) {
     const at::Tensor a = got.to(at::kCPU, at::kDouble), b = want.to(at::kDouble);
     ASSERT_EQ(a.sizes(), b.sizes()) << what;
-    EXPECT_LE((a - b).norm().item<double>(), 1e-2 * b.norm().item<double>()) << what;
+    EXPECT_LE((a - b).norm().item<double>(), bound * b.norm().item<double>()) << what;
   }
   struct Inputs {
     at::Tensor q, k, v, grad;
@@ -63,7 +66,8 @@ class CudaShapesOfLongDocuments : public ::testing::TestWithParam<at::ScalarType
     expect_formula(kByCudnn, random_inputs(spans, head_dim, heads, kv_heads), spans, formula);
   }
   static void expect_formula(const VarlenKernel& kernel, const Inputs& in,
-                             const std::vector<AttentionSpan>& spans, const AttentionFormula& formula) {
+                             const std::vector<AttentionSpan>& spans, const AttentionFormula& formula,
+                             double bound_of_q = kBound) {
     const auto there = [](const at::Tensor& x) { return x.to(testing::cuda_device()); };
     const auto wide = [](const at::Tensor& x) { return x.to(at::kCPU, at::kFloat); };
     const AttentionResult want = plain::attend_spans(wide(in.q), wide(in.k), wide(in.v), spans, formula),
@@ -78,7 +82,7 @@ class CudaShapesOfLongDocuments : public ::testing::TestWithParam<at::ScalarType
       const AttentionGradients wanted =
           plain::attend_spans_backward(wide(in.grad), wide(in.q), wide(in.k), wide(in.v),
                                        {wide(whole.out), wide(whole.log_sum)}, spans, formula);
-      expect_near(made.q, wanted.q, "gradient of q");
+      expect_near(made.q, wanted.q, "gradient of q", bound_of_q);
       expect_near(made.k, wanted.k, "gradient of k");
       expect_near(made.v, wanted.v, "gradient of v");
     }
@@ -116,8 +120,12 @@ TEST_P(CudaShapesOfLongDocuments, AreWithSmallSums) {
     in.q = in.q * 0.1 - 1.0;
     in.k = in.k * 0.1 + 1.0;
     constexpr double kScale = 120.0 / 128.0;
-    expect_formula(kByCudnn, in, spans, {.scale = kScale});
-    expect_formula(attention_kernel(), in, spans, {.scale = kScale, .is_causal = false});
+    // The gradients of a row's scores sum to zero, and all keys are near 1: what is left of their products
+    // with the keys is a tenth of these, but has their rounding. cuDNN and flash attention 2 were both
+    // measured at 1.7e-2 in bfloat16.
+    const double bound_of_q = GetParam() == at::kBFloat16 ? 3e-2 : kBound;
+    expect_formula(kByCudnn, in, spans, {.scale = kScale}, bound_of_q);
+    expect_formula(attention_kernel(), in, spans, {.scale = kScale, .is_causal = false}, bound_of_q);
   }
 }
 

@@ -1,5 +1,7 @@
 // Tests the ops on a GPU against the CPU's plain formulas: CUDA's leaves with LibTorch's operations alone,
 // and with Tessera's kernels. Tests with Sanitized in their names are small, for compute-sanitizer.
+#include <algorithm>
+
 #include "tessera/ops/cuda/aten_leaves.h"
 #include "tessera/ops/cuda/lt_product.h"
 #include "tessera/ops/cuda/own_kernels.h"
@@ -171,7 +173,9 @@ TEST(CudaShapesInE4m3, AreAddedToSums) {
   for (const auto type : {at::kFloat, at::kBFloat16}) {
     const at::Tensor sum = random_tensor({4864, 896}, 3).to(type), want = sum.clone();
     leaves(want).multiply_e4m3(want, a, b, true);
-    const double error = kThere.of(type);
+    // Hopper's units add e4m3 products with about 14 bits (DeepSeek-V3 report, section 3.3.2): 1.3e-4 was
+    // measured.
+    const double error = std::max(kThere.of(type), 5e-4);
     const auto expect_near = [&](const at::Tensor& got, const char* what) {
       const at::Tensor wide = want.to(at::kDouble);
       EXPECT_LE((got.to(at::kCPU, at::kDouble) - wide).norm().item<double>(),

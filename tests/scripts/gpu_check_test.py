@@ -202,7 +202,7 @@ class GpuCheckTest(unittest.TestCase):
         for name, line in zip(check.SANITIZERS, asked):
             self.assertIn(f"--tool {name} ", line)
             self.assertEqual("--kernel-name kns=tessera" in line, name in ("racecheck", "synccheck"))
-            tests = "*Kernel.*" if name == "initcheck" else "*Sanitized*:*Kernel.*"
+            tests = "*Kernel.*" if name in ("initcheck", "racecheck") else "*Sanitized*/Own*:*Kernel.*"
             self.assertTrue(line.endswith(f" --gtest_filter={tests}"), line)
         envs = {name: (self.here / "out" / f"sanitizer-{name}.log").read_text().splitlines()[1] for name in check.SANITIZERS}
         self.assertEqual(envs, {name: "1" if name in ("memcheck", "initcheck") else "" for name in check.SANITIZERS})
