@@ -20,7 +20,7 @@
 #include "tessera/core/process_stats.h"
 #include "tessera/data/steps_ahead.h"
 #include "tessera/models/registry.h"
-#include "tessera/train/recipe_data.h"
+#include "tessera/train/setup/recipe_data.h"
 
 namespace {
 

@@ -14,20 +14,28 @@ import source_rules
 
 LEVELS = [
     ["core"],
-    ["config", "io", "ops", "comm", "offload"],
-    ["nn", "text", "quantization", "report"],
+    ["config", "io", "device"],
+    ["ops", "comm"],
+    ["nn", "text", "report"],
     ["parallel"],
     ["checkpoint"],
     ["optim", "peft", "data"],
     ["models"],
-    ["planner"],
-    ["train", "eval", "serve"],
+    ["measure"],
+    ["train"],
     ["cli"],
 ]
+# The rooms of train/, likewise.
+ROOMS = ["setup", "step", "reporters", "run"]
 LEVEL_OF = {folder: level for level, folders in enumerate(LEVELS) for folder in folders}
-TORCH_FREE = {"config", "io", "text", "report", "data"}
+TORCH_FREE = {"core", "config", "io", "text", "report", "data"}
 ENVIRONMENT = re.compile(r"\b(?:(?:secure_)?getenv|(?:un)?setenv|putenv|clearenv)\s*\(|\bextern char\s*\*\*\s*environ\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^>"]+)[>"]')
+
+
+def room_level(path):
+    """The place in ROOMS of a file of train/."""
+    return ROOMS.index(path.removeprefix("tessera/").split("/")[1])
 
 
 def problems_of(path, source):
@@ -54,6 +62,8 @@ def problems_of(path, source):
                 continue
             if other != folder and LEVEL_OF[other] >= LEVEL_OF[folder]:
                 yield number, f"{folder}/ may not include {other}/"
+            if folder == other == "train" and room_level(target) > room_level(path):
+                yield number, f"{path} may not include {target}: the rooms of train/ stand in the order {', '.join(ROOMS)}"
             if relative.suffix in (".cu", ".cuh") and target != "tessera/ops/cuda/kernels.h" and not target.endswith(".cuh"):
                 yield number, "CUDA kernels see nothing but tessera/ops/cuda/kernels.h"
             is_model_code = folder == "nn" or (folder == "models" and not relative.name.startswith(("parallelize", "pipeline")))

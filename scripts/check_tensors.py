@@ -19,11 +19,11 @@ NAMES_A_DEVICE = re.compile(r"\b\w*options(?:\(\))?(?:\.dtype\(|\.requires_grad\
 EMPTY_OPTIONS = re.compile(r"\bTensorOptions\(\)([^;]*)")
 
 HOST_NAME = re.compile(r"\bkCPU\b|\bDeviceType::CPU\b|\bis_cpu\(\)|\.cpu\(\)")
-NAMES_THE_HOST = {"core/device.h", "core/cpu_allocator.cpp", "ops/leaf.cpp"}
+NAMES_THE_HOST = {"device/device.h", "device/cpu_allocator.cpp", "ops/leaf.cpp"}
 
 RAW_MEMORY = re.compile(r"\bdata_ptr\b|\b\w+_data_ptr(?:<[^>]*>)?\(")
 # parallel/fsdp swaps the storage of gathered parameters, on any device.
-READS_MEMORY = ("ops/", "comm/", "io/", "checkpoint/", "core/host_memory.h", "parallel/fsdp/")
+READS_MEMORY = ("ops/", "comm/", "io/", "checkpoint/", "device/host_memory.h", "parallel/fsdp/")
 
 
 def without_comments(text):
@@ -55,10 +55,10 @@ def problems_of(relative, source):
             yield line_of(match.start()), "TensorOptions() without a device: TensorOptions(device), or on_host(type)"
     if relative not in NAMES_THE_HOST:
         for match in HOST_NAME.finditer(text):
-            yield line_of(match.start()), f"{match.group(0)}: host data name kHost (core/device.h, core/host_memory.h)"
+            yield line_of(match.start()), f"{match.group(0)}: host data name kHost (device/device.h, device/host_memory.h)"
     if not relative.startswith(READS_MEMORY):
         for match in RAW_MEMORY.finditer(text):
-            yield line_of(match.start()), "memory of a tensor is read through host_span() (core/host_memory.h)"
+            yield line_of(match.start()), "memory of a tensor is read through host_span() (device/host_memory.h)"
 
 
 if __name__ == "__main__":

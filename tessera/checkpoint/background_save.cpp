@@ -8,11 +8,11 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
-#include "tessera/core/device.h"
 #include "tessera/core/error.h"
 #include "tessera/core/host_name.h"
 #include "tessera/core/process_stats.h"
-#include "tessera/core/torch_dtype.h"
+#include "tessera/device/device.h"
+#include "tessera/device/torch_dtype.h"
 
 namespace tessera::checkpoint {
 namespace {

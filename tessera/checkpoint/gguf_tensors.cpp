@@ -7,7 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
-#include "tessera/core/host_memory.h"
+#include "tessera/device/host_memory.h"
 #include "tessera/ops/leaf.h"
 
 namespace tessera::checkpoint {

@@ -5,9 +5,9 @@
 
 #include <ATen/ATen.h>
 
-#include "tessera/core/device.h"
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
+#include "tessera/device/device.h"
 #include "tessera/nn/materialize.h"
 #include "tessera/parallel/box_part.h"
 

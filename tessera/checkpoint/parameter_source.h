@@ -11,7 +11,7 @@
 
 #include "tessera/checkpoint/state_dict_adapter.h"
 #include "tessera/checkpoint/stored_tensors.h"
-#include "tessera/core/device.h"
+#include "tessera/device/device.h"
 #include "tessera/parallel/layout.h"
 
 namespace tessera::checkpoint {

@@ -4,8 +4,8 @@
 #include <ATen/Parallel.h>
 
 #include "tessera/core/error.h"
-#include "tessera/core/host_memory.h"
 #include "tessera/core/rng.h"
+#include "tessera/device/host_memory.h"
 
 namespace tessera::checkpoint {
 namespace {

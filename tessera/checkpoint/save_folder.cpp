@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
-#include "tessera/core/host_memory.h"
-#include "tessera/core/torch_dtype.h"
+#include "tessera/device/host_memory.h"
+#include "tessera/device/torch_dtype.h"
 #include "tessera/io/file.h"
 #include "tessera/io/json_file.h"
 #include "tessera/io/json_reader.h"

@@ -13,9 +13,9 @@
 
 #include "tessera/checkpoint/tile_hash.h"
 #include "tessera/core/content_hash.h"
-#include "tessera/core/device.h"
 #include "tessera/core/error.h"
 #include "tessera/core/mismatch_list.h"
+#include "tessera/device/device.h"
 #include "tessera/io/file.h"
 #include "tessera/io/safetensors.h"
 #include "tessera/parallel/box_part.h"

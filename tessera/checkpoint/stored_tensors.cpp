@@ -6,8 +6,8 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
-#include "tessera/core/host_memory.h"
-#include "tessera/core/torch_dtype.h"
+#include "tessera/device/host_memory.h"
+#include "tessera/device/torch_dtype.h"
 
 namespace tessera::checkpoint {
 namespace {

@@ -1,5 +1,5 @@
 // The verb `tessera bench train`.
-#include "tessera/train/bench.h"
+#include "tessera/train/run/bench.h"
 
 #include <cstdio>
 #include <memory>
@@ -48,7 +48,7 @@ void print_trace(const train::BenchResult& result, const std::string& path, std:
                "\nstep of rank 0 by self time                                share  seconds   count\n");
   double rest_s = 0.0, rest_share = 0.0;
   for (size_t i = 0; i < result.trace.size(); ++i) {
-    const train::TraceLine& line = result.trace[i];
+    const measure::TraceLine& line = result.trace[i];
     if (i >= kLines && i + 1 < result.trace.size()) {
       rest_s += line.self_s;
       rest_share += line.share;

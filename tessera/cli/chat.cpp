@@ -13,10 +13,10 @@
 #include "tessera/cli/model_source.h"
 #include "tessera/cli/prompts.h"
 #include "tessera/cli/verbs.h"
-#include "tessera/core/device.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
+#include "tessera/device/device.h"
 #include "tessera/text/select_chat_template.h"
 
 namespace tessera::cli {

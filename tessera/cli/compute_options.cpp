@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "tessera/comm/bootstrap.h"
-#include "tessera/core/device.h"
+#include "tessera/device/device.h"
 
 namespace tessera::cli {
 

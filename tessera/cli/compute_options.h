@@ -13,8 +13,8 @@ namespace tessera::cli {
 
 // Adds --device, which takes the values of a recipe's key `device`, into `value`.
 void add_device(CLI::App& verb, std::string& value);
-// Returns the device that `value` names for this process (core/device.h). Throws E-CONFIG-DEVICE if it cannot
-// be used.
+// Returns the device that `value` names for this process (device/device.h). Throws E-CONFIG-DEVICE if it
+// cannot be used.
 c10::Device device_named(const std::string& value);
 
 // How a verb runs a model: --dtype (fp32, bf16 or fp64) and --device.

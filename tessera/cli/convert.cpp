@@ -17,7 +17,7 @@
 #include "tessera/models/common/load.h"
 #include "tessera/models/registry.h"
 #include "tessera/text/tokenizer/tokenizer.h"
-#include "tessera/train/convert_checkpoint.h"
+#include "tessera/train/run/convert_checkpoint.h"
 
 namespace tessera::cli {
 

@@ -16,8 +16,8 @@
 #include "tessera/data/show.h"
 #include "tessera/io/file.h"
 #include "tessera/models/registry.h"
-#include "tessera/train/recipe_data.h"
-#include "tessera/train/setup.h"
+#include "tessera/train/setup/recipe_data.h"
+#include "tessera/train/setup/setup.h"
 
 namespace tessera::cli {
 namespace {

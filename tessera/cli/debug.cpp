@@ -11,7 +11,7 @@
 #include "tessera/cli/model_path.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/core/error.h"
-#include "tessera/core/host_memory.h"
+#include "tessera/device/host_memory.h"
 #include "tessera/io/file.h"
 #include "tessera/io/safetensors.h"
 #include "tessera/ops/plain.h"

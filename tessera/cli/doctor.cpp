@@ -12,22 +12,22 @@
 #include "tessera/comm/version.h"
 #include "tessera/core/core_set.h"
 #include "tessera/core/cpu_features.h"
-#include "tessera/core/cuda_devices.h"
 #include "tessera/core/cuda_driver.h"
 #include "tessera/core/cuda_library.h"
-#include "tessera/core/device_memory.h"
 #include "tessera/core/environment.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/core/shared_library.h"
 #include "tessera/core/strings.h"
+#include "tessera/device/cuda_devices.h"
+#include "tessera/device/device_memory.h"
 #include "tessera/io/file.h"
+#include "tessera/measure/device_rates.h"
+#include "tessera/measure/speed_of_light.h"
 #include "tessera/ops/cuda/attention_kernel.h"
 #include "tessera/ops/cuda/cudnn_library.h"
 #include "tessera/ops/cuda/lt_library.h"
 #include "tessera/ops/cuda/own_kernels.h"
 #include "tessera/ops/product_units.h"
-#include "tessera/train/device_rates.h"
-#include "tessera/train/speed_of_light.h"
 
 namespace tessera::cli {
 namespace {
@@ -50,10 +50,10 @@ std::string cpu_name() {
   return name;
 }
 
-double gemm_rate(at::ScalarType type, int threads, train::GemmPath path) {
+double gemm_rate(at::ScalarType type, int threads, measure::GemmPath path) {
   const int saved = at::get_num_threads();
   at::set_num_threads(threads);
-  const double rate = train::gemm_rate(type, path);
+  const double rate = measure::gemm_rate(type, path);
   at::set_num_threads(saved);
   return rate;
 }
@@ -131,7 +131,7 @@ void print_device_rates() {
   const c10::Device device(c10::DeviceType::CUDA, 0);
   std::printf("\nthe first GPU: %s of its memory are free\n",
               format_bytes(device_room(device).free_bytes).c_str());
-  for (const train::DeviceRate& rate : train::measure_device_rates(device)) {
+  for (const measure::DeviceRate& rate : measure::measure_device_rates(device)) {
     if (rate.problem.empty()) {
       std::printf("%-22s %10.0f %s\n", rate.name.c_str(), rate.value, rate.unit.c_str());
     } else {
@@ -185,7 +185,7 @@ int run_doctor() {
   };
   std::vector<Rate> rates = {{"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float64", at::kDouble}};
   for (Rate& rate : rates) {
-    using train::GemmPath;
+    using measure::GemmPath;
     const int threads = static_cast<int>(cores);
     rate.all = gemm_rate(rate.type, threads, GemmPath::Ours);
     std::printf("%-10s %10.0f %10.0f %22.0f %10.0f\n", rate.name, gemm_rate(rate.type, 1, GemmPath::Ours),

@@ -19,7 +19,7 @@
 #include "tessera/core/host_name.h"
 #include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
-#include "tessera/train/run_signals.h"
+#include "tessera/train/run/run_signals.h"
 
 namespace tessera::cli {
 namespace {

@@ -24,12 +24,12 @@
 #include "tessera/cli/verbs.h"
 #include "tessera/comm/bootstrap.h"
 #include "tessera/config/load_recipe.h"
-#include "tessera/core/cpu_allocator.h"
 #include "tessera/core/cpu_features.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
 #include "tessera/core/version.h"
+#include "tessera/device/cpu_allocator.h"
 #include "tessera/io/mapped_file.h"
 
 namespace tessera::cli {

@@ -18,7 +18,7 @@
 #include "tessera/core/log.h"
 #include "tessera/core/process_status.h"
 #include "tessera/core/strings.h"
-#include "tessera/train/run_signals.h"
+#include "tessera/train/run/run_signals.h"
 
 namespace tessera::cli {
 namespace {

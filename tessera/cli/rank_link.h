@@ -50,9 +50,9 @@ class RankLinks {
   pid_t process_of(int64_t rank) const;
   // Sends `signal` to all ranks that have joined and still live.
   void kill_all(int signal) const;
-  // Passes on to the ranks the `count`-th request that this process was sent (train/run_signals.h). A request
-  // to stop goes to every rank, since each counts the requests; a request to save (SIGUSR1) goes to the first
-  // rank only, at whose word all ranks save.
+  // Passes on to the ranks the `count`-th request that this process was sent (train/run/run_signals.h). A
+  // request to stop goes to every rank, since each counts the requests; a request to save (SIGUSR1) goes to
+  // the first rank only, at whose word all ranks save.
   void pass_on(int signal, int count) const;
 
  private:

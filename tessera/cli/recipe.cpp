@@ -14,8 +14,8 @@
 #include "tessera/config/problems.h"
 #include "tessera/core/error.h"
 #include "tessera/models/registry.h"
-#include "tessera/train/recipe_data.h"
-#include "tessera/train/setup.h"
+#include "tessera/train/setup/recipe_data.h"
+#include "tessera/train/setup/setup.h"
 
 namespace tessera::cli {
 namespace {

@@ -14,9 +14,9 @@
 #include "tessera/config/parallelism.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
-#include "tessera/train/run_signals.h"
-#include "tessera/train/setup.h"
-#include "tessera/train/trainer.h"
+#include "tessera/train/run/run_signals.h"
+#include "tessera/train/run/trainer.h"
+#include "tessera/train/setup/setup.h"
 
 namespace tessera::cli {
 

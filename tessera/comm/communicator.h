@@ -17,7 +17,7 @@
 #include "tessera/comm/scatter_part.h"
 #include "tessera/comm/traffic.h"
 #include "tessera/comm/work.h"
-#include "tessera/core/device.h"
+#include "tessera/device/device.h"
 
 namespace tessera::comm {
 namespace detail {

@@ -124,7 +124,7 @@ struct Recipe : DataConfig {
   Offloading activation_offloading = Offloading::Off;
   std::vector<std::string> unfrozen_parameters;  // regular expressions over names; empty = all are trained
   int64_t seed = 42;
-  bool deterministic = false;                  // ours: gives the same bits each time (core/deterministic.h)
+  bool deterministic = false;                  // ours: gives the same bits each time (device/deterministic.h)
   std::optional<double> router_aux_loss_coef;  // ours: overrides the coefficient of the model's config.json
   double router_z_loss_coef = 0.0;             // ours; 0 = off
   double neftune_noise_alpha = 0.0;            // 0 = off

@@ -12,7 +12,7 @@
 
 #include <torch/nn/module.h>
 
-#include "tessera/core/carried_scope.h"
+#include "tessera/device/carried_scope.h"
 
 namespace tessera::nn {
 

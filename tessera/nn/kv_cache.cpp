@@ -8,8 +8,8 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/check_argument.h"
-#include "tessera/core/device_event.h"
 #include "tessera/core/error.h"
+#include "tessera/device/device_event.h"
 #include "tessera/ops/attention.h"
 
 namespace tessera::nn {

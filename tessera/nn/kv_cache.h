@@ -9,7 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "tessera/core/device.h"
+#include "tessera/device/device.h"
 #include "tessera/nn/sequence.h"
 #include "tessera/ops/cached_attention.h"
 #include "tessera/ops/placed_attention.h"

@@ -7,9 +7,9 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/check_argument.h"
-#include "tessera/core/device.h"
-#include "tessera/core/host_memory.h"
 #include "tessera/core/rng.h"
+#include "tessera/device/device.h"
+#include "tessera/device/host_memory.h"
 #include "tessera/ops/counter_dropout.h"
 
 namespace tessera::nn {

@@ -7,7 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "tessera/core/carried_scope.h"
+#include "tessera/device/carried_scope.h"
 #include "tessera/nn/sequence.h"
 
 namespace tessera::nn {

@@ -6,9 +6,9 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/check_argument.h"
-#include "tessera/core/device.h"
-#include "tessera/core/device_copy.h"
-#include "tessera/core/device_event.h"
+#include "tessera/device/device.h"
+#include "tessera/device/device_copy.h"
+#include "tessera/device/device_event.h"
 
 namespace tessera::nn {
 namespace {

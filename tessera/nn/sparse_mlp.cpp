@@ -9,8 +9,8 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
-#include "tessera/core/host_memory.h"
 #include "tessera/core/trace.h"
+#include "tessera/device/host_memory.h"
 #include "tessera/nn/grouped_experts.h"
 #include "tessera/nn/random_scope.h"
 #include "tessera/ops/support.h"

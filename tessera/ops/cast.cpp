@@ -5,8 +5,8 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
-#include "tessera/core/host_memory.h"
 #include "tessera/core/trace.h"
+#include "tessera/device/host_memory.h"
 #include "tessera/ops/host.h"
 #include "tessera/ops/plain.h"
 #include "tessera/ops/support.h"

@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "tessera/core/carried_scope.h"
+#include "tessera/device/carried_scope.h"
 
 namespace tessera::ops {
 

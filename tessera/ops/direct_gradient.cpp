@@ -5,7 +5,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "tessera/core/memory_scope.h"
+#include "tessera/device/memory_scope.h"
 #include "tessera/ops/deferred_gradient.h"
 #include "tessera/ops/e4m3.h"
 #include "tessera/ops/product.h"

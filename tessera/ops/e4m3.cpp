@@ -4,7 +4,7 @@
 
 #include <c10/core/TensorImpl.h>
 
-#include "tessera/core/device.h"
+#include "tessera/device/device.h"
 #include "tessera/ops/leaf.h"
 
 namespace tessera::ops {

@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "tessera/core/memory_scope.h"
 #include "tessera/core/trace.h"
+#include "tessera/device/memory_scope.h"
 #include "tessera/ops/direct_gradient.h"
 #include "tessera/ops/support.h"
 

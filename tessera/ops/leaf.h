@@ -9,7 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "tessera/core/carried_scope.h"
+#include "tessera/device/carried_scope.h"
 #include "tessera/ops/adamw.h"
 #include "tessera/ops/attention.h"
 #include "tessera/ops/cached_attention.h"

@@ -7,8 +7,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "tessera/core/check_argument.h"
-#include "tessera/core/memory_scope.h"
 #include "tessera/core/trace.h"
+#include "tessera/device/memory_scope.h"
 #include "tessera/ops/direct_gradient.h"
 #include "tessera/ops/e4m3_layer.h"
 #include "tessera/ops/leaf.h"

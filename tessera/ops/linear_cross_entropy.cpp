@@ -8,9 +8,9 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "tessera/core/check_argument.h"
-#include "tessera/core/host_memory.h"
-#include "tessera/core/memory_scope.h"
 #include "tessera/core/trace.h"
+#include "tessera/device/host_memory.h"
+#include "tessera/device/memory_scope.h"
 #include "tessera/ops/direct_gradient.h"
 #include "tessera/ops/leaf.h"
 #include "tessera/ops/product.h"

@@ -1,5 +1,5 @@
 // Attention of one new token of each of several sequences over a cache, where only the device knows which
-// page holds what: the host passes shapes alone, so that a recording of it (core/device_graph.h) also holds
+// page holds what: the host passes shapes alone, so that a recording of it (device/device_graph.h) also holds
 // for the tokens to come.
 #pragma once
 

@@ -9,8 +9,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "tessera/core/check_argument.h"
-#include "tessera/core/memory_scope.h"
 #include "tessera/core/trace.h"
+#include "tessera/device/memory_scope.h"
 #include "tessera/ops/host.h"
 #include "tessera/ops/saved_activation.h"
 #include "tessera/ops/support.h"

@@ -7,7 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "tessera/core/carried_scope.h"
+#include "tessera/device/carried_scope.h"
 
 namespace tessera::ops {
 

@@ -5,8 +5,8 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/check_argument.h"
-#include "tessera/core/device.h"
-#include "tessera/core/device_copy.h"
+#include "tessera/device/device.h"
+#include "tessera/device/device_copy.h"
 
 namespace tessera::ops {
 

@@ -6,11 +6,11 @@
 #include <ATen/ATen.h>
 #include <c10/core/StreamGuard.h>
 
-#include "tessera/core/device.h"
 #include "tessera/core/error.h"
-#include "tessera/core/memory_scope.h"
-#include "tessera/core/pinned_memory.h"
 #include "tessera/core/round_up.h"
+#include "tessera/device/device.h"
+#include "tessera/device/memory_scope.h"
+#include "tessera/device/pinned_memory.h"
 
 namespace tessera::optim {
 

@@ -7,12 +7,12 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/check_argument.h"
-#include "tessera/core/device.h"
-#include "tessera/core/device_event.h"
 #include "tessera/core/error.h"
-#include "tessera/core/host_memory.h"
 #include "tessera/core/rng.h"
-#include "tessera/core/torch_dtype.h"
+#include "tessera/device/device.h"
+#include "tessera/device/device_event.h"
+#include "tessera/device/host_memory.h"
+#include "tessera/device/torch_dtype.h"
 #include "tessera/ops/adamw.h"
 #include "tessera/optim/offloaded_states.h"
 #include "tessera/optim/tile_numbers.h"

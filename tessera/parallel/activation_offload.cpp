@@ -6,9 +6,9 @@
 #include <ATen/ATen.h>
 #include <c10/core/StreamGuard.h>
 
-#include "tessera/core/device_event.h"
-#include "tessera/core/memory_scope.h"
-#include "tessera/core/pinned_memory.h"
+#include "tessera/device/device_event.h"
+#include "tessera/device/memory_scope.h"
+#include "tessera/device/pinned_memory.h"
 #include "tessera/nn/call_hook.h"
 #include "tessera/ops/saved_activation.h"
 

@@ -6,9 +6,9 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
-#include "tessera/core/memory_scope.h"
-#include "tessera/core/pinned_memory.h"
-#include "tessera/core/torch_dtype.h"
+#include "tessera/device/memory_scope.h"
+#include "tessera/device/pinned_memory.h"
+#include "tessera/device/torch_dtype.h"
 #include "tessera/nn/call_hook.h"
 #include "tessera/nn/materialize.h"
 #include "tessera/parallel/box_part.h"

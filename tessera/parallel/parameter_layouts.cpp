@@ -5,7 +5,7 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
-#include "tessera/core/torch_dtype.h"
+#include "tessera/device/torch_dtype.h"
 #include "tessera/nn/materialize.h"
 
 namespace tessera::parallel {

@@ -11,9 +11,9 @@
 
 #include "tessera/checkpoint/stored_tensors.h"
 #include "tessera/core/error.h"
-#include "tessera/core/host_memory.h"
 #include "tessera/core/strings.h"
-#include "tessera/core/torch_dtype.h"
+#include "tessera/device/host_memory.h"
+#include "tessera/device/torch_dtype.h"
 #include "tessera/io/file.h"
 #include "tessera/io/model_files.h"
 #include "tessera/io/result_folder.h"

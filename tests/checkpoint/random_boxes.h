@@ -10,7 +10,7 @@
 #include <ATen/ATen.h>
 
 #include "tessera/checkpoint/stored_tensors.h"
-#include "tessera/core/torch_dtype.h"
+#include "tessera/device/torch_dtype.h"
 #include "tessera/io/safetensors.h"
 #include "tessera/parallel/box_part.h"
 

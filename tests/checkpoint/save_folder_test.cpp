@@ -11,7 +11,7 @@
 #include "tessera/checkpoint/parameter_source.h"
 #include "tessera/models/common/load.h"
 #include "tessera/peft/adapter_files.h"
-#include "tessera/train/setup.h"
+#include "tessera/train/setup/setup.h"
 
 #include "tests/models/reference_models.h"
 #include "tests/testing/mpi_world.h"

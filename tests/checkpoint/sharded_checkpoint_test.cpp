@@ -20,7 +20,7 @@
 #include "tessera/comm/fake/fake_backend.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
-#include "tessera/core/torch_dtype.h"
+#include "tessera/device/torch_dtype.h"
 #include "tessera/io/checkpoint_folders.h"
 #include "tessera/io/disk_calls.h"
 #include "tessera/io/file.h"

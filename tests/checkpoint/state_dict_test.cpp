@@ -6,7 +6,7 @@
 
 #include "tessera/comm/fake/fake_backend.h"
 #include "tessera/core/error.h"
-#include "tessera/core/torch_dtype.h"
+#include "tessera/device/torch_dtype.h"
 #include "tessera/io/safetensors.h"
 #include "tessera/parallel/device_mesh.h"
 

@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "tessera/core/cpu_allocator.h"
 #include "tessera/core/error.h"
 #include "tessera/core/memory_ledger.h"
+#include "tessera/device/cpu_allocator.h"
 
 #include "tests/checkpoint/random_boxes.h"
 #include "tests/testing/temp_folder.h"

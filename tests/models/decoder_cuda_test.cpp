@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "tessera/core/device.h"
+#include "tessera/device/device.h"
 #include "tessera/models/common/decoder.h"
 #include "tessera/models/common/generate.h"
 #include "tessera/models/common/load.h"

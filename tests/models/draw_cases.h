@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/core/error.h"
-#include "tessera/core/host_memory.h"
+#include "tessera/device/host_memory.h"
 #include "tessera/models/common/draw_tokens.h"
 
 #include "tests/testing/random.h"

@@ -6,7 +6,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "tessera/core/device_graph.h"
+#include "tessera/device/device_graph.h"
 
 #include "tests/models/draw_cases.h"
 #include "tests/testing/fake_device.h"

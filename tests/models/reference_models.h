@@ -7,7 +7,7 @@
 
 #include <ATen/ATen.h>
 
-#include "tessera/core/torch_dtype.h"
+#include "tessera/device/torch_dtype.h"
 #include "tessera/io/model_files.h"
 #include "tessera/models/common/load.h"
 #include "tessera/models/registry.h"

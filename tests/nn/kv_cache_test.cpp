@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "tessera/core/cpu_allocator.h"
 #include "tessera/core/error.h"
 #include "tessera/core/memory_ledger.h"
+#include "tessera/device/cpu_allocator.h"
 
 namespace tessera::nn {
 namespace {

@@ -1,9 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tessera/core/cpu_allocator.h"
 #include "tessera/core/error.h"
 #include "tessera/core/memory_ledger.h"
+#include "tessera/device/cpu_allocator.h"
 #include "tessera/nn/call_hook.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/materialize.h"

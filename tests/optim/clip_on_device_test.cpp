@@ -7,8 +7,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gtest/gtest.h>
 
-#include "tessera/core/device.h"
-#include "tessera/core/device_copy.h"
+#include "tessera/device/device.h"
+#include "tessera/device/device_copy.h"
 #include "tessera/ops/leaf.h"
 #include "tessera/optim/gradient_norm.h"
 #include "tessera/optim/optimizer.h"

@@ -8,11 +8,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "tessera/core/device.h"
-#include "tessera/core/device_ledger.h"
 #include "tessera/core/memory_ledger.h"
-#include "tessera/core/pinned_memory.h"
-#include "tessera/core/torch_dtype.h"
+#include "tessera/device/device.h"
+#include "tessera/device/device_ledger.h"
+#include "tessera/device/pinned_memory.h"
+#include "tessera/device/torch_dtype.h"
 #include "tessera/optim/optimizer.h"
 
 #include "tests/comm/nccl/nccl_ranks.h"

@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "tessera/comm/fake/fake_backend.h"
-#include "tessera/core/device.h"
 #include "tessera/core/error.h"
+#include "tessera/device/device.h"
 #include "tessera/optim/gradient_norm.h"
 
 namespace tessera::optim {

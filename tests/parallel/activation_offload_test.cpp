@@ -4,9 +4,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "tessera/core/device.h"
-#include "tessera/core/device_ledger.h"
-#include "tessera/core/memory_scope.h"
+#include "tessera/device/device.h"
+#include "tessera/device/device_ledger.h"
+#include "tessera/device/memory_scope.h"
 #include "tessera/nn/call_hook.h"
 #include "tessera/ops/mlp_activation.h"
 #include "tessera/parallel/activation_checkpoint.h"

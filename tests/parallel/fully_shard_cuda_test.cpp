@@ -1,7 +1,7 @@
 // Tests of parameters in pinned memory, for a model on a GPU.
 #include <ATen/ATen.h>
 
-#include "tessera/core/device.h"
+#include "tessera/device/device.h"
 #include "tessera/nn/call_hook.h"
 #include "tessera/parallel/fully_shard.h"
 

@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "tessera/comm/fake/fake_backend.h"
-#include "tessera/core/device_ledger.h"
 #include "tessera/core/memory_ledger.h"
+#include "tessera/device/device_ledger.h"
 #include "tessera/parallel/device_mesh.h"
 #include "tessera/parallel/fsdp/gather_slots.h"
 #include "tessera/parallel/fully_shard.h"

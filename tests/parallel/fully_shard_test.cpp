@@ -6,9 +6,9 @@
 #include <gtest/gtest.h>
 
 #include "tessera/comm/fake/fake_backend.h"
-#include "tessera/core/cpu_allocator.h"
 #include "tessera/core/error.h"
 #include "tessera/core/memory_ledger.h"
+#include "tessera/device/cpu_allocator.h"
 #include "tessera/ops/deferred_gradient.h"
 #include "tessera/ops/linear.h"
 

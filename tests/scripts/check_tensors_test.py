@@ -43,12 +43,12 @@ class Host(unittest.TestCase):
     def test_its_names_are_found(self):
         for text in ("at::Device d = at::kCPU;", "c10::DeviceType::CPU", "if (x.is_cpu()) f();", "x.cpu()"):
             self.assertEqual(lines("\n" + text), [2], text)
-        self.assertEqual(lines("inline constexpr auto kHost = at::kCPU;", "core/device.h"), [])
+        self.assertEqual(lines("inline constexpr auto kHost = at::kCPU;", "device/device.h"), [])
         self.assertEqual(lines('// at::kCPU\nsay("kCPU");'), [])
 
     def test_its_memory_is_read_in_few_places(self):
         for text in ("x.data_ptr<float>()", "x.const_data_ptr()", "x.mutable_data_ptr<int64_t>()"):
-            self.assertEqual(lines(text, "train/step.cpp"), [1], text)
+            self.assertEqual(lines(text, "train/step/step.cpp"), [1], text)
             self.assertEqual(lines(text, "ops/rope.cpp"), [], text)
 
 

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/core/cuda_library.h"
-#include "tessera/core/device.h"
+#include "tessera/device/device.h"
 
 #include "tests/testing/skip.h"
 

@@ -50,7 +50,7 @@ int64_t replays();
 // Memory that is allocated meanwhile belongs to the pool `memory`, or to a new pool for 0, until
 // release_graph_memory(). A wait for the stream, an event, or a copy of host memory spoils the recording;
 // CUDA refuses all of these, except copies of pinned memory. The program records through at::cuda::CUDAGraph
-// (core/device_graph.h), which fake_graph.cpp makes of this class.
+// (device/device_graph.h), which fake_graph.cpp makes of this class.
 struct Graph;
 class Recording {
  public:

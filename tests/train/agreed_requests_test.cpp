@@ -1,5 +1,5 @@
 // Tests that a request to one rank is carried out by all of them, once.
-#include "tessera/train/agreed_requests.h"
+#include "tessera/train/run/agreed_requests.h"
 
 #include <csignal>
 #include <filesystem>

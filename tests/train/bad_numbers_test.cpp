@@ -1,12 +1,12 @@
 // Tests that numbers which are not finite, or not the same on all ranks that hold them, are named.
-#include "tessera/train/bad_numbers.h"
+#include "tessera/train/step/bad_numbers.h"
 
 #include <cmath>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tessera/train/reporters/replica_check.h"
+#include "tessera/train/run/replica_check.h"
 
 #include "tests/io/expect_error.h"
 #include "tests/testing/mpi_world.h"

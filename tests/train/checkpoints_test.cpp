@@ -1,6 +1,6 @@
 // Tests of checkpoints that are written beside the steps of a run: they have the same bytes, whatever the
 // disk does.
-#include "tessera/train/reporters/checkpoints.h"
+#include "tessera/train/run/checkpoints.h"
 
 #include <atomic>
 #include <cerrno>
@@ -12,7 +12,7 @@
 
 #include "tessera/io/checkpoint_folders.h"
 #include "tessera/io/disk_calls.h"
-#include "tessera/train/trainer.h"
+#include "tessera/train/run/trainer.h"
 
 #include "tests/io/expect_error.h"
 #include "tests/testing/mpi_world.h"

@@ -1,4 +1,4 @@
-#include "tessera/train/compute_type.h"
+#include "tessera/train/setup/compute_type.h"
 
 #include <gtest/gtest.h>
 

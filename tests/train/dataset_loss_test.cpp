@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "tessera/train/step.h"
+#include "tessera/train/step/step.h"
 
 #include "tests/testing/mpi_world.h"
 #include "tests/train/training_testing.h"

@@ -1,4 +1,4 @@
-#include "tessera/train/early_stopping.h"
+#include "tessera/train/step/early_stopping.h"
 
 #include <vector>
 

@@ -1,4 +1,4 @@
-#include "tessera/train/freeze.h"
+#include "tessera/train/setup/freeze.h"
 
 #include <set>
 

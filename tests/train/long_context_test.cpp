@@ -1,8 +1,8 @@
 // Tests that context parallel ranks share the activations of a long document.
 #include <gtest/gtest.h>
 
-#include "tessera/core/cpu_allocator.h"
 #include "tessera/core/memory_ledger.h"
+#include "tessera/device/cpu_allocator.h"
 
 #include "tests/train/deep_model.h"
 #include "tests/train/step_layout.h"

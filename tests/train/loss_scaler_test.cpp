@@ -1,4 +1,4 @@
-#include "tessera/train/loss_scaler.h"
+#include "tessera/train/step/loss_scaler.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

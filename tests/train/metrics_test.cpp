@@ -1,4 +1,4 @@
-#include "tessera/train/metrics.h"
+#include "tessera/train/step/metrics.h"
 
 #include <cerrno>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "tessera/train/parameter_rates.h"
+#include "tessera/train/setup/parameter_rates.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

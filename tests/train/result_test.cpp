@@ -13,7 +13,7 @@
 #include "tessera/core/log.h"
 #include "tessera/io/disk_calls.h"
 #include "tessera/peft/merge.h"
-#include "tessera/train/trainer.h"
+#include "tessera/train/run/trainer.h"
 
 #include "tests/testing/can_exchange.h"
 #include "tests/testing/extent.h"

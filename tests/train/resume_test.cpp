@@ -1,5 +1,5 @@
 // Tests that a run which goes on from a checkpoint gives the numbers of one that never stopped.
-#include "tessera/train/resume.h"
+#include "tessera/train/run/resume.h"
 
 #include <filesystem>
 #include <fstream>
@@ -11,7 +11,7 @@
 #include "tessera/config/load_recipe.h"
 #include "tessera/core/log.h"
 #include "tessera/io/checkpoint_folders.h"
-#include "tessera/train/trainer.h"
+#include "tessera/train/run/trainer.h"
 
 #include "tests/io/expect_error.h"
 #include "tests/testing/mpi_world.h"

@@ -1,4 +1,4 @@
-#include "tessera/train/run_schedule.h"
+#include "tessera/train/step/run_schedule.h"
 
 #include <algorithm>
 #include <fstream>

@@ -1,4 +1,4 @@
-#include "tessera/train/same_recipe.h"
+#include "tessera/train/run/same_recipe.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

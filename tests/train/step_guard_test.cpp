@@ -1,5 +1,5 @@
 // Tests that leaps of the loss and of the gradient norm are seen, and that nothing else is taken for one.
-#include "tessera/train/step_guard.h"
+#include "tessera/train/step/step_guard.h"
 
 #include <cmath>
 

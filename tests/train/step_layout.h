@@ -7,8 +7,8 @@
 #include "tessera/core/rng.h"
 #include "tessera/models/common/parallelize.h"
 #include "tessera/parallel/gather_tensor.h"
-#include "tessera/train/setup.h"
-#include "tessera/train/step.h"
+#include "tessera/train/setup/setup.h"
+#include "tessera/train/step/step.h"
 
 #include "tests/models/reference_models.h"
 #include "tests/testing/mpi_world.h"

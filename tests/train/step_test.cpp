@@ -1,4 +1,4 @@
-#include "tessera/train/step.h"
+#include "tessera/train/step/step.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 #include "tessera/nn/sparse_mlp.h"
 #include "tessera/parallel/expert_parallel/expert_dispatch.h"
 #include "tessera/parallel/layout.h"
-#include "tessera/train/step.h"
+#include "tessera/train/step/step.h"
 
 #include "tests/testing/mpi_world.h"
 #include "tests/testing/paths.h"

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/peft/adapter_files.h"
-#include "tessera/train/trainer.h"
+#include "tessera/train/run/trainer.h"
 
 #include "tests/io/expect_error.h"
 #include "tests/models/reference_models.h"

@@ -1,12 +1,12 @@
 // Tests that a training which goes on from another's state gives the numbers of that one.
-#include "tessera/train/training.h"
+#include "tessera/train/step/training.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include <gtest/gtest.h>
 
-#include "tessera/core/deterministic.h"
+#include "tessera/device/deterministic.h"
 
 #include "tests/testing/mpi_world.h"
 #include "tests/testing/shared_random.h"

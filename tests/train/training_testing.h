@@ -9,7 +9,7 @@
 
 #include "tessera/core/rng.h"
 #include "tessera/data/loader_options.h"
-#include "tessera/train/training.h"
+#include "tessera/train/step/training.h"
 
 #include "tests/testing/tiny_model.h"
 #include "tests/train/train_testing.h"

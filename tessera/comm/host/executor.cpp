@@ -8,8 +8,8 @@
 #include <omp.h>
 
 #include "tessera/comm/flight_recorder.h"
-#include "tessera/core/memory_scope.h"
 #include "tessera/core/trace.h"
+#include "tessera/device/memory_scope.h"
 
 namespace tessera::comm::detail {
 

@@ -6,7 +6,7 @@
 #include "tessera/comm/host/executor.h"
 #include "tessera/comm/host/transport.h"
 #include "tessera/comm/tensor_backend.h"
-#include "tessera/core/device.h"
+#include "tessera/device/device.h"
 
 namespace tessera::comm::detail {
 

@@ -19,10 +19,10 @@
 #include "tessera/comm/mpi/mpi_transport.h"
 #include "tessera/comm/nccl/nccl_backend.h"
 #include "tessera/comm/start_roll.h"
-#include "tessera/core/device.h"
 #include "tessera/core/environment.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
+#include "tessera/device/device.h"
 
 namespace tessera::comm {
 namespace {

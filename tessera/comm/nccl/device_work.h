@@ -14,7 +14,7 @@
 
 #include "tessera/comm/pending_work.h"
 #include "tessera/comm/tensor_backend.h"
-#include "tessera/core/device_event.h"
+#include "tessera/device/device_event.h"
 
 namespace tessera::comm::detail {
 

@@ -12,8 +12,8 @@
 
 #include "tessera/comm/flight_recorder.h"
 #include "tessera/comm/host/executor.h"
-#include "tessera/core/memory_scope.h"
 #include "tessera/core/strings.h"
+#include "tessera/device/memory_scope.h"
 
 namespace tessera::comm::detail {
 namespace {

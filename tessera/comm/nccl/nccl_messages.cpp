@@ -16,7 +16,7 @@
 
 #include "tessera/comm/host/executor.h"
 #include "tessera/comm/mailbox.h"
-#include "tessera/core/device.h"
+#include "tessera/device/device.h"
 
 namespace tessera::comm::detail {
 namespace {

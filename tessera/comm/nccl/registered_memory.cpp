@@ -8,8 +8,8 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "tessera/core/device_memory.h"
 #include "tessera/core/error.h"
+#include "tessera/device/device_memory.h"
 
 namespace tessera::comm::detail {
 

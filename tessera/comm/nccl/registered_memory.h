@@ -29,8 +29,8 @@ class RegisteredMemory {
  public:
   RegisteredMemory(at::Device device, std::shared_ptr<const NcclLibrary> library, NcclHandle comm);
 
-  // Makes a tensor of bytes [num_bytes], counted as memory of the device (core/device_memory.h). Undefined if
-  // the library gives no memory. Tensors may outlive the group.
+  // Makes a tensor of bytes [num_bytes], counted as memory of the device (device/device_memory.h). Undefined
+  // if the library gives no memory. Tensors may outlive the group.
   at::Tensor make(int64_t num_bytes);
   // Ends all registrations. Call it before the communicator is destroyed, when nothing on the device uses it
   // any more.

@@ -2,7 +2,7 @@
 
 #include <chrono>
 
-#include "tessera/core/device.h"
+#include "tessera/device/device.h"
 
 namespace tessera::comm::detail {
 

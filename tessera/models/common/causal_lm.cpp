@@ -6,10 +6,10 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 
-#include "tessera/core/device.h"
-#include "tessera/core/device_copy.h"
 #include "tessera/core/error.h"
 #include "tessera/core/step_clock.h"
+#include "tessera/device/device.h"
+#include "tessera/device/device_copy.h"
 #include "tessera/nn/call_hook.h"
 #include "tessera/nn/embedding.h"
 #include "tessera/nn/sparse_mlp.h"

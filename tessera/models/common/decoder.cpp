@@ -6,11 +6,11 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 
-#include "tessera/core/device.h"
-#include "tessera/core/device_event.h"
 #include "tessera/core/error.h"
-#include "tessera/core/host_memory.h"
-#include "tessera/core/pinned_memory.h"
+#include "tessera/device/device.h"
+#include "tessera/device/device_event.h"
+#include "tessera/device/host_memory.h"
+#include "tessera/device/pinned_memory.h"
 #include "tessera/models/common/sampling.h"
 
 namespace tessera::models {

@@ -10,7 +10,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "tessera/core/device_graph.h"
+#include "tessera/device/device_graph.h"
 #include "tessera/models/common/causal_lm.h"
 #include "tessera/models/common/draw_tokens.h"
 #include "tessera/models/common/occurred_tokens.h"
@@ -28,7 +28,7 @@ struct NextLogits {
 // recorded: once a step the host copies ids, positions and page numbers into them, and does not wait for the
 // copy. The number of sequences is filled up to a power of two of rows, and the pages of each to a power of
 // two of columns, so that there are few shapes. The first step of a shape runs as it is, the second one is
-// recorded (core/device_graph.h), and later ones are replayed, until the cache grows and its memory gets
+// recorded (device/device_graph.h), and later ones are replayed, until the cache grows and its memory gets
 // other addresses. If the device cannot record, or `records` is false, the same operations run one by one, to
 // the same bits. On devices without streams, and for models whose decode() needs the host or other ranks
 // (CausalLM::decodes_alone()), every step is CausalLM::next_logits(). Choosing the likeliest tokens is part

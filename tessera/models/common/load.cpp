@@ -8,8 +8,8 @@
 
 #include "tessera/checkpoint/random_source.h"
 #include "tessera/core/error.h"
-#include "tessera/core/host_memory.h"
 #include "tessera/core/huge_pages.h"
+#include "tessera/device/host_memory.h"
 #include "tessera/nn/materialize.h"
 #include "tessera/peft/lora.h"
 

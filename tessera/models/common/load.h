@@ -9,7 +9,7 @@
 #include "tessera/checkpoint/parameter_source.h"
 #include "tessera/checkpoint/state_dict_adapter.h"
 #include "tessera/checkpoint/stored_tensors.h"
-#include "tessera/core/device.h"
+#include "tessera/device/device.h"
 #include "tessera/io/model_files.h"
 #include "tessera/models/common/causal_lm.h"
 

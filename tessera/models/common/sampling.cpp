@@ -11,10 +11,10 @@
 
 #include <ATen/ATen.h>
 
-#include "tessera/core/device_copy.h"
 #include "tessera/core/error.h"
-#include "tessera/core/host_memory.h"
 #include "tessera/core/rng.h"
+#include "tessera/device/device_copy.h"
+#include "tessera/device/host_memory.h"
 
 namespace tessera::models {
 namespace {

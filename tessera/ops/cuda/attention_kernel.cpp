@@ -5,8 +5,8 @@
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 
-#include "tessera/core/device.h"
 #include "tessera/core/environment.h"
+#include "tessera/device/device.h"
 #include "tessera/ops/cuda/cudnn_attention.h"
 #include "tessera/ops/cuda/flash_attention.h"
 

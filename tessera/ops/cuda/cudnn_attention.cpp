@@ -10,10 +10,10 @@
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
 
-#include "tessera/core/device_event.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/round_up.h"
+#include "tessera/device/device_event.h"
 #include "tessera/ops/cuda/device_numbers.h"
 
 namespace tessera::ops::cuda {

@@ -11,7 +11,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "tessera/core/device_event.h"
+#include "tessera/device/device_event.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops::cuda {

@@ -6,9 +6,9 @@
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
 
-#include "tessera/core/device_event.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
+#include "tessera/device/device_event.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops::cuda {

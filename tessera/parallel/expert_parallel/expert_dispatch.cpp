@@ -7,10 +7,10 @@
 
 #include <ATen/ATen.h>
 
-#include "tessera/core/device.h"
-#include "tessera/core/device_copy.h"
-#include "tessera/core/host_memory.h"
 #include "tessera/core/trace.h"
+#include "tessera/device/device.h"
+#include "tessera/device/device_copy.h"
+#include "tessera/device/host_memory.h"
 #include "tessera/nn/random_scope.h"
 #include "tessera/ops/pass_through.h"
 #include "tessera/parallel/layout.h"

@@ -8,8 +8,8 @@
 #include <c10/core/StreamGuard.h>
 
 #include "tessera/core/error.h"
-#include "tessera/core/memory_scope.h"
 #include "tessera/core/round_up.h"
+#include "tessera/device/memory_scope.h"
 #include "tessera/ops/cast.h"
 
 namespace tessera::parallel::detail {

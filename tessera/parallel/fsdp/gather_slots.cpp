@@ -5,7 +5,7 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/memory_ledger.h"
-#include "tessera/core/memory_scope.h"
+#include "tessera/device/memory_scope.h"
 
 namespace tessera::parallel::detail {
 

@@ -11,7 +11,7 @@
 #include <c10/core/Stream.h>
 
 #include "tessera/comm/communicator.h"
-#include "tessera/core/device_event.h"
+#include "tessera/device/device_event.h"
 
 namespace tessera::parallel::detail {
 

@@ -4,7 +4,7 @@
 #include <c10/core/DeviceGuard.h>
 
 #include "tessera/core/error.h"
-#include "tessera/core/memory_scope.h"
+#include "tessera/device/memory_scope.h"
 #include "tessera/parallel/fsdp/hollow.h"
 
 namespace tessera::parallel::detail {

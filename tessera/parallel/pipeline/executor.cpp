@@ -10,9 +10,9 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
-#include "tessera/core/memory_scope.h"
 #include "tessera/core/step_clock.h"
 #include "tessera/core/trace.h"
+#include "tessera/device/memory_scope.h"
 #include "tessera/ops/deferred_gradient.h"
 
 namespace tessera::parallel {

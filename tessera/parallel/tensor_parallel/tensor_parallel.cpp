@@ -11,7 +11,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/nearest_size.h"
-#include "tessera/core/torch_dtype.h"
+#include "tessera/device/torch_dtype.h"
 #include "tessera/nn/embedding.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/materialize.h"

@@ -6,9 +6,9 @@
 
 #include <ATen/ATen.h>
 
-#include "tessera/core/device.h"
-#include "tessera/core/host_memory.h"
 #include "tessera/core/log.h"
+#include "tessera/device/device.h"
+#include "tessera/device/host_memory.h"
 
 namespace tessera::train {
 
@@ -18,21 +18,23 @@ Light::Light(const config::Recipe& recipe, const TrainedModel& trained, const pa
   // A GPU needs more tokens to be fully used.
   const int64_t most = mesh.device().type() == kHost ? 1024 : 8192;
   const int64_t tokens = std::clamp<int64_t>(room, 1, most);
-  const StepGemms gemms = step_gemms(*trained.model, tokens, tokens);
+  const measure::StepGemms gemms = measure::step_gemms(*trained.model, tokens, tokens);
   const auto options = at::TensorOptions(mesh.device()).dtype(run_types(recipe.dtype).compute);
   mesh.world()->barrier();
   // The ranks of a pipeline work side by side, each on its layers and the last one on the head too: one token
   // takes the sum of their times over their number.
   comm::Communicator& pp = *mesh.group(parallel::kAxisPp);
-  const double head = pp.rank() + 1 == pp.size() ? measure_gemms(gemms.head, options) : 0.0;
-  const at::Tensor seconds = at::tensor({measure_gemms(gemms.layers, options), head}, on_host(at::kDouble));
+  const double head = pp.rank() + 1 == pp.size() ? measure::measure_gemms(gemms.head, options) : 0.0;
+  const at::Tensor seconds =
+      at::tensor({measure::measure_gemms(gemms.layers, options), head}, on_host(at::kDouble));
   pp.all_reduce(seconds);
   const double share = 1.0 / static_cast<double>(pp.size() * tokens);
   seconds_per_token_ = seconds[0].item<double>() * share;
   seconds_per_label_ = seconds[1].item<double>() * share;
   count_flops(recipe, trained, mesh);
   const auto peak_of = [&](ops::ProductType type) {
-    const at::Tensor peak = at::full({1}, 1e9 * gemm_rate(options, GemmPath::Ours, type), seconds.options());
+    const at::Tensor peak =
+        at::full({1}, 1e9 * measure::gemm_rate(options, measure::GemmPath::Ours, type), seconds.options());
     mesh.world()->all_reduce(peak);
     return peak.item<double>();
   };
@@ -45,10 +47,10 @@ Light::Light(const config::Recipe& recipe, const TrainedModel& trained, const pa
 
 void Light::count_flops(const config::Recipe& recipe, const TrainedModel& trained,
                         const parallel::DeviceMesh& mesh) {
-  model_ = model_flops(*trained.model);
+  model_ = measure::model_flops(*trained.model);
   const bool is_block = recipe.gradient_checkpointing == config::Checkpointing::Block;
-  recomputed_ = recomputed_flops(*trained.model, is_block ? recipe.gradient_checkpointing_every : 0,
-                                 recipe.gradient_checkpointing == config::Checkpointing::Mlp);
+  recomputed_ = measure::recomputed_flops(*trained.model, is_block ? recipe.gradient_checkpointing_every : 0,
+                                          recipe.gradient_checkpointing == config::Checkpointing::Mlp);
   comm::Communicator& pp = *mesh.group(parallel::kAxisPp);
   // Only the last stage projects; a tied embedding lies on the first one too.
   if (pp.rank() + 1 < pp.size()) model_.per_label = 0.0;
@@ -67,7 +69,7 @@ void Light::on_step(const TrainState&, StepMetrics& metrics) {
   metrics.sol = (seconds_per_token_ * static_cast<double>(metrics.tokens) +
                  seconds_per_label_ * static_cast<double>(metrics.label_tokens)) /
                 ranks_ / metrics.step_s;
-  const auto count = [&](const FlopCount& of) {
+  const auto count = [&](const measure::FlopCount& of) {
     return of.of(metrics.tokens, metrics.label_tokens, metrics.token_pairs, e4m3_weight_);
   };
   const double model = count(model_), again = count(recomputed_);

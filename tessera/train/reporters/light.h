@@ -1,10 +1,10 @@
 // Tells how close steps come to their matrix products alone, and to what the processors can do at all.
 #pragma once
 
+#include "tessera/measure/speed_of_light.h"
 #include "tessera/parallel/device_mesh.h"
 #include "tessera/train/reporters/reporter.h"
-#include "tessera/train/setup.h"
-#include "tessera/train/speed_of_light.h"
+#include "tessera/train/setup/setup.h"
 
 namespace tessera::train {
 
@@ -29,9 +29,9 @@ class Light : public Reporter {
 
   double ranks_;  // along dp and cp, which share the tokens of a step
   double seconds_per_token_ = 0.0, seconds_per_label_ = 0.0;
-  FlopCount model_, recomputed_;  // of all ranks along tp and pp together
-  double peak_ = 0.0;             // operations a second of all ranks together, other than in fp8
-  double e4m3_weight_ = 1.0;      // peak_ over the peak in fp8
+  measure::FlopCount model_, recomputed_;  // of all ranks along tp and pp together
+  double peak_ = 0.0;                      // operations a second of all ranks together, other than in fp8
+  double e4m3_weight_ = 1.0;               // peak_ over the peak in fp8
 };
 
 }  // namespace tessera::train

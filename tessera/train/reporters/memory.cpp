@@ -2,9 +2,9 @@
 
 #include <ATen/ATen.h>
 
-#include "tessera/core/device_memory.h"
-#include "tessera/core/host_memory.h"
 #include "tessera/core/process_stats.h"
+#include "tessera/device/device_memory.h"
+#include "tessera/device/host_memory.h"
 
 namespace tessera::train {
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "tessera/train/metrics.h"
-#include "tessera/train/train_state.h"
+#include "tessera/train/step/metrics.h"
+#include "tessera/train/step/train_state.h"
 
 namespace tessera::train {
 

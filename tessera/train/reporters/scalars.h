@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/train/metrics.h"
+#include "tessera/train/step/metrics.h"
 
 namespace tessera::train {
 

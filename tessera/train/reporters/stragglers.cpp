@@ -6,10 +6,10 @@
 #include <ATen/ATen.h>
 #include <unistd.h>
 
-#include "tessera/core/device.h"
-#include "tessera/core/host_memory.h"
 #include "tessera/core/host_name.h"
 #include "tessera/core/log.h"
+#include "tessera/device/device.h"
+#include "tessera/device/host_memory.h"
 
 namespace tessera::train {
 namespace {
@@ -67,7 +67,7 @@ void Stragglers::begin_exchange() {
 void Stragglers::finish_exchange() {
   std::exchange(exchange_, nullptr)->wait();
   const auto values = host_span<const double>(all_);
-  std::vector<RankTimes> times(static_cast<size_t>(world_.size()));
+  std::vector<measure::RankTimes> times(static_cast<size_t>(world_.size()));
   for (size_t rank = 0; rank < times.size(); ++rank) {
     const auto of_rank = values.subspan(rank * static_cast<size_t>(kNumExchanged));
     for (size_t s = 0; s < kNumStepSections; ++s) times[rank].sections[s] = of_rank[s];
@@ -77,7 +77,7 @@ void Stragglers::finish_exchange() {
   tell(watch_.judge(times, values[kNumStepSections + 1]));
 }
 
-void Stragglers::tell(const std::optional<Straggler>& now) {
+void Stragglers::tell(const std::optional<measure::Straggler>& now) {
   const int64_t before = straggler_ ? straggler_->rank : -1;
   straggler_ = now;
   if (before >= 0 && (!now || now->rank != before))

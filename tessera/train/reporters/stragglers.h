@@ -8,9 +8,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "tessera/measure/straggler_watch.h"
 #include "tessera/parallel/device_mesh.h"
 #include "tessera/train/reporters/reporter.h"
-#include "tessera/train/straggler_watch.h"
 
 namespace tessera::train {
 
@@ -26,17 +26,17 @@ class Stragglers : public Reporter {
  private:
   void begin_exchange();
   void finish_exchange();
-  void tell(const std::optional<Straggler>& now);
+  void tell(const std::optional<measure::Straggler>& now);
 
   comm::Communicator& world_;
   std::vector<std::string> ranks_;  // such as "rank 1 (process 77 on n01)"
-  StragglerWatch watch_;
+  measure::StragglerWatch watch_;
   StepTimes times_ = {};  // sums over the steps of the window, as layers_ and window_s_
   double layers_ = 0.0, window_s_ = 0.0;
   int64_t num_steps_ = 0;
   at::Tensor own_, all_;
   std::shared_ptr<comm::Work> exchange_;
-  std::optional<Straggler> straggler_;
+  std::optional<measure::Straggler> straggler_;
 };
 
 }  // namespace tessera::train

@@ -17,8 +17,8 @@
 
 #include <ATen/ATen.h>
 
-#include "tessera/core/pinned_memory.h"
 #include "tessera/core/shared_library.h"
+#include "tessera/device/pinned_memory.h"
 
 #include "tests/comm/nccl/thread_ranks.h"
 #include "tests/testing/cuda_device.h"

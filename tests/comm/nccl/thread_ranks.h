@@ -17,7 +17,7 @@
 #include "tessera/comm/communicator.h"
 #include "tessera/comm/fake/fake_backend.h"
 #include "tessera/comm/nccl/nccl_backend.h"
-#include "tessera/core/device_event.h"
+#include "tessera/device/device_event.h"
 
 #include "tests/comm/nccl/stub_nccl.h"
 #include "tests/testing/stub_library.h"

@@ -1,0 +1,57 @@
+#include "tessera/train/run/agreed_requests.h"
+
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <unistd.h>
+
+#include "tessera/device/device.h"
+
+namespace tessera::train {
+namespace {
+
+// Requests are exchanged as numbers, of which the largest counts: 0 for none, 1 to save, and kStop plus the
+// signal to stop.
+constexpr int64_t kStop = 2;
+
+}  // namespace
+
+void AgreedRequests::begin() {
+  int64_t own = take_save() ? 1 : 0;
+  if (const int signal = signals_.stop_signal(); signal != 0) own = kStop + signal;
+  own_ = own;
+  if (world_.size() == 1) return;
+  asked_ = at::full({1}, own, on_host(at::kLong));
+  comm::ReduceOptions options{.op = comm::ReduceOp::Max};
+  options.hint = "requests to save or stop";
+  exchange_ = world_.all_reduce(asked_, /*async_op=*/true, options);
+}
+
+Request AgreedRequests::finish() {
+  if (const auto exchange = std::exchange(exchange_, nullptr)) exchange->wait();
+  const auto asked = world_.size() == 1 ? own_ : asked_.item<int64_t>();
+  if (asked > kStop) {
+    stop_signal_ = static_cast<int>(asked - kStop);
+    return Request::Stop;
+  }
+  const bool saves = std::exchange(is_save_due_, false) || asked > 0;
+  if (!saves) return Request::None;
+  // The checkpoint to come also answers what has come to this rank since begin().
+  take_save();
+  return Request::Save;
+}
+
+bool AgreedRequests::take_save() {
+  const bool is_triggered = world_.rank() == 0 && unlink(trigger_file_.c_str()) == 0;
+  const bool is_signalled = signals_.take_save();
+  return is_triggered || is_signalled;
+}
+
+void AgreedRequests::on_evaluating(int64_t, int64_t) {
+  begin();
+  const Request request = finish();
+  if (request == Request::Stop) throw EvaluationStopped();
+  is_save_due_ = request == Request::Save;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,203 @@
+#include "tessera/train/run/bench.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <nlohmann/json.hpp>
+
+#include "tessera/core/median.h"
+#include "tessera/core/memory_ledger.h"
+#include "tessera/core/process_stats.h"
+#include "tessera/device/cpu_allocator.h"
+#include "tessera/device/deterministic.h"
+#include "tessera/device/device_ledger.h"
+#include "tessera/device/device_memory.h"
+#include "tessera/device/host_memory.h"
+#include "tessera/device/memory_scope.h"
+#include "tessera/measure/speed_of_light.h"
+#include "tessera/train/run/bench_steps.h"
+#include "tessera/train/setup/setup.h"
+#include "tessera/train/step/step.h"
+
+namespace tessera::train {
+namespace {
+
+// Puts into `result` the memory of the rank whose peak is the largest. `layer_tokens` is the number of tokens
+// of a micro-batch times that of layers. Collective.
+void report_peak(comm::Communicator& world, double layer_tokens, BenchResult& result) {
+  const memory_ledger::Peak peak = memory_ledger::peak();
+  const DeviceMemory device = device_memory(world.device());
+  const bool is_on_gpu = world.device().type() != kHost;
+  // The row of a rank: its peak, the most of activations, what was kept idle at the peak, its peak on the
+  // host, the most of tensors on the device, then the categories at the peak.
+  std::vector<int64_t> own = {is_on_gpu ? device.peak_reserved_bytes : peak_rss_bytes(),
+                              memory_ledger::most().of(MemoryCategory::Activations),
+                              is_on_gpu ? device.peak_reserved_bytes - peak.total() : peak.idle_bytes,
+                              peak_rss_bytes(), device.peak_bytes};
+  const auto first_part = static_cast<size_t>(own.size());
+  own.insert(own.end(), peak.bytes.begin(), peak.bytes.end());
+  const auto width = static_cast<int64_t>(own.size());
+  const at::Tensor values = at::empty({world.size(), width}, on_host(at::kLong));
+  world.all_gather_single(values, at::tensor(own, values.options()));
+  const int64_t rank = values.select(1, 0).argmax().item<int64_t>();
+  const auto largest = host_span<const int64_t>(values).subspan(static_cast<size_t>(rank * width));
+
+  result.peak_rss_bytes = largest[3];
+  result.peak_device_live_bytes = largest[4];
+  if (is_on_gpu) result.peak_device_bytes = largest[0];
+  result.activation_bytes_per_token_per_layer = static_cast<double>(largest[1]) / layer_tokens;
+  int64_t rest = largest[0] - largest[2];
+  for (size_t i = 0; i < kNumMemoryCategories; ++i) {
+    const int64_t bytes = largest[first_part + i];
+    result.peak_parts.push_back({std::string(memory_category_name(static_cast<MemoryCategory>(i))), bytes});
+    rest -= bytes;
+  }
+  result.peak_parts.push_back({"kept for later tensors", largest[2]});
+  // The rest is LibTorch's code and data, stacks, buffers of libraries, and overhead of allocators. On a GPU
+  // nothing is left, as what its context takes is not counted.
+  result.peak_parts.push_back({"program and unaccounted", rest});
+}
+
+}  // namespace
+
+std::string BenchResult::to_json() const {
+  nlohmann::ordered_json parts = nlohmann::ordered_json::object();
+  for (const MemoryPart& part : peak_parts) parts[part.name] = part.bytes;
+  nlohmann::ordered_json traffic = nlohmann::ordered_json::object();
+  for (const auto& [axis, of_step] : traffic_per_step) {
+    traffic[axis] = {{"bytes_sent", of_step.bytes_sent}, {"wait_s", of_step.wait_s}};
+  }
+  nlohmann::ordered_json json = {
+      {"tokens_per_s", tokens_per_s},
+      {"step_s_median", step_s_median},
+      {"step_s_min", step_s_min},
+      {"step_s_max", step_s_max},
+      {"peak_rss_bytes", peak_rss_bytes},
+      {"peak_bytes", parts},
+      {"activation_bytes_per_token_per_layer", activation_bytes_per_token_per_layer},
+      {"gemm_s", gemm_s},
+      {"gemm_gflops", gemm_gflops},
+      {"sol", sol},
+      {"library_gemm_s", library_gemm_s},
+      {"library_sol", library_sol},
+      {"ranks", ranks},
+      {"threads", threads},
+      {"tokens_per_step", tokens_per_step},
+      {"communication_per_step", traffic},
+      {"losses", losses}};
+  if (peak_device_bytes > 0) {
+    json["peak_device_bytes"] = peak_device_bytes;
+    json["peak_device_live_bytes"] = peak_device_live_bytes;
+  }
+  return json.dump();
+}
+
+BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm::Communicator>& world) {
+  const config::Recipe& recipe = options.recipe;
+  if (recipe.deterministic) compute_deterministically();
+  std::optional<DeviceLedger> of_device;
+  if (world->device().type() == kHost) {
+    memory_ledger::start();
+  } else {
+    of_device.emplace(world->device());
+    reset_device_peak(world->device());
+  }
+  const parallel::DeviceMesh mesh(world, parallel_dims(recipe, world->size()));
+  TrainedModel trained = set_up_model(recipe, mesh);
+  trained.model->train();
+  auto optimizer = [&] {
+    const MemoryScope memory(MemoryCategory::OptimizerState);
+    return optim::make_adamw(
+        optimized_tiles(*trained.sharded, recipe.weight_decay, recipe.decay_norm_and_bias),
+        adamw_options(recipe));
+  }();
+
+  BenchResult result;
+  result.ranks = world->size();
+  result.threads = at::get_num_threads();
+  const int64_t dp_size = mesh.size(parallel::kAxisDp);
+  const auto next_step = bench_steps(recipe, options.trains_on_data, trained.model->config(), mesh);
+
+  std::vector<double> seconds, rates;
+  int64_t tokens = 0, label_tokens = 0;  // of all counted steps
+  std::map<std::string, comm::Traffic> traffic_before;
+  std::optional<trace::Recording> recording;
+  for (int64_t step = 0; step < options.warmup_steps + options.steps; ++step) {
+    const data::Step taken = next_step();
+    StepInput input;
+    input.micro_batches = &taken.micro_batches;
+    input.label_tokens = taken.label_tokens;
+    input.step = step;
+    input.lr = recipe.learning_rate;
+    input.max_grad_norm = recipe.max_grad_norm;
+    input.seed = static_cast<uint64_t>(recipe.seed);
+    const bool is_traced = !options.trace_path.empty() && step + 1 == options.warmup_steps + options.steps;
+    std::optional<measure::StepTrace> tracing;
+    if (is_traced) tracing.emplace(*world);
+    if (step == options.warmup_steps) traffic_before = mesh.traffic();
+    world->barrier();
+    const Timer timer;
+    result.losses.push_back(run_step(trained, *optimizer, mesh, input).loss);
+    world->barrier();
+    if (is_traced) recording = tracing->stop();
+    if (step < options.warmup_steps) continue;
+    seconds.push_back(timer.seconds());
+    rates.push_back(static_cast<double>(taken.tokens) / seconds.back());
+    tokens += taken.tokens;
+    label_tokens += taken.label_tokens;
+  }
+  result.tokens_per_step = tokens / options.steps;
+  for (const auto& [axis, traffic] : mesh.traffic()) {
+    const comm::Traffic all = traffic - traffic_before[axis];
+    result.traffic_per_step[axis] = {all.bytes_sent / options.steps,
+                                     all.wait_s / static_cast<double>(options.steps)};
+  }
+  const double layer_tokens =
+      static_cast<double>(recipe.micro_batch_size * recipe.sequence_len * trained.model->config().num_layers);
+  report_peak(*world, layer_tokens, result);
+  memory_ledger::stop();
+  of_device.reset();
+
+  if (recording) {
+    result.trace = measure::summarize(*recording);
+    measure::write_trace(options.trace_path, *recording, *world);
+  }
+
+  // The GEMMs are those of this rank: of its share of the tokens, and of the layers that it holds.
+  const int64_t cp = mesh.size(parallel::kAxisCp), rank_tokens = result.tokens_per_step / dp_size / cp;
+  const bool has_head = mesh.coordinate(parallel::kAxisPp) + 1 == mesh.size(parallel::kAxisPp);
+  const measure::StepGemms gemms = measure::step_gemms(
+      *trained.model, rank_tokens, has_head ? label_tokens / options.steps / dp_size / cp : 0);
+  // The model and the optimizer are freed first, so that the operands of the GEMMs need no memory beside
+  // them.
+  optimizer.reset();
+  trained = {};
+  trim_cpu_allocator();
+  world->barrier();
+  const at::ScalarType type = run_types(recipe.dtype).compute;
+  const auto gemm_seconds = [&](measure::GemmPath path) {
+    const auto options = at::TensorOptions(world->device()).dtype(type);
+    const at::Tensor seconds = at::full({1},
+                                        measure::measure_gemms(gemms.layers, options, path) +
+                                            measure::measure_gemms(gemms.head, options, path),
+                                        options.dtype(at::kDouble));
+    world->all_reduce(seconds, false, {.op = comm::ReduceOp::Max});
+    return seconds.item<double>();
+  };
+  result.gemm_s = gemm_seconds(measure::GemmPath::Ours);
+  result.library_gemm_s = gemm_seconds(measure::GemmPath::LibTorch);
+  result.gemm_gflops =
+      (measure::gemm_flops(gemms.layers) + measure::gemm_flops(gemms.head)) / result.gemm_s * 1e-9;
+
+  result.step_s_median = median(seconds);
+  result.step_s_min = *std::min_element(seconds.begin(), seconds.end());
+  result.step_s_max = *std::max_element(seconds.begin(), seconds.end());
+  result.tokens_per_s = median(rates);
+  result.sol = result.gemm_s / result.step_s_median;
+  result.library_sol = result.library_gemm_s / result.step_s_median;
+  return result;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,48 @@
+#include "tessera/train/run/evaluation.h"
+
+#include <cmath>
+#include <cstdio>
+#include <string>
+
+#include "tessera/core/error.h"
+#include "tessera/core/log.h"
+#include "tessera/train/step/best_evaluation.h"
+#include "tessera/train/step/run_schedule.h"
+#include "tessera/train/step/step.h"
+
+namespace tessera::train {
+
+Evaluation::Evaluation(Training& training, const parallel::DeviceMesh& mesh, data::Loader loader, Tell tell)
+    : training_(training), mesh_(mesh), loader_(std::move(loader)), tell_(std::move(tell)) {
+  std::vector<DatasetLoss> datasets;
+  const std::vector<std::string> names = loader_.datasets();
+  for (size_t i = 0; names.size() > 1 && i < names.size(); ++i) datasets.push_back({names[i], 0.0, 0});
+  deciding_loss(training.state().recipe, 0.0, datasets);
+}
+
+void Evaluation::after_step(const TrainState& state) {
+  if (!is_evaluated(state.recipe, state.step, state.total_steps, training_.data().steps_per_epoch(),
+                    state.ends_epoch())) {
+    return;
+  }
+  const int64_t total = loader_.steps_per_epoch();
+  const Evaluated evaluated = evaluate(training_.trained(), mesh_, loader_, [&](int64_t done) {
+    tell_([&](Reporter& reporter) { reporter.on_evaluating(done, total); });
+  });
+  const double loss = evaluated.loss;
+  if (!std::isfinite(loss)) {
+    throw Error(ErrorKind::Numerics, "EVAL-LOSS",
+                "the evaluation loss after step " + std::to_string(state.step) + " is not finite")
+        .got(std::to_string(loss))
+        .hint("nothing is saved; lower learning_rate, or check the data");
+  }
+  tell_([&](Reporter& reporter) { reporter.on_evaluation(state.step, loss, evaluated.datasets); });
+  if (training_.note_evaluation(loss, evaluated.datasets)) {
+    char best[32];
+    std::snprintf(best, sizeof best, "%.4f", state.early_stopping.best_loss());
+    log::info("stopped early after step " + std::to_string(state.step) + ": no evaluation loss below " +
+              best + " in " + std::to_string(state.recipe.early_stopping_patience) + " evaluations");
+  }
+}
+
+}  // namespace tessera::train

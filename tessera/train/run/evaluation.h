@@ -1,0 +1,33 @@
+// Evaluates as often as the recipe says.
+#pragma once
+
+#include <functional>
+#include <utility>
+
+#include "tessera/data/loader.h"
+#include "tessera/train/reporters/reporter.h"
+#include "tessera/train/step/training.h"
+
+namespace tessera::train {
+
+class Evaluation : public Reporter {
+ public:
+  using Tell = std::function<void(const std::function<void(Reporter&)>&)>;
+
+  // `tell` calls a function with each reporter of this rank. `training` and `mesh` outlive this object.
+  // Throws what deciding_loss() throws for the datasets that `loader` deals, so that a wrong
+  // metric_for_best_model shows before the first step.
+  Evaluation(Training& training, const parallel::DeviceMesh& mesh, data::Loader loader, Tell tell);
+
+  // Evaluates if the recipe says so after this step. Collective. Throws Error(Numerics) where the loss is not
+  // finite, and what a reporter's on_evaluating() throws.
+  void after_step(const TrainState& state) override;
+
+ private:
+  Training& training_;
+  const parallel::DeviceMesh& mesh_;
+  data::Loader loader_;
+  Tell tell_;
+};
+
+}  // namespace tessera::train

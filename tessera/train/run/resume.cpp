@@ -1,0 +1,233 @@
+#include "tessera/train/run/resume.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <sstream>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/comm/agreed_work.h"
+#include "tessera/config/load_recipe.h"
+#include "tessera/core/error.h"
+#include "tessera/core/log.h"
+#include "tessera/core/mismatch_list.h"
+#include "tessera/io/checkpoint_folders.h"
+#include "tessera/io/file.h"
+#include "tessera/train/setup/compute_type.h"
+#include "tessera/train/step/training.h"
+
+namespace tessera::train {
+namespace {
+
+using checkpoint::ShardedCheckpoint;
+using Opened = std::shared_ptr<const ShardedCheckpoint>;
+
+// Keys that change the numbers of the steps, beside the order of the rows.
+constexpr const char* kKeysOfNumbers[] = {
+    "learning_rate",       "optimizer",           "lr_scheduler",
+    "cosine_min_lr_ratio", "warmup_ratio",        "warmup_steps",
+    "weight_decay",        "decay_norm_and_bias", "max_grad_norm",
+    "adam_beta1",          "adam_beta2",          "adam_epsilon",
+    "max_steps",           "num_epochs",          "lora_alpha",
+    "lora_dropout",        "peft_use_rslora",     "lr_min",
+    "lr_plateau_factor",   "lr_plateau_patience", "optimizer_state_dtype"};
+
+// Returns the keys at the top of a recipe's text, each with what follows on its line.
+std::map<std::string, std::string> top_keys(const std::string& text) {
+  std::map<std::string, std::string> keys;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t colon = line.find(':');
+    if (colon == std::string::npos || line.empty() || line[0] == ' ' || line[0] == '-') continue;
+    const size_t value = line.find_first_not_of(' ', colon + 1);
+    keys[line.substr(0, colon)] = value == std::string::npos ? "" : line.substr(value);
+  }
+  return keys;
+}
+
+std::string noted(const ShardedCheckpoint& checkpoint, const char* key) {
+  return checkpoint.manifest().state.value(key, std::string());
+}
+
+// Returns what `work` throws as an Error about a bad file, on the first rank where it throws; empty where all
+// went well on all ranks. Collective.
+std::string fault_of(comm::Communicator& world, const std::function<void()>& work) {
+  std::string own;
+  try {
+    work();
+  } catch (const Error& error) {
+    own = error.what();
+  }
+  for (const std::string& fault : world.all_gather_string(own)) {
+    if (!fault.empty()) return fault;
+  }
+  return "";
+}
+
+// Opens a checkpoint and verifies this rank's share of its values. Not collective.
+Opened open_part(const std::string& path, const comm::Communicator& world) {
+  const Opened checkpoint = ShardedCheckpoint::open(path);
+  checkpoint->verify(world.rank(), world.size());
+  return checkpoint;
+}
+
+}  // namespace
+
+nlohmann::ordered_json to_json(const RunInputs& inputs) {
+  return {{"recipe", inputs.recipe},
+          {"dtype", inputs.dtype},
+          {"rows", inputs.rows},
+          {"model", inputs.model},
+          {"libraries", inputs.libraries}};
+}
+
+bool continues_output(const config::Recipe& recipe) {
+  if (recipe.resume_from_checkpoint.empty()) return recipe.auto_resume_from_checkpoints;
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  const fs::path named = fs::weakly_canonical(recipe.resume_from_checkpoint, failed);
+  const fs::path folder = named.has_filename() ? named.parent_path() : named.parent_path().parent_path();
+  return folder == fs::weakly_canonical(recipe.output_dir, failed);
+}
+
+Opened find_checkpoint(const config::Recipe& recipe, comm::Communicator& world) {
+  Opened found;
+  if (!recipe.resume_from_checkpoint.empty()) {
+    found = open_checkpoint(recipe.resume_from_checkpoint, world);
+  } else if (recipe.auto_resume_from_checkpoints) {
+    // All ranks take the list of the first one, so that they open the same checkpoints in the same order.
+    std::string names;
+    comm::AgreedWork work({&world}, "list the checkpoints");
+    work.run_on_first([&] {
+      for (const auto& folder : io::list_checkpoints(recipe.output_dir)) names += folder.name + '\n';
+    });
+    work.finish();
+    std::istringstream candidates(world.all_gather_string(names).front());
+    std::string fault;
+    for (std::string name; !found && std::getline(candidates, name);) {
+      Opened checkpoint;
+      const std::string path = io::join_path(recipe.output_dir, name);
+      fault = fault_of(world, [&] { checkpoint = open_part(path, world); });
+      if (fault.empty()) {
+        found = checkpoint;
+      } else {
+        log::warn(path + " is not whole and is passed over: " + fault);
+      }
+    }
+    if (!found && !fault.empty()) {
+      throw Error(ErrorKind::Checkpoint, "NONE-WHOLE", "no checkpoint is whole")
+          .in(recipe.output_dir)
+          .hint("to start from the beginning move them away; the warnings above say what is wrong");
+    }
+  }
+  if (found) {
+    log::info("going on from " + found->place() + ", after step " + std::to_string(found->manifest().step));
+  }
+  return found;
+}
+
+Opened open_checkpoint(const std::string& path, comm::Communicator& world) {
+  Opened opened;
+  comm::AgreedWork work({&world}, "read the checkpoint");
+  work.run([&] { opened = open_part(path, world); });
+  work.finish();
+  return opened;
+}
+
+config::Recipe with_dtype_of(config::Recipe recipe, const ShardedCheckpoint& checkpoint) {
+  if (recipe.dtype != config::ComputeType::Auto) return recipe;
+  for (const auto type : {config::ComputeType::Float32, config::ComputeType::Float64,
+                          config::ComputeType::BFloat16, config::ComputeType::Float16}) {
+    if (compute_name(type) == noted(checkpoint, "dtype")) recipe.dtype = type;
+  }
+  return recipe;
+}
+
+void check_resumable(const ShardedCheckpoint& checkpoint, const RunInputs& inputs,
+                     const models::CausalLM& model, const config::Recipe& recipe) {
+  if (checkpoint.manifest().state.value("only_model", false)) {
+    throw Error(ErrorKind::Checkpoint, "ONLY-MODEL", "the checkpoint was saved with save_only_model: true")
+        .in(checkpoint.place())
+        .need("the optimizer's states, to go on with the same numbers")
+        .hint("`tessera convert` makes a model folder of it, which base_model or lora_model_dir can name");
+  }
+  if (noted(checkpoint, "rows") != inputs.rows && recipe.allow_data_change) {
+    log::warn(
+        "the run goes on with other training rows than its checkpoint's, from the same place on "
+        "(allow_data_change): it is another run from here");
+  } else if (noted(checkpoint, "rows") != inputs.rows) {
+    throw Error(ErrorKind::Data, "CHANGED",
+                "the training rows, or their order, are not those of the checkpoint's run")
+        .in(checkpoint.place())
+        .got("hash " + inputs.rows)
+        .need(noted(checkpoint, "rows"))
+        .hint(
+            "datasets, tokenizer, seed, sequence_len and sample_packing must be as they were; "
+            "allow_data_change: true goes on all the same");
+  }
+  check_same_parameters(checkpoint, inputs.model, model);
+  // An older program noted no value for keys that it did not know: they had their default.
+  auto before = top_keys(noted(checkpoint, "recipe"));
+  before.merge(top_keys(config::dump_recipe({})));
+  const auto now = top_keys(inputs.recipe);
+  const auto value = [](const auto& keys, const std::string& key) {
+    const auto found = keys.find(key);
+    return found == keys.end() || found->second.empty() ? std::string("its default") : found->second;
+  };
+  for (const char* key : kKeysOfNumbers) {
+    if (value(before, key) == value(now, key)) continue;
+    log::warn(std::string("the run goes on with another ") + key + ": " + value(now, key) + ", it was " +
+              value(before, key));
+  }
+}
+
+void check_same_parameters(const ShardedCheckpoint& checkpoint, const std::string& model_fingerprint,
+                           const models::CausalLM& model) {
+  if (noted(checkpoint, "model") != model_fingerprint) {
+    throw Error(ErrorKind::Checkpoint, "OTHER-MODEL", "the base model is not that of the checkpoint's run")
+        .in(checkpoint.place())
+        .got("hash " + model_fingerprint)
+        .need(noted(checkpoint, "model"));
+  }
+  MismatchList wrong({"missing in it", "of no use to this run", "of another shape"});
+  const auto parameters = model.named_parameters();
+  for (const auto& parameter : parameters) {
+    const bool is_stored = checkpoint.find(kParameterPrefix + parameter.key()) != nullptr;
+    if (parameter.value().requires_grad() && !is_stored) wrong.add("missing in it", parameter.key());
+  }
+  for (const io::TensorSpec& stored : checkpoint.tensors()) {
+    if (!stored.name.starts_with(kParameterPrefix)) continue;
+    const at::Tensor* own = parameters.find(stored.name.substr(std::string(kParameterPrefix).size()));
+    if (own == nullptr || !own->requires_grad()) {
+      wrong.add("of no use to this run", stored.name);
+    } else if (own->sizes() != at::IntArrayRef(stored.shape)) {
+      wrong.add("of another shape", stored.name);
+    }
+  }
+  if (!wrong.empty()) {
+    throw Error(ErrorKind::Checkpoint, "TENSORS", "the checkpoint is of another model or adapter")
+        .in(checkpoint.place())
+        .got(wrong.text());
+  }
+}
+
+void take_values_of(const std::shared_ptr<const checkpoint::ShardedCheckpoint>& checkpoint,
+                    PlannedModel& planned) {
+  planned.source = std::make_shared<checkpoint::SourceList>(
+      std::vector<std::shared_ptr<const checkpoint::ParameterSource>>{
+          checkpoint::checkpoint_source(checkpoint, kParameterPrefix), planned.source});
+}
+
+TrainState state_of(const ShardedCheckpoint& checkpoint) {
+  try {
+    return train_state_from(checkpoint.manifest().state.at("training"));
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(ErrorKind::Checkpoint, "MANIFEST", std::string("the manifest is not sound: ") + error.what())
+        .in(checkpoint.place());
+  }
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,243 @@
+#include "tessera/train/run/run_output.h"
+
+#include <algorithm>
+#include <exception>
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include "tessera/checkpoint/manifest.h"
+#include "tessera/comm/agreed_work.h"
+#include "tessera/config/load_recipe.h"
+#include "tessera/config/resolve_paths.h"
+#include "tessera/core/error.h"
+#include "tessera/core/log.h"
+#include "tessera/io/checkpoint_folders.h"
+#include "tessera/io/file.h"
+#include "tessera/train/reporters/metrics_file.h"
+#include "tessera/train/reporters/mlflow.h"
+#include "tessera/train/reporters/otlp.h"
+#include "tessera/train/reporters/progress.h"
+#include "tessera/train/reporters/prometheus.h"
+#include "tessera/train/reporters/tensorboard.h"
+#include "tessera/train/reporters/wandb.h"
+#include "tessera/train/run/last_step.h"
+#include "tessera/train/run/resume.h"
+
+namespace tessera::train {
+namespace {
+
+// Returns every file and folder that the recipe names for reading, and the recipe. The folder of prepared
+// rows is one of them: inside the output folder it would keep the result from taking its place.
+std::vector<io::ResultInput> recipe_inputs(const config::Recipe& recipe) {
+  std::vector<io::ResultInput> inputs = {{"the base model", recipe.base_model},
+                                         {"the tokenizer", recipe.tokenizer_config},
+                                         {"the adapter to start from", recipe.lora_model_dir},
+                                         {"the recipe", recipe.source_file},
+                                         {"the chat template", recipe.chat_template_jinja},
+                                         {.what = "the folder of the prepared rows (dataset_prepared_path)",
+                                          .path = recipe.dataset_prepared_path,
+                                          .is_made = true}};
+  for (const auto* datasets : {&recipe.datasets, &recipe.test_datasets}) {
+    for (const config::DatasetConfig& dataset : *datasets)
+      inputs.push_back({"a dataset", dataset.path, dataset.data_files.empty()});
+  }
+  return inputs;
+}
+
+}  // namespace
+
+RunOutput::RunOutput(const config::Recipe& recipe, std::shared_ptr<comm::Communicator> world,
+                     RunSignals& signals)
+    : recipe_(recipe), world_(std::move(world)), signals_(signals) {
+  comm::AgreedWork work({world_.get()}, "use output_dir");
+  work.run_on_first([&] {
+    // A signal that came between the laying of the lock and set_lock() would leave the lock behind.
+    const RunSignals::Held held;
+    result_.emplace(recipe_.output_dir, io::ResultOptions{.overwrites = recipe_.overwrite_output_dir,
+                                                          .how_to_overwrite = "overwrite_output_dir: true",
+                                                          .inputs = recipe_inputs(recipe_),
+                                                          .continues = continues_output(recipe_)});
+    std::error_code ignored;
+    has_older_ = io::exists(recipe_.output_dir) && !std::filesystem::is_empty(recipe_.output_dir, ignored);
+    signals_.set_lock(result_->lock_path());
+    signals_.set_notice("interrupted before the first step" + what_stays());
+  });
+  work.finish();
+}
+
+RunOutput::~RunOutput() {
+  if (!result_) return;
+  signals_.set_notice("");
+  signals_.set_lock("");
+}
+
+std::string RunOutput::what_stays() const {
+  if (!newest_.empty()) return "; " + newest_ + " stays in " + recipe_.output_dir;
+  // This process does not know yet of a checkpoint that is under way.
+  if (recipe_.save_strategy != config::Cadence::No)
+    return "; a checkpoint that is whole by now stays in " + recipe_.output_dir;
+  return "; nothing is saved" + std::string(has_older_ ? ", the older result is untouched" : "");
+}
+
+void RunOutput::begin(const config::Recipe& recipe, const TrainedModel& trained,
+                      const std::optional<text::Tokenizer>& tokenizer,
+                      const checkpoint::ShardedCheckpoint* checkpoint, int64_t checkpoint_bytes) {
+  recipe_ = recipe;
+  saved_recipe_ = trained.adapter ? with_lora_options(recipe_, trained.adapter->options) : recipe_;
+  comm::AgreedWork work({world_.get()}, "write the output");
+  work.run_on_first([&] {
+    std::map<std::string, std::string> kept;
+    if (checkpoint != nullptr) {
+      for (const auto& [name, entry] : checkpoint->manifest().others)
+        kept[name] = checkpoint->other_file(name);
+      resumed_step_ = checkpoint->manifest().step;
+      owns_checkpoints_ = continues_output(recipe_);
+      if (owns_checkpoints_) newest_ = "checkpoint-" + std::to_string(checkpoint->manifest().step);
+    }
+    result_->begin();
+    require_space(trained, tokenizer, checkpoint_bytes);
+    result_->keep_unfinished({"metrics.jsonl", "runs", "wandb", "otel", "recipe.yaml"});
+    logs_ = std::make_unique<RunLogs>(result_->staging(), std::move(kept));
+    write_recipe();
+    log::info("metrics, until the result is in place: " + io::join_path(result_->staging(), "metrics.jsonl"));
+  });
+  work.finish();
+}
+
+std::vector<std::unique_ptr<Reporter>> RunOutput::reporters(int64_t total_steps) {
+  std::vector<std::unique_ptr<Reporter>> reporters;
+  comm::AgreedWork work({world_.get()}, "write the output");
+  work.run_on_first([&] {
+    reporters.push_back(std::make_unique<LastStep>(
+        signals_, [this] { return what_stays() + ", the logs stay in " + result_->staging(); }));
+    reporters.push_back(std::make_unique<MetricsFile>(*logs_));
+    reporters.push_back(std::make_unique<TensorBoardFile>(*logs_));
+    add_trackers(reporters);
+    reporters.push_back(std::make_unique<Progress>(total_steps));
+  });
+  work.finish();
+  return reporters;
+}
+
+// Adds the reporters that a run can be without: where one cannot be made, this is warned of, and training
+// goes on.
+void RunOutput::add_trackers(std::vector<std::unique_ptr<Reporter>>& reporters) {
+  const auto add = [&](const char* tracker, bool is_wanted, const auto& make) {
+    if (!is_wanted) return;
+    try {
+      reporters.push_back(make());
+    } catch (const std::exception& error) {
+      log::warn("training goes on without " + std::string(tracker) + ": " + error.what());
+    }
+  };
+  add("Weights & Biases", wants_wandb(recipe_),
+      [&] { return std::make_unique<WandbFile>(*logs_, saved_recipe_); });
+  add("MLflow", wants_mlflow(recipe_),
+      [&] { return std::make_unique<MlflowRun>(saved_recipe_, resumed_step_); });
+  add("OpenTelemetry", recipe_.use_otel_metrics, [&] { return std::make_unique<OtlpFile>(*logs_, recipe_); });
+  add("Prometheus", !recipe_.prometheus_file.empty(),
+      [&] { return std::make_unique<PrometheusFile>(recipe_.prometheus_file, recipe_.output_dir); });
+}
+
+std::vector<std::pair<std::string, std::string>> RunOutput::logs() const {
+  if (!logs_) return {};
+  return logs_->contents();
+}
+
+void RunOutput::has_saved(int64_t step, int64_t current) {
+  if (!result_) return;
+  owns_checkpoints_ = true;
+  newest_ = "checkpoint-" + std::to_string(step);
+  signals_.set_notice("interrupted after step " + std::to_string(current) + what_stays() +
+                      ", the logs stay in " + result_->staging());
+}
+
+void RunOutput::remove_outdated(int64_t step, const std::string& run, int64_t best_step) const {
+  if (!result_) return;
+  const std::string& folder = recipe_.output_dir;
+  // Checkpoints of later steps are of a run that this one has gone back behind, those of other runs belong to
+  // a result that this run replaces.
+  const auto is_outdated = [&](const io::CheckpointFolder& found) {
+    if (found.step > step) return true;
+    try {
+      return checkpoint::read_manifest(io::join_path(folder, found.name)).run != run;
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  try {
+    // The best checkpoint takes one of the places; the newest one always has a place.
+    const auto found = io::list_checkpoints(folder);
+    const bool has_best = std::ranges::any_of(found, [&](const auto& one) { return one.step == best_step; });
+    int64_t room = std::max<int64_t>(1, recipe_.save_total_limit - (has_best ? 1 : 0));
+    for (const io::CheckpointFolder& one : found) {
+      const bool stays = !is_outdated(one) && (one.step == best_step || room-- > 0);
+      if (!stays) io::remove_checkpoint(folder, one.name);
+    }
+  } catch (const std::exception& error) {
+    log::warn(std::string("an older checkpoint stays: ") + error.what());
+  }
+}
+
+// Writes the recipe of what was trained, with absolute paths, so that it can be read from any folder.
+void RunOutput::write_recipe() const {
+  io::write_file_atomic(io::join_path(result_->staging(), "recipe.yaml"),
+                        config::dump_recipe(config::with_absolute_paths(saved_recipe_)));
+}
+
+// Writes the files of the run again that somebody has cleared away while it went on.
+void RunOutput::put_logs_back() {
+  io::make_directories(result_->staging());
+  const bool has_recipe = io::exists(io::join_path(result_->staging(), "recipe.yaml"));
+  if (!has_recipe) write_recipe();
+  if (!logs_->put_back() && has_recipe) return;
+  log::warn("files of this run were removed from " + result_->staging() +
+            " meanwhile; they are written again");
+}
+
+void RunOutput::require_space(const TrainedModel& trained, const std::optional<text::Tokenizer>& tokenizer,
+                              int64_t more_bytes) const {
+  int64_t num_bytes = more_bytes;
+  if (recipe_.save_final) {
+    num_bytes += checkpoint::weight_bytes(*trained.sharded, trained.saved);
+    if (tokenizer) num_bytes += tokenizer->saved_bytes();
+  }
+  result_->require_space(num_bytes);
+}
+
+void RunOutput::save(const TrainedModel& trained, const checkpoint::BaseFiles& base,
+                     const std::optional<text::Tokenizer>& tokenizer) {
+  comm::AgreedWork work({world_.get()}, "save the result");
+  work.run_on_first([&] {
+    signals_.set_notice(
+        "interrupted after the last step, as the result was saved: " + recipe_.output_dir +
+        (has_older_ ? " holds all of it or all of the older one" : " holds all of it or nothing"));
+    put_logs_back();
+  });
+  work.finish();
+  if (recipe_.save_final) {
+    work.run_on_first([&] { require_space(trained, tokenizer, 0); });
+    work.finish();
+    checkpoint::save_folder(*trained.sharded, result_folder(trained, recipe_, base),
+                            result_ ? result_->staging() : "", work);
+    work.run_on_first([&] {
+      if (tokenizer) tokenizer->save(result_->staging());
+    });
+    work.finish();
+  }
+  work.run_on_first([&] {
+    std::vector<std::string> stays;
+    if (owns_checkpoints_) {
+      for (const auto& folder : io::list_checkpoints(recipe_.output_dir)) stays.push_back(folder.name);
+      stays.push_back("latest");
+    }
+    result_->commit(stays);
+    signals_.set_notice("");
+  });
+  work.finish();
+  const std::string saved = !recipe_.save_final ? "metrics" : trained.adapter ? "adapter" : "model";
+  log::info(saved + " saved to " + recipe_.output_dir);
+}
+
+}  // namespace tessera::train

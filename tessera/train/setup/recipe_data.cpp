@@ -1,0 +1,181 @@
+#include "tessera/train/setup/recipe_data.h"
+
+#include <algorithm>
+
+#include "tessera/core/content_hash.h"
+#include "tessera/core/error.h"
+#include "tessera/core/log.h"
+#include "tessera/data/default_chat_template.h"
+#include "tessera/data/loader_options.h"
+#include "tessera/io/file.h"
+#include "tessera/models/registry.h"
+#include "tessera/train/setup/group_exchange.h"
+
+namespace tessera::train {
+namespace {
+
+bool is_token_ids(const config::DatasetConfig& dataset) { return dataset.type.empty(); }
+
+const std::string& tokenizer_folder(const config::Recipe& recipe) {
+  return recipe.tokenizer_config.empty() ? recipe.base_model : recipe.tokenizer_config;
+}
+
+// Returns a hash of the files that decide how text becomes ids, and of the recipe's special tokens.
+std::string tokenizer_fingerprint(const config::Recipe& recipe) {
+  constexpr int64_t kMaxBytes = int64_t{1} << 30;
+  const std::string& folder = tokenizer_folder(recipe);
+  ContentHash hash;
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+                           "generation_config.json", "chat_template.jinja", "config.json"}) {
+    const std::string path = io::join_path(folder, name);
+    hash.add(name);
+    if (io::exists(path)) hash.add(io::read_file(path, kMaxBytes));
+  }
+  for (const auto& [role, token] : recipe.special_tokens) hash.add(role + ' ' + token);
+  return std::to_string(hash.value());
+}
+
+// Warns of rows beyond the positions that the model was made for: they are legitimate where the model is to
+// learn these positions, and a mistake elsewhere.
+void warn_of_long_rows(const data::PreparedData& data, const models::ModelConfig& model) {
+  int64_t count = 0, longest = 0;
+  for (const data::RowSet* rows : {&data.train, &data.eval}) {
+    for (int64_t i = 0; i < rows->size(); ++i) {
+      longest = std::max(longest, rows->length(i));
+      count += rows->length(i) > model.max_position_embeddings ? 1 : 0;
+    }
+  }
+  if (count == 0) return;
+  log::warn(std::to_string(count) + " rows of up to " + std::to_string(longest) +
+            " tokens are longer than the model's max_position_embeddings (" +
+            std::to_string(model.max_position_embeddings) +
+            "); lower sequence_len, or give it a longer rope_scaling");
+}
+
+data::PrepareOptions prepare_options(const config::Recipe& recipe, const models::ModelConfig& model,
+                                     int64_t num_threads, std::optional<int64_t> now) {
+  data::PrepareOptions options;
+  options.vocab_size = model.vocab_size;
+  options.num_threads = num_threads;
+  options.now = now;
+  options.seed = static_cast<uint64_t>(recipe.seed);
+  return options;
+}
+
+data::PreparedData read_rows(const config::Recipe& recipe, const std::optional<text::Tokenizer>& tokenizer,
+                             const data::PrepareOptions& options) {
+  if (!tokenizer) return data::prepare_token_ids(recipe, options);
+  const auto chat_template = data::default_chat_template(recipe, *tokenizer);
+  return data::prepare_data(recipe, *tokenizer, chat_template.get(), options);
+}
+
+config::KeyPlace place_of(const config::Recipe& recipe, const std::string& key) {
+  const auto place = recipe.key_places.find(key);
+  return place == recipe.key_places.end() ? config::KeyPlace{recipe.source_file} : place->second;
+}
+
+Error key_error(const config::Recipe& recipe, const std::string& key, const char* code,
+                const std::string& what) {
+  const config::KeyPlace place = place_of(recipe, key);
+  return Error(ErrorKind::Config, code, "key '" + key + "': " + what)
+      .at(place.file, place.line, place.column);
+}
+
+void set_special_token(const config::Recipe& recipe, text::Tokenizer& tokenizer, const std::string& role,
+                       const std::string& token) {
+  if (tokenizer.token_to_id(token)) return tokenizer.set_special_token(role, token);
+  throw key_error(recipe, "special_tokens." + role, "SPECIAL-TOKEN", "no token of the model's vocabulary")
+      .got("'" + token + "'")
+      .need("a token that " + tokenizer_folder(recipe) + "/tokenizer.json has")
+      .hint("adding tokens to the vocabulary is not built yet");
+}
+
+// Checks that all of the recipe's `tokens` are added tokens of the vocabulary, which are found whole in any
+// text: there is nothing to do for such tokens.
+void check_tokens(const config::Recipe& recipe, const text::Tokenizer& tokenizer) {
+  for (const std::string& token : recipe.tokens) {
+    const auto id = tokenizer.token_to_id(token);
+    if (id && tokenizer.is_added(*id)) continue;
+    throw key_error(recipe, "tokens", "UNSUPPORTED",
+                    id ? "an ordinary token of the vocabulary cannot be made one that is found whole"
+                       : "adding tokens to the vocabulary is not built yet")
+        .got("'" + token + "'")
+        .need("one of the added tokens of " + tokenizer_folder(recipe) + "/tokenizer.json")
+        .hint("add it to the tokenizer and to the model's embeddings before, or leave it out");
+  }
+}
+
+// Refuses resize_token_embeddings_to_32x where Axolotl would add rows to the model: where it has fewer than
+// the vocabulary, rounded up to a multiple of 32.
+void check_embeddings(const config::Recipe& recipe, const text::Tokenizer& tokenizer) {
+  if (!recipe.resize_token_embeddings_to_32x) return;
+  const int64_t need = (tokenizer.vocab_size() + 31) / 32 * 32;
+  const int64_t got = models::read_model_config(recipe.base_model)->vocab_size;
+  if (got >= need) return;
+  throw key_error(recipe, "resize_token_embeddings_to_32x", "UNSUPPORTED",
+                  "adding rows to the embeddings is not built yet")
+      .got("a model with " + std::to_string(got) + " rows")
+      .need(std::to_string(need))
+      .hint("leave it out: rows beyond the vocabulary stand for no token");
+}
+
+}  // namespace
+
+std::optional<text::Tokenizer> load_recipe_tokenizer(const config::Recipe& recipe,
+                                                     config::Problems& problems) {
+  const std::string& folder = tokenizer_folder(recipe);
+  if (std::ranges::all_of(recipe.datasets, is_token_ids) &&
+      std::ranges::all_of(recipe.test_datasets, is_token_ids) && recipe.special_tokens.empty() &&
+      recipe.tokens.empty() && recipe.tokenizer_config.empty() &&
+      !io::exists(io::join_path(folder, "tokenizer.json"))) {
+    log::warn(folder + " has no tokenizer.json: training on token ids, and no tokenizer is saved");
+    return std::nullopt;
+  }
+  text::Tokenizer tokenizer = text::Tokenizer::from_folder(folder);
+  const auto attempt = [&](const std::string& list, const std::string& key, auto&& work) {
+    problems.attempt(list, place_of(recipe, key), work);
+  };
+  for (const auto& [role, token] : recipe.special_tokens) {
+    attempt("special_tokens", "special_tokens." + role,
+            [&] { set_special_token(recipe, tokenizer, role, token); });
+  }
+  attempt("tokens", "tokens", [&] { check_tokens(recipe, tokenizer); });
+  attempt("resize_token_embeddings_to_32x", "resize_token_embeddings_to_32x",
+          [&] { check_embeddings(recipe, tokenizer); });
+  return tokenizer;
+}
+
+data::PreparedData read_recipe_data(const config::Recipe& recipe, const models::ModelConfig& model,
+                                    std::optional<text::Tokenizer>& tokenizer, int64_t num_threads,
+                                    std::optional<int64_t> now) {
+  data::PrepareOptions options = prepare_options(recipe, model, num_threads, now);
+  if (!recipe.dataset_prepared_path.empty()) options.tokenizer_fingerprint = tokenizer_fingerprint(recipe);
+  if (tokenizer) data::warn_of_missing_tokens(recipe, *tokenizer);
+  data::PreparedData rows = read_rows(recipe, tokenizer, options);
+  warn_of_long_rows(rows, model);
+  if (tokenizer) tokenizer->set_chat_template(data::trained_chat_template(recipe, *tokenizer));
+  return rows;
+}
+
+std::unique_ptr<data::StreamLoader> open_recipe_stream(const config::Recipe& recipe,
+                                                       const models::ModelConfig& model,
+                                                       const std::optional<text::Tokenizer>& tokenizer,
+                                                       int64_t dp_rank, int64_t dp_size, int64_t num_threads,
+                                                       std::optional<int64_t> now,
+                                                       std::shared_ptr<comm::Communicator> group) {
+  if (recipe.sequence_len > model.max_position_embeddings) {
+    log::warn("sequence_len " + std::to_string(recipe.sequence_len) +
+              " is above the model's max_position_embeddings (" +
+              std::to_string(model.max_position_embeddings) +
+              "); lower it, or give it a longer rope_scaling");
+  }
+  data::PrepareOptions options = prepare_options(recipe, model, num_threads, now);
+  options.tokenizer_fingerprint = tokenizer_fingerprint(recipe);
+  return std::make_unique<data::StreamLoader>(
+      recipe, tokenizer ? &*tokenizer : nullptr,
+      tokenizer ? data::default_chat_template(recipe, *tokenizer) : nullptr, options,
+      data::train_loader_options(recipe, dp_rank, dp_size),
+      group ? std::make_shared<GroupExchange>(std::move(group)) : nullptr);
+}
+
+}  // namespace tessera::train

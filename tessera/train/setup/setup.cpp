@@ -1,0 +1,419 @@
+#include "tessera/train/setup/setup.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <initializer_list>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <nlohmann/json.hpp>
+
+#include "tessera/comm/bootstrap.h"
+#include "tessera/config/parallelism.h"
+#include "tessera/core/error.h"
+#include "tessera/core/log.h"
+#include "tessera/core/strings.h"
+#include "tessera/device/device.h"
+#include "tessera/device/device_event.h"
+#include "tessera/device/torch_dtype.h"
+#include "tessera/io/model_files.h"
+#include "tessera/models/common/load.h"
+#include "tessera/models/common/parallelize.h"
+#include "tessera/models/parallelize_plan.h"
+#include "tessera/models/registry.h"
+#include "tessera/nn/e4m3_layers.h"
+#include "tessera/parallel/activation_offload.h"
+#include "tessera/parallel/expert_parallel/expert_parallel.h"
+#include "tessera/parallel/tensor_parallel/tensor_parallel.h"
+#include "tessera/peft/adapter_files.h"
+#include "tessera/train/setup/freeze.h"
+#include "tessera/train/setup/parameter_rates.h"
+
+namespace tessera::train {
+namespace {
+
+// Translates the recipe's ZeRO stage, dtypes and offloading into options of fully_shard().
+parallel::ShardOptions shard_options(const config::Recipe& recipe) {
+  parallel::ShardOptions options;
+  options.reshard_after_forward = recipe.zero_stage == config::ZeroStage::Zero3;
+  // The micro-batches of a pipeline are in flight together, so their gradients are reduced once, at the end
+  // of the step.
+  options.reduce_every_backward =
+      recipe.pipeline_parallel_size == 1 &&
+      (recipe.zero_stage == config::ZeroStage::Zero2 || recipe.zero_stage == config::ZeroStage::Zero3);
+  // Gradients are summed over the ranks, not averaged: the loss is already divided by the label tokens of the
+  // whole step.
+  options.average_gradients = false;
+  // Every rank fills its own tiles from the files (set_up_model()).
+  options.broadcast_initial_values = false;
+  options.offload_parameters = recipe.offload_param_device == config::OffloadDevice::Cpu;
+  const RunTypes types = run_types(recipe.dtype);
+  if (types.compute != types.stored) {
+    options.mixed_precision.param_dtype = types.compute;
+    options.mixed_precision.reduce_dtype = types.stored;
+    // The models keep the dtypes between their blocks themselves.
+    options.mixed_precision.cast_forward_inputs = false;
+    // Gradients may stay in bfloat16 where a step has one backward, which leaves nothing to add up. For
+    // adapters this would save little, as their gradients are small. Float16 would round the gradients of the
+    // scaled loss too soon: the scale is taken off only at the update.
+    options.mixed_precision.keeps_narrow_gradients =
+        types.compute == at::kBFloat16 && recipe.gradient_accumulation_steps == 1 &&
+        recipe.pipeline_microbatches <= 1 && recipe.adapter == config::AdapterKind::None;
+  }
+  return options;
+}
+
+// Says that the recipe's offload keys have no effect, for a run that computes on the host.
+void tell_offloading_is_idle(const config::Recipe& recipe) {
+  std::vector<std::string> keys;
+  if (recipe.activation_offloading != config::Offloading::Off) keys.push_back("activation_offloading");
+  if (recipe.offload_optimizer_device != config::OffloadDevice::None)
+    keys.push_back("offload_optimizer_device");
+  if (recipe.offload_param_device != config::OffloadDevice::None) keys.push_back("offload_param_device");
+  if (keys.empty()) return;
+  log::info(join(keys, ", ") + (keys.size() == 1 ? " has" : " have") +
+            " no effect: the run computes on the CPU");
+}
+
+std::vector<std::string> shared_modules(const models::CausalLM& model) {
+  // A module whose weight another name reads too cannot be trained apart from that.
+  std::vector<std::string> modules;
+  for (const auto& tied : model.tied_parameters()) {
+    for (const std::string& name : {tied.alias, tied.owner})
+      modules.push_back(name.substr(0, name.rfind('.')));
+  }
+  return modules;
+}
+
+}  // namespace
+
+ParallelDims parallel_dims(const config::Recipe& recipe, int64_t world_size) {
+  ParallelDims dims = config::validate_parallelism(recipe, world_size);
+  if (recipe.zero_stage == config::ZeroStage::Ddp) {
+    dims.dp_replicate *= dims.dp_shard;
+    dims.dp_shard = 1;
+  }
+  return dims;
+}
+
+at::Device device_of(const config::Recipe& recipe) {
+  try {
+    return resolve_device(recipe.device, comm::launch_info().local_rank);
+  } catch (Error& error) {
+    const auto place = recipe.key_places.find("device");
+    if (place == recipe.key_places.end()) throw;
+    throw error.at(place->second.file, place->second.line, place->second.column);
+  }
+}
+
+RunTypes run_types(config::ComputeType type) {
+  switch (type) {
+    case config::ComputeType::Float64: return {at::kDouble, at::kDouble};
+    case config::ComputeType::BFloat16: return {at::kFloat, at::kBFloat16};
+    case config::ComputeType::Float16: return {at::kFloat, at::kHalf};
+    default: return {at::kFloat, at::kFloat};
+  }
+}
+
+namespace {
+
+// Calls f(key, option) for each LoRA key of a recipe and the option that it stands for.
+template <class Recipe, class Options, class F>
+void for_each_lora_key(Recipe& recipe, Options& options, const F& f) {
+  f(recipe.lora_r, options.rank);
+  f(recipe.lora_alpha, options.alpha);
+  f(recipe.lora_dropout, options.dropout);
+  f(recipe.peft_use_rslora, options.use_rslora);
+  f(recipe.lora_target_linear, options.all_linear);
+  f(recipe.lora_target_regex, options.target_regex);
+  f(recipe.lora_target_modules, options.target_modules);
+  f(recipe.lora_modules_to_save, options.modules_to_save);
+}
+
+}  // namespace
+
+peft::LoraOptions lora_options(const config::Recipe& recipe) {
+  peft::LoraOptions options;
+  for_each_lora_key(recipe, options, [](const auto& key, auto& option) { option = key; });
+  return options;
+}
+
+config::Recipe with_lora_options(config::Recipe recipe, const peft::LoraOptions& options) {
+  for_each_lora_key(recipe, options, [](auto& key, const auto& option) { key = option; });
+  return recipe;
+}
+
+namespace {
+
+// Returns the place of the first of these keys that the recipe gives; else the recipe's file.
+config::KeyPlace place_of(const config::Recipe& recipe, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) {
+    const auto place = recipe.key_places.find(key);
+    if (place != recipe.key_places.end()) return place->second;
+  }
+  return {recipe.source_file};
+}
+
+// Returns the value of `work()`. An error of it names the line of the first of these keys that is given.
+template <class Work>
+decltype(auto) at_place_of(const config::Recipe& recipe, std::initializer_list<const char*> keys,
+                           Work&& work) {
+  try {
+    return work();
+  } catch (Error& error) {
+    const config::KeyPlace place = place_of(recipe, keys);
+    throw error.at(place.file, place.line, place.column);
+  }
+}
+
+config::KeyPlace place_of_targets(const config::Recipe& recipe) {
+  return place_of(recipe, {"lora_target_modules", "lora_target_regex", "lora_target_linear", "adapter"});
+}
+
+// Runs `work`, which resolves the recipe's targets. Its Error(Config) is added to `problems` with the line of
+// the key that it speaks of.
+void attempt_targets(const config::Recipe& recipe, config::Problems& problems,
+                     const std::function<void()>& work) {
+  try {
+    work();
+  } catch (Error& error) {
+    if (error.kind() != ErrorKind::Config) throw;
+    const bool is_saved =
+        std::string_view(error.what()).find("lora_modules_to_save") != std::string_view::npos;
+    const config::KeyPlace place =
+        is_saved ? place_of(recipe, {"lora_modules_to_save"}) : place_of_targets(recipe);
+    problems.add("adapter", place, error.at(place.file, place.line, place.column));
+  }
+}
+
+bool same_names(std::vector<std::string> a, std::vector<std::string> b) {
+  std::sort(a.begin(), a.end());
+  std::sort(b.begin(), b.end());
+  return a == b;
+}
+
+std::string describe_layers(const std::vector<std::string>& names) {
+  return names.empty() ? "nothing" : peft::kinds_of(names) + " (" + std::to_string(names.size()) + ")";
+}
+
+// Compares the LoRA keys that the recipe gives with the adapter that it continues; those that differ are
+// added to `problems`.
+void check_continued(const config::Recipe& recipe, const models::CausalLM& model,
+                     const peft::AdapterConfig& adapter, config::Problems& problems) {
+  const auto refuse = [&](const std::string& key, const config::KeyPlace& place, const std::string& got,
+                          const std::string& need) {
+    Error error(ErrorKind::Config, "LORA-CONTINUED",
+                "key '" + key + "': the adapter of lora_model_dir was made with another");
+    problems.add(key, place,
+                 error.at(place.file, place.line, place.column)
+                     .got(got)
+                     .need(need + ", as in " + adapter.source_file)
+                     .hint("leave the key out: the adapter's own holds"));
+  };
+  const auto hold = [&](const char* key, auto given, auto wanted) {
+    const auto place = recipe.key_places.find(key);
+    if (place == recipe.key_places.end() || given == wanted) return;
+    refuse(key, place->second, nlohmann::json(given).dump(), nlohmann::json(wanted).dump());
+  };
+  const peft::LoraOptions given = lora_options(recipe);
+  hold("lora_r", given.rank, adapter.options.rank);
+  hold("lora_alpha", given.alpha, adapter.options.alpha);
+  hold("peft_use_rslora", given.use_rslora, adapter.options.use_rslora);
+  // Targets are compared by the layers that they mean, since PEFT writes names where a recipe says
+  // lora_target_linear.
+  const bool has_targets = given.all_linear || !given.target_regex.empty() || !given.target_modules.empty();
+  const bool has_saved = recipe.key_places.contains("lora_modules_to_save");
+  if (!has_targets && !has_saved) return;
+  peft::LoraOptions asked = has_targets ? given : adapter.options;
+  asked.modules_to_save = has_saved ? given.modules_to_save : adapter.options.modules_to_save;
+  attempt_targets(recipe, problems, [&] {
+    const auto found = peft::find_lora_targets(model, asked, shared_modules(model));
+    const auto wanted = peft::find_lora_targets(model, adapter.options, shared_modules(model));
+    if (!same_names(found.saved, wanted.saved)) {
+      refuse("lora_modules_to_save", place_of(recipe, {"lora_modules_to_save"}), describe_layers(found.saved),
+             describe_layers(wanted.saved));
+    } else if (!same_names(found.adapted, wanted.adapted)) {
+      const bool is_list = recipe.key_places.contains("lora_target_modules");
+      const bool is_text = recipe.key_places.contains("lora_target_regex");
+      refuse(is_list   ? "lora_target_modules"
+             : is_text ? "lora_target_regex"
+                       : "lora_target_linear",
+             place_of_targets(recipe), describe_layers(found.adapted), describe_layers(wanted.adapted));
+    }
+  });
+}
+
+// Puts the recipe's adapter on the model: a new one, or the one of lora_model_dir, of which only the dropout
+// is the recipe's.
+AdapterSetup put_adapter(models::CausalLM& model, const config::Recipe& recipe, config::Problems& problems) {
+  AdapterSetup adapter;
+  if (recipe.lora_model_dir.empty()) {
+    adapter.options = lora_options(recipe);
+    attempt_targets(recipe, problems, [&] {
+      adapter.targets = peft::apply_lora(model, adapter.options, shared_modules(model));
+    });
+    return adapter;
+  }
+  peft::AdapterConfig continued = peft::read_adapter_config(recipe.lora_model_dir);
+  check_continued(recipe, model, continued, problems);
+  continued.options.dropout = recipe.lora_dropout;
+  adapter.options = continued.options;
+  adapter.targets = peft::apply_adapter(model, continued, shared_modules(model));
+  return adapter;
+}
+
+// Plans the stages of a pipeline; nothing for a run without one. `model` has its adapters already, as their
+// work counts.
+std::optional<parallel::PipelinePlan> plan_pipeline(const models::CausalLM& model,
+                                                    const config::Recipe& recipe) {
+  if (recipe.pipeline_parallel_size == 1) return std::nullopt;
+  const int64_t default_stages = recipe.pipeline_schedule == PipelineKind::Interleaved ? 2 : 1;
+  const int64_t stages =
+      recipe.pipeline_stages_per_rank > 0 ? recipe.pipeline_stages_per_rank : default_stages;
+  return at_place_of(
+      recipe, {"pipeline_split", "pipeline_stages_per_rank", "pipeline_parallel_size", "pipeline_schedule"},
+      [&] {
+        return models::plan_pipeline(model, recipe.pipeline_parallel_size,
+                                     {recipe.pipeline_schedule, stages, recipe.pipeline_split});
+      });
+}
+
+void check_tensor_parallel(const models::CausalLM& model, const config::Recipe& recipe) {
+  if (recipe.tensor_parallel_size == 1) return;
+  at_place_of(recipe, {"tensor_parallel_size"}, [&] {
+    parallel::check_tensor_parallel(model, models::tensor_parallel_plan(model), recipe.tensor_parallel_size);
+  });
+}
+
+void check_expert_parallel(const models::CausalLM& model, const config::Recipe& recipe) {
+  if (recipe.expert_parallel_size == 1) return;
+  at_place_of(recipe, {"expert_parallel_size"},
+              [&] { parallel::check_expert_parallel(model, recipe.expert_parallel_size); });
+}
+
+// Warns, before anything is read, of a recipe that is meant for another model, or of a slip in base_model.
+void warn_of_unused_routers(const config::Recipe& recipe, const models::ModelConfig& config) {
+  if (config.num_experts > 0) return;
+  const auto warn = [](const char* key) {
+    log::warn(std::string("key '") + key + "' has no effect: the model has no experts");
+  };
+  if (recipe.router_aux_loss_coef.value_or(0.0) > 0.0) warn("router_aux_loss_coef");
+  if (recipe.router_z_loss_coef > 0.0) warn("router_z_loss_coef");
+}
+
+}  // namespace
+
+PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig& config,
+                        config::Problems& problems) {
+  PlannedModel planned;
+  planned.model = models::build_model(config, run_types(recipe.dtype).stored);
+  models::CausalLM& model = *planned.model;
+  if (!config.training_note.empty()) log::warn(config.training_note);
+  // [Note: order of the plan] The table of the base's files is made first, from the plain model with its
+  // global shapes: stored_source() below reads through it. Adapters then freeze the base's parameters, and
+  // their own table takes the place of the base's, as it is what the run saves. fp8 and the stages come last,
+  // since both depend on all layers there are.
+  planned.saved = models::state_dict_adapter(model);
+  check_tensor_parallel(model, recipe);
+  check_expert_parallel(model, recipe);
+  warn_of_unused_routers(recipe, config);
+  if (recipe.router_aux_loss_coef) model.set_router_aux_loss_coef(*recipe.router_aux_loss_coef);
+  model.set_router_z_loss_coef(recipe.router_z_loss_coef);
+  model.set_embedding_noise(recipe.neftune_noise_alpha);
+  model.head().set_loss_terms(
+      {.label_smoothing = recipe.label_smoothing_factor, .z_loss_coef = recipe.z_loss_coef});
+  // Sources are asked in order. An adapter's files are inserted before the base's, and random values are
+  // appended at the end for what neither has.
+  std::vector<std::shared_ptr<const checkpoint::ParameterSource>> sources;
+  if (!recipe.random_init) {
+    planned.files.push_back(std::make_shared<const io::ModelFiles>(io::ModelFiles::open(recipe.base_model)));
+    const auto stored = checkpoint::stored_tensors(planned.files.back());
+    models::check_tensors(model, *stored);
+    sources.push_back(checkpoint::stored_source(stored, planned.saved));
+  }
+  if (!recipe.unfrozen_parameters.empty()) {
+    const config::KeyPlace place = place_of(recipe, {"unfrozen_parameters"});
+    problems.attempt("unfrozen_parameters", place, [&] {
+      at_place_of(recipe, {"unfrozen_parameters"}, [&] {
+        planned.trained_rows = freeze_all_but(model, planned.saved, recipe.unfrozen_parameters);
+      });
+    });
+    if (!planned.trained_rows.empty() && recipe.weight_decay > 0.0) {
+      log::warn(
+          "weight_decay pulls the rows that unfrozen_parameters leaves out to 0 too, as in Axolotl: "
+          "with weight_decay: 0 they stay as they are");
+    }
+  }
+  if (recipe.adapter == config::AdapterKind::Lora) {
+    planned.adapter = put_adapter(model, recipe, problems);
+    planned.saved = peft::adapter_table(model, planned.adapter->targets);
+    if (!recipe.lora_model_dir.empty()) {
+      planned.files.push_back(
+          std::make_shared<const io::ModelFiles>(peft::open_adapter(recipe.lora_model_dir)));
+      const peft::LoraTargets& targets = planned.adapter->targets;
+      sources.insert(sources.begin(), peft::adapter_source(model, targets, planned.files.back()));
+    }
+  }
+  if (recipe.fp8) {
+    for (const auto& block : model.blocks()) nn::multiply_in_e4m3(*block);
+  }
+  std::vector<std::string> trained_names;
+  for (const auto& entry : model.named_parameters()) {
+    if (entry.value().requires_grad()) trained_names.push_back(entry.key());
+  }
+  warn_of_unused_rates(recipe, trained_names);
+  planned.pipeline = plan_pipeline(model, recipe);
+  sources.push_back(models::random_source(model, static_cast<uint64_t>(recipe.seed)));
+  planned.source = std::make_shared<checkpoint::SourceList>(std::move(sources));
+  return planned;
+}
+
+TrainedModel set_up_model(const config::Recipe& recipe, const parallel::DeviceMesh& mesh) {
+  config::Problems problems;
+  PlannedModel planned = plan_model(recipe, *models::read_model_config(recipe.base_model), problems);
+  problems.settle();
+  return set_up_model(recipe, std::move(planned), mesh);
+}
+
+TrainedModel set_up_model(const config::Recipe& recipe, PlannedModel planned,
+                          const parallel::DeviceMesh& mesh) {
+  TrainedModel trained;
+  trained.model = std::move(planned.model);
+  trained.adapter = std::move(planned.adapter);
+  trained.saved = std::move(planned.saved);
+  trained.trained_rows = std::move(planned.trained_rows);
+
+  models::ParallelizeOptions options;
+  const bool is_block = recipe.gradient_checkpointing == config::Checkpointing::Block;
+  options.checkpoint_every = is_block ? recipe.gradient_checkpointing_every : 0;
+  options.recompute_mlps = recipe.gradient_checkpointing == config::Checkpointing::Mlp;
+  if (recipe.activation_offloading != config::Offloading::Off)
+    options.least_offloaded_bytes = parallel::kLeastOffloadedBytes;
+  if (!has_streams(mesh.device())) tell_offloading_is_idle(recipe);
+  options.tensor_parallel.sequence_parallel = recipe.tensor_parallel_size > 1;
+  options.tensor_parallel.async = recipe.async_tensor_parallel;
+  options.context_parallel = recipe.context_parallel_method;
+  options.pipeline = std::move(planned.pipeline);
+  options.shard = shard_options(recipe);
+  // The model is cut while it is still on the meta device. Only afterwards do the tiles get memory, so a rank
+  // never holds more of the model than its tiles.
+  models::ParallelModel parallel = models::parallelize(*trained.model, mesh, options);
+  trained.sharded = std::move(parallel.sharded);
+  trained.pipeline = std::move(parallel.pipeline);
+  trained.sharded->materialize([&](const parallel::ShardedParameter& parameter) {
+    planned.source->read(parameter.name, parameter.box, parameter.tile.detach());
+  });
+  return trained;
+}
+
+checkpoint::FolderPlan result_folder(const TrainedModel& trained, const config::Recipe& recipe,
+                                     const checkpoint::BaseFiles& base) {
+  if (!trained.adapter) {
+    return checkpoint::model_folder(trained.saved, base, to_dtype(run_types(recipe.dtype).stored));
+  }
+  const std::string base_model = std::filesystem::absolute(recipe.base_model).lexically_normal().string();
+  return peft::adapter_folder(trained.saved, trained.adapter->options, trained.adapter->targets, base_model);
+}
+
+}  // namespace tessera::train

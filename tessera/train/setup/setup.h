@@ -1,0 +1,94 @@
+// Turns a recipe into a sharded model that has its values and is ready to train.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <c10/core/ScalarType.h>
+
+#include "tessera/checkpoint/parameter_source.h"
+#include "tessera/checkpoint/save_folder.h"
+#include "tessera/checkpoint/state_dict_adapter.h"
+#include "tessera/config/problems.h"
+#include "tessera/config/recipe.h"
+#include "tessera/io/model_files.h"
+#include "tessera/models/common/causal_lm.h"
+#include "tessera/models/common/pipeline.h"
+#include "tessera/parallel/device_mesh.h"
+#include "tessera/parallel/fully_shard.h"
+#include "tessera/peft/lora.h"
+#include "tessera/train/setup/freeze.h"
+
+namespace tessera::train {
+
+// The adapter of a run, if it has one.
+struct AdapterSetup {
+  peft::LoraOptions options;
+  peft::LoraTargets targets;
+};
+
+// A sharded model with its values, and what is needed to train and save it.
+struct TrainedModel {
+  std::shared_ptr<models::CausalLM> model;
+  std::optional<AdapterSetup> adapter;
+  checkpoint::StateDictAdapter saved;  // where the result's files keep each saved parameter
+  TrainedRows trained_rows;
+  std::unique_ptr<parallel::ShardedModel> sharded;
+  std::unique_ptr<models::Pipeline> pipeline;  // null where each rank runs the whole model
+};
+
+// Returns the axes that the recipe asks for. DDP holds whole parameters, so its dp_shard becomes
+// dp_replicate. Throws what config::validate_parallelism() throws.
+ParallelDims parallel_dims(const config::Recipe& recipe, int64_t world_size);
+
+// Returns the device that the recipe names, for this rank of its machine. Throws E-CONFIG-DEVICE, at the
+// recipe's line, where there is none.
+at::Device device_of(const config::Recipe& recipe);
+
+// Dtypes of trained parameters: as the optimizer updates them, and as the forward and backward use them.
+// Auto, which a training run replaces first (compute_type.h), stands for Float32.
+struct RunTypes {
+  at::ScalarType stored, compute;
+};
+RunTypes run_types(config::ComputeType type);
+
+// Returns the options that the recipe's LoRA keys stand for.
+peft::LoraOptions lora_options(const config::Recipe& recipe);
+// Returns the recipe with its LoRA keys as these options have them.
+config::Recipe with_lora_options(config::Recipe recipe, const peft::LoraOptions& options);
+
+// A model that is known to fit its files and adapter, and has no memory for its parameters yet.
+struct PlannedModel {
+  std::shared_ptr<models::CausalLM> model;  // on the meta device
+  std::optional<AdapterSetup> adapter;
+  checkpoint::StateDictAdapter saved;  // where the result's files keep each saved parameter
+  TrainedRows trained_rows;
+  std::optional<parallel::PipelinePlan> pipeline;
+  std::shared_ptr<const checkpoint::ParameterSource> source;
+  // The files that the source reads: the base model's, then the adapter's.
+  std::vector<std::shared_ptr<const io::ModelFiles>> files;
+};
+
+// Builds the model on the meta device, puts adapters on it, and compares both with the headers of their
+// files: all that can be wrong with model and adapter shows here, before any data are read. A recipe that
+// continues an adapter takes its rank, scale and targets; keys that say otherwise are refused. `config` is
+// that of the recipe's base_model. Not collective. Throws Error(Model); an Error(Config) is added to
+// `problems`, and the planned model is not whole then.
+PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig& config,
+                        config::Problems& problems);
+
+// Parallelises a planned model, and only then allocates this rank's tiles and fills them from the plan's
+// source: the adapter's files where the recipe continues one, then the model's, then random values. The
+// second form also plans the model. Collective. Throws what plan_model() throws.
+TrainedModel set_up_model(const config::Recipe& recipe, PlannedModel planned,
+                          const parallel::DeviceMesh& mesh);
+TrainedModel set_up_model(const config::Recipe& recipe, const parallel::DeviceMesh& mesh);
+
+// Plans the folder that the run leaves: of the model, or of the adapter in PEFT's format when it trained one.
+// `base` are the base model's files as they were when the run began.
+checkpoint::FolderPlan result_folder(const TrainedModel& trained, const config::Recipe& recipe,
+                                     const checkpoint::BaseFiles& base);
+
+}  // namespace tessera::train

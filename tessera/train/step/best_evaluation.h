@@ -1,0 +1,35 @@
+// Remembers which evaluation of a run was its best.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "tessera/config/recipe.h"
+#include "tessera/train/step/metrics.h"
+
+namespace tessera::train {
+
+// The best evaluation so far, which is a function of the evaluation losses alone.
+struct BestEvaluation {
+  std::optional<double> loss;
+  int64_t step = 0;  // after which it was made; 0 for none
+
+  // Takes in the loss of an evaluation. Of several equal losses the first is the best.
+  void judge(double eval_loss, int64_t after_step);
+
+  nlohmann::ordered_json to_json() const;
+  static BestEvaluation from_json(const nlohmann::ordered_json& json);
+};
+
+// Tells whether a checkpoint is saved after each evaluation that is the best so far, and kept.
+bool keeps_best(const config::Recipe& recipe);
+
+// Returns the loss that the recipe's metric_for_best_model names: `loss`, that of all evaluation data, or for
+// "eval_<name>_loss" that of one dataset among several. Throws Error(Config) where there is no dataset of
+// that name.
+double deciding_loss(const config::Recipe& recipe, double loss, const std::vector<DatasetLoss>& datasets);
+
+}  // namespace tessera::train

@@ -1,0 +1,171 @@
+#include "tessera/train/step/training.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "tessera/core/process_stats.h"
+#include "tessera/core/step_clock.h"
+#include "tessera/train/setup/parameter_rates.h"
+#include "tessera/train/step/run_schedule.h"
+#include "tessera/train/step/step.h"
+
+namespace tessera::train {
+namespace {
+
+std::unique_ptr<optim::Optimizer> make_optimizer(const config::Recipe& recipe,
+                                                 const parallel::ShardedModel& sharded) {
+  auto tiles = optimized_tiles(sharded, recipe.weight_decay, recipe.decay_norm_and_bias);
+  set_learning_rates(recipe, tiles);
+  if (recipe.optimizer == config::OptimizerKind::Sgd) return optim::make_sgd(std::move(tiles));
+  return optim::make_adamw(std::move(tiles), adamw_options(recipe));
+}
+
+// Returns max_steps, or as many steps as num_epochs have, at least one.
+int64_t total_steps_of(const config::Recipe& recipe, const data::StepSource& data) {
+  if (recipe.max_steps > 0) return recipe.max_steps;
+  const double steps = recipe.num_epochs * static_cast<double>(data.steps_per_epoch());
+  return std::max<int64_t>(1, static_cast<int64_t>(std::llround(steps)));
+}
+
+}  // namespace
+
+Training::Training(config::Recipe recipe, const parallel::DeviceMesh& mesh,
+                   std::unique_ptr<data::StepSource> data, TrainedModel trained)
+    : mesh_(mesh), data_(std::move(data)), trained_(std::move(trained)) {
+  state_.recipe = std::move(recipe);
+  state_.total_steps = total_steps_of(state_.recipe, *data_);
+  state_.cursor = data_->cursor();
+  trained_.model->train();
+  optimizer_ = make_optimizer(state_.recipe, *trained_.sharded);
+  schedule_ = make_schedule(state_.recipe, state_.total_steps, data_->samples_per_step());
+  state_.scaler = LossScaler(state_.recipe);
+}
+
+StepMetrics Training::step() {
+  const Timer timer;
+  StepClock::of_this_thread().restart();
+  const data::Step data = [&] {
+    const SectionScope section(StepSection::Data);
+    return data_->next_step();
+  }();
+  const double data_wait_s = timer.seconds();
+  data_wait_s_ += data_wait_s;
+  StepInput input;
+  input.micro_batches = &data.micro_batches;
+  input.label_tokens = data.label_tokens;
+  input.step = state_.step;
+  input.lr = schedule_.at(state_.step) * state_.plateau.factor;
+  input.max_grad_norm = state_.recipe.max_grad_norm;
+  input.seed = static_cast<uint64_t>(state_.recipe.seed);
+  input.loss_scale = state_.scaler.scale();
+  input.skips_overflow = state_.scaler.is_on();
+  input.num_datasets = std::ssize(data.dataset_label_tokens);
+  auto verdict = StepGuard::Verdict::Update;
+  // The guard sees every loss and norm once, in the order of the steps. If it may refuse, run_step() asks it
+  // before the update, which makes the host wait for the numbers first ([Note: one wait a step] in step.cpp).
+  // Otherwise it is asked afterwards, only to warn.
+  const auto judge = [&](double loss, double grad_norm) {
+    verdict = state_.guard.judge(state_.recipe, state_.step + 1, loss, grad_norm);
+    return verdict == StepGuard::Verdict::Update;
+  };
+  if (StepGuard::may_refuse(state_.recipe)) input.accepts = judge;
+  const StepResult result = run_step(trained_, *optimizer_, mesh_, input);
+  if (!input.accepts && result.is_finite) judge(result.loss, result.grad_norm);
+
+  state_.scaler.update(result.is_finite, state_.step);
+
+  // Nothing throws from here on, so step, tokens and cursor move on together. A step without an update moves
+  // them, too: the data and the learning rate go on.
+  if (state_.step == 0) state_.first_loss = result.loss;
+  state_.last_loss = result.loss;
+  state_.step += 1;
+  state_.tokens += data.tokens;
+  state_.cursor = data.next;
+
+  StepMetrics metrics;
+  metrics.step = state_.step;
+  metrics.epoch = data.epochs_done;
+  metrics.loss = result.loss;
+  metrics.lr = input.lr;
+  metrics.datasets = dataset_losses(data_->datasets(), result.dataset_losses, data.dataset_label_tokens);
+  metrics.routers = result.routers;
+  metrics.skipped_steps = result.is_updated ? 0 : 1;
+  metrics.rolls_back = verdict == StepGuard::Verdict::RollBack;
+  metrics.grad_norm = result.grad_norm;
+  metrics.tokens = data.tokens;
+  metrics.tokens_seen = state_.tokens;
+  metrics.data_wait_s = data_wait_s;
+  metrics.label_tokens = data.label_tokens;
+  metrics.token_pairs = data.token_pairs;
+  metrics.loss_scale = state_.scaler.scale();
+  metrics.step_s = timer.seconds();
+  metrics.own_times = StepClock::of_this_thread().times();
+  metrics.own_layers = StepClock::of_this_thread().layers();
+  metrics.tokens_per_s = static_cast<double>(data.tokens) / metrics.step_s;
+  return metrics;
+}
+
+std::optional<StepMetrics> Training::add_to_line(const StepMetrics& step) {
+  state_.window.add(step);
+  const int64_t every = std::max<int64_t>(1, count_steps(state_.recipe.logging_steps, state_.total_steps));
+  if (step.step % every != 0 && !state_.is_done()) return std::nullopt;
+  return state_.window.take();
+}
+
+bool Training::note_evaluation(double loss, const std::vector<DatasetLoss>& datasets) {
+  const config::Recipe& recipe = state_.recipe;
+  const double deciding = deciding_loss(recipe, loss, datasets);
+  state_.best.judge(deciding, state_.step);
+  state_.early_stopping.judge(recipe, deciding);
+  if (recipe.lr_scheduler == ScheduleKind::ReduceOnPlateau)
+    state_.plateau.judge(plateau_options(recipe), schedule_.peak, deciding);
+  return state_.has_stopped_early();
+}
+
+std::optional<StepMetrics> Training::rest_of_line() {
+  if (state_.window.is_empty()) return std::nullopt;
+  return state_.window.take();
+}
+
+std::vector<checkpoint::StateTensor> Training::tensors() {
+  std::vector<checkpoint::StateTensor> tensors;
+  for (const parallel::ShardedParameter& parameter : trained_.sharded->parameters()) {
+    if (!parameter.requires_grad) continue;
+    tensors.push_back(checkpoint::state_tensor(kParameterPrefix + parameter.name, parameter.layout,
+                                               parameter.coordinates, parameter.tile));
+    checkpoint::StateTensor& tensor = tensors.back();
+    // The tile may lie on the host beside a device whose streams still read or write it.
+    tensor.get = [&sharded = *trained_.sharded, get = std::move(tensor.get)] {
+      sharded.wait_for_tiles();
+      return get();
+    };
+    tensor.set = [&sharded = *trained_.sharded, set = std::move(tensor.set)](const at::Tensor& values) {
+      sharded.wait_for_tiles();
+      set(values);
+    };
+  }
+  for (checkpoint::StateTensor& state : optimizer_->states()) {
+    state.name = kOptimizerPrefix + state.name;
+    tensors.push_back(std::move(state));
+  }
+  return tensors;
+}
+
+void Training::go_on(const TrainState& state) {
+  // This may throw, so it comes before the state changes. The cursor is read back below, since other data may
+  // have made it fit (allow_data_change).
+  data_->seek(state.cursor, state_.recipe.allow_data_change);
+  const int64_t total_steps = state_.total_steps;
+  config::Recipe recipe = std::move(state_.recipe);
+  // Settings of the scaler are this recipe's; its scale and counts are those of `state`.
+  LossScaler scaler = state_.scaler;
+  scaler.go_on(state.scaler);
+  state_ = state;
+  state_.cursor = data_->cursor();
+  state_.scaler = scaler;
+  state_.total_steps = total_steps;
+  state_.recipe = std::move(recipe);
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,66 @@
+// Trains without any output: a model, its data and its optimizer, one step after another.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "tessera/checkpoint/state_tensor.h"
+#include "tessera/data/step_source.h"
+#include "tessera/optim/optimizer.h"
+#include "tessera/optim/schedule.h"
+#include "tessera/parallel/device_mesh.h"
+#include "tessera/train/setup/setup.h"
+#include "tessera/train/step/metrics.h"
+#include "tessera/train/step/train_state.h"
+
+namespace tessera::train {
+
+// Prefixes of the names of Training::tensors().
+inline constexpr const char* kParameterPrefix = "parameter/";
+inline constexpr const char* kOptimizerPrefix = "optimizer/";
+
+// A model, its data and its optimizer, between two steps of a run.
+class Training {
+ public:
+  // Begins at step 0. `recipe` is the resolved one. `data` deals the training rows to the ranks of `mesh`,
+  // which outlives this object.
+  Training(config::Recipe recipe, const parallel::DeviceMesh& mesh, std::unique_ptr<data::StepSource> data,
+           TrainedModel trained);
+
+  const TrainState& state() const { return state_; }
+  TrainedModel& trained() { return trained_; }
+  const TrainedModel& trained() const { return trained_; }
+  const data::StepSource& data() const { return *data_; }
+  // Returns the seconds that the steps of this process have waited for rows.
+  double data_wait_s() const { return data_wait_s_; }
+
+  // Makes the next step and returns what it has measured itself. Collective. Throws what the data source,
+  // run_step(), StepGuard::judge() and LossScaler::update() throw.
+  StepMetrics step();
+  // Adds the step to the coming line of metrics.jsonl, and returns the line where it is due.
+  std::optional<StepMetrics> add_to_line(const StepMetrics& step);
+  // Returns the line of the steps since the last one, if any, for a run that ends before its last step.
+  std::optional<StepMetrics> rest_of_line();
+  // Takes in the losses of an evaluation, of which metric_for_best_model chooses the one that decides.
+  // Returns whether the run ends with it (early_stopping_patience). Throws what deciding_loss() throws.
+  bool note_evaluation(double loss, const std::vector<DatasetLoss>& datasets);
+
+  // Returns the trained parameters ("parameter/<name>") and the optimizer's states
+  // ("optimizer/<name>/<state>"), in the same order on all ranks. They refer to this object.
+  std::vector<checkpoint::StateTensor> tensors();
+  // Goes on from `state`, of a run of the same model and data, but keeps its own recipe and number of steps.
+  // The caller sets the values of tensors(). Throws Error(Checkpoint) for a position outside the data.
+  void go_on(const TrainState& state);
+
+ private:
+  const parallel::DeviceMesh& mesh_;
+  std::unique_ptr<data::StepSource> data_;
+  TrainedModel trained_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  optim::Schedule schedule_;
+  TrainState state_;
+  double data_wait_s_ = 0.0;
+};
+
+}  // namespace tessera::train
