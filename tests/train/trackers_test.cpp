@@ -255,6 +255,8 @@ config::Recipe mlflow_recipe(const TempFolder& here) {
   return recipe;
 }
 
+bool is_never_done() { return false; }
+
 TEST(Mlflow, ARecipeThatNamesAnExperimentOrAPlaceWantsIt) {
   config::Recipe recipe;
   EXPECT_FALSE(wants_mlflow(recipe));
@@ -269,9 +271,9 @@ TEST(Mlflow, TheFolderHoldsTheRun) {
   const TempFolder here;
   std::string folder;
   TrainState state;
-  state.total_steps = 2;
+  bool is_done = false;
   {
-    MlflowRun run(mlflow_recipe(here), 0);
+    MlflowRun run(mlflow_recipe(here), 0, [&] { return is_done; });
     folder = run.folder();
     EXPECT_NE(read_text(folder + "/meta.yaml").find("\nstatus: 1\n"), std::string::npos);
     StepMetrics line = line_of(2);
@@ -279,7 +281,7 @@ TEST(Mlflow, TheFolderHoldsTheRun) {
     run.on_step(state, line);
     run.on_line(line);
     run.on_evaluation(2, 2.5, {});
-    state.step = 2;
+    is_done = true;
   }
   const std::string meta = read_text(folder + "/meta.yaml");
   EXPECT_NE(meta.find("\nstatus: 3\n"), std::string::npos) << meta;
@@ -290,7 +292,7 @@ TEST(Mlflow, TheFolderHoldsTheRun) {
   EXPECT_NE(read_text(folder + "/metrics/train/loss_of/a_b_c").find(" 1.25 2\n"), std::string::npos);
   EXPECT_NE(read_text(folder + "/metrics/eval/loss").find(" 2.5 2\n"), std::string::npos);
   // The next run joins the experiment.
-  MlflowRun next(mlflow_recipe(here), 0);
+  MlflowRun next(mlflow_recipe(here), 0, is_never_done);
   EXPECT_EQ(fs::path(next.folder()).parent_path(), fs::path(folder).parent_path());
   EXPECT_NE(next.folder(), folder);
 }
@@ -299,11 +301,11 @@ TEST(Mlflow, ARunThatGoesOnTellsOfNoStepTwice) {
   const TempFolder here;
   std::string folder;
   {
-    MlflowRun run(mlflow_recipe(here), 0);
+    MlflowRun run(mlflow_recipe(here), 0, is_never_done);
     folder = run.folder();
     for (int64_t step = 1; step <= 5; ++step) run.on_line(line_of(step));
   }
-  MlflowRun resumed(mlflow_recipe(here), 3);
+  MlflowRun resumed(mlflow_recipe(here), 3, is_never_done);
   EXPECT_EQ(resumed.folder(), folder);
   for (int64_t step = 4; step <= 6; ++step) resumed.on_line(line_of(step));
   std::istringstream lines(read_text(folder + "/metrics/train/loss"));
@@ -315,7 +317,7 @@ TEST(Mlflow, ARunThatGoesOnTellsOfNoStepTwice) {
 
 TEST(Mlflow, APlaceThatCannotBeWrittenAnyMoreStopsNothing) {
   const TempFolder here;
-  MlflowRun run(mlflow_recipe(here), 0);
+  MlflowRun run(mlflow_recipe(here), 0, is_never_done);
   fs::remove_all(run.folder());
   std::ofstream(run.folder()) << "a file";
   ::testing::internal::CaptureStderr();
@@ -351,7 +353,7 @@ TEST(Trackers, ADiskThatIsFullOrReadOnlyStopsNoneThatHasBegun) {
       WandbFile wandb(logs, recipe());
       OtlpFile otlp(logs, recipe());
       PrometheusFile prometheus(here / "run.prom", "out");
-      MlflowRun mlflow(mlflow_recipe(here), 0);
+      MlflowRun mlflow(mlflow_recipe(here), 0, is_never_done);
       TrainState state;
       StepMetrics line = line_of(1);
       mlflow.on_step(state, line);
@@ -381,7 +383,7 @@ TEST(Trackers, ADiskThatFailsAtTheBeginningGivesOneErrorOfStorage) {
     int64_t calls = 0;
     io::disk::set_hook([&](std::string_view, const std::string&) { return calls++ == nth ? ENOSPC : 0; });
     try {
-      const MlflowRun run(mlflow_recipe(here), 0);
+      const MlflowRun run(mlflow_recipe(here), 0, is_never_done);
       if (calls <= nth) ++begun;
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::Storage) << error.what();

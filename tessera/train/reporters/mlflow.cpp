@@ -128,8 +128,11 @@ bool wants_mlflow(const config::Recipe& recipe) {
                                     !recipe.mlflow_tracking_uri.empty());
 }
 
-MlflowRun::MlflowRun(const config::Recipe& recipe, int64_t resumed_step)
-    : name_(recipe.mlflow_run_name), start_ms_(unix_time_ms()), resumed_step_(resumed_step) {
+MlflowRun::MlflowRun(const config::Recipe& recipe, int64_t resumed_step, std::function<bool()> is_done)
+    : name_(recipe.mlflow_run_name),
+      start_ms_(unix_time_ms()),
+      resumed_step_(resumed_step),
+      is_done_(std::move(is_done)) {
   const std::string store = store_folder(recipe);
   const std::string name = recipe.mlflow_experiment_name.empty() ? "Default" : recipe.mlflow_experiment_name;
   experiment_ = experiment_in(store, name);
@@ -165,7 +168,7 @@ MlflowRun::~MlflowRun() {
   try {
     if (std::uncaught_exceptions() > 0) {
       write_meta(Status::Failed);
-    } else if (state_ != nullptr && state_->is_done()) {
+    } else if (has_step_ && is_done_()) {
       write_meta(Status::Finished);
     }
   } catch (const std::exception& error) {
@@ -223,7 +226,7 @@ void MlflowRun::add_all(const Scalars& scalars, int64_t step) {
   }
 }
 
-void MlflowRun::on_step(const TrainState& state, StepMetrics&) { state_ = &state; }
+void MlflowRun::on_step(const TrainState&, StepMetrics&) { has_step_ = true; }
 
 void MlflowRun::on_line(const StepMetrics& line) { add_all(scalars_of(line), line.step); }
 

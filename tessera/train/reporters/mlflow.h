@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -25,8 +26,9 @@ bool wants_mlflow(const config::Recipe& recipe);
 class MlflowRun : public Reporter {
  public:
   // Begins a run. Where `resumed_step` is not 0, goes on behind that step with the newest run of this
-  // output_dir instead, if there is one. Throws Error(Storage).
-  MlflowRun(const config::Recipe& recipe, int64_t resumed_step);
+  // output_dir instead, if there is one. `is_done` tells whether the run has made its last step. Throws
+  // Error(Storage).
+  MlflowRun(const config::Recipe& recipe, int64_t resumed_step, std::function<bool()> is_done);
   // Writes how the run ended: FINISHED after its last step, FAILED by an error. A run that is stopped stays
   // RUNNING.
   ~MlflowRun() override;
@@ -47,7 +49,8 @@ class MlflowRun : public Reporter {
   std::string experiment_, id_, name_, folder_;
   int64_t start_ms_ = 0;
   int64_t resumed_step_;
-  const TrainState* state_ = nullptr;
+  std::function<bool()> is_done_;
+  bool has_step_ = false;                                      // this start has made one
   std::map<std::string, std::unique_ptr<io::LogFile>> files_;  // by the names of metrics
   bool has_warned_ = false;
 };

@@ -30,6 +30,8 @@ std::string name_of(int64_t step) { return "checkpoint-" + std::to_string(step);
 Checkpoints::Checkpoints(Training& training, RunOutput& output, comm::Communicator& world, RunInputs inputs,
                          std::string run)
     : training_(training),
+      recipe_(training.recipe()),
+      state_(training.state()),
       output_(output),
       world_(world),
       inputs_(std::move(inputs)),
@@ -38,101 +40,87 @@ Checkpoints::Checkpoints(Training& training, RunOutput& output, comm::Communicat
   if (run_.empty()) run_ = world_.all_gather_string(new_run_name()).front();
 }
 
-void Checkpoints::on_step(const TrainState&, StepMetrics& metrics) {
-  metrics.save_stall_s = std::exchange(stall_s_, 0.0);
-}
-
-void Checkpoints::ask_last(bool owes_evaluation) {
-  is_asked_ = is_last_ = true;
-  owes_evaluation_ = owes_evaluation;
-}
-
-void Checkpoints::after_step(const TrainState& state) {
+void Checkpoints::after_step() {
   const bool is_asked = std::exchange(is_asked_, false);
-  const bool is_last_step = state.has_stopped_early() && state.recipe.save_strategy != config::Cadence::No;
-  const bool is_best = keeps_best(state.recipe) && state.best.step == state.step;
+  const bool is_last_step = training_.has_stopped_early() && recipe_.save_strategy != config::Cadence::No;
+  const bool is_best = keeps_best(recipe_) && state_.best.step == state_.step;
   const bool is_due = is_asked || is_last_step || is_best ||
-                      is_saved(state.recipe, state.step, state.total_steps,
-                               training_.data().steps_per_epoch(), state.ends_epoch());
-  if (!is_due && !saving_.is_under_way()) return reserve(state);
+                      is_saved(recipe_, state_.step, training_.total_steps(),
+                               training_.data().steps_per_epoch(), state_.ends_epoch());
+  if (!is_due && !saving_.is_under_way()) return reserve();
   const Timer timer;
-  if (saving_.is_under_way() && saving_.has_ended()) settle(state);
-  if (is_due) save(state);
+  if (saving_.is_under_way() && saving_.has_ended()) settle();
+  if (is_due) save();
   stall_s_ += timer.seconds();
 }
 
-void Checkpoints::reserve(const TrainState& state) {
-  if (std::exchange(has_reserved_, true) || state.recipe.save_strategy == config::Cadence::No) return;
+void Checkpoints::reserve() {
+  if (std::exchange(has_reserved_, true) || recipe_.save_strategy == config::Cadence::No) return;
   const auto carried = tensors();
-  if (may_copy(carried, state)) saving_.reserve(carried);
+  if (may_copy(carried)) saving_.reserve(carried);
 }
 
-void Checkpoints::save(const TrainState& state) {
+void Checkpoints::save() {
   const Timer timer;
   if (saving_.is_under_way()) {
-    log::info(name_of(state.step) + " waits for " + name_of(written_step_) +
+    log::info(name_of(state_.step) + " waits for " + name_of(written_step_) +
               ", which is still being written");
-    settle(state);
+    settle();
   }
   // settle() has saved this step already, if the save before it failed.
-  if (saved_step_ == state.step) return;
+  if (saved_step_ == state_.step) return;
   has_reserved_ = true;
-  attempt(
-      state.step,
-      [&] {
-        const auto carried = tensors();
-        const bool is_copied = may_copy(carried, state);
-        write(carried, state, is_copied);
-        copied_s_ = timer.seconds();
-        if (!is_copied) has_saved(state.step, state);
-      },
-      state);
+  attempt(state_.step, [&] {
+    const auto carried = tensors();
+    const bool is_copied = may_copy(carried);
+    write(carried, is_copied);
+    copied_s_ = timer.seconds();
+    if (!is_copied) has_saved(state_.step);
+  });
 }
 
-void Checkpoints::write(const std::vector<checkpoint::StateTensor>& carried, const TrainState& state,
-                        bool is_copied) {
+void Checkpoints::write(const std::vector<checkpoint::StateTensor>& carried, bool is_copied) {
   checkpoint::CheckpointNotes notes;
-  notes.step = state.step;
+  notes.step = state_.step;
   notes.run = run_;
   notes.state = to_json(inputs_);
-  notes.state["training"] = to_json(state);
-  notes.state[kOwesEvaluation] = owes_evaluation_;
-  notes.state["only_model"] = state.recipe.save_only_model;
+  notes.state["training"] = to_json(state_);
+  notes.state[kOwesEvaluation] = is_last_;
+  notes.state["only_model"] = recipe_.save_only_model;
   notes.files = output_.logs();
-  const int64_t best_step = keeps_best(state.recipe) ? state.best.step : 0;
-  const auto after = [this, step = state.step, best_step] { output_.remove_outdated(step, run_, best_step); };
+  const int64_t best_step = keeps_best(recipe_) ? state_.best.step : 0;
+  const auto after = [this, step = state_.step, best_step] {
+    output_.remove_outdated(step, run_, best_step);
+  };
   if (is_copied) {
-    saving_.start(carried, std::move(notes), state.recipe.output_dir, after);
-    written_step_ = state.step;
+    saving_.start(carried, std::move(notes), recipe_.output_dir, after);
+    written_step_ = state_.step;
   } else {
-    saving_.save(carried, notes, state.recipe.output_dir, after);
+    saving_.save(carried, notes, recipe_.output_dir, after);
   }
 }
 
-void Checkpoints::settle(const TrainState& state) {
+void Checkpoints::settle() {
   if (!saving_.is_under_way()) return;
-  attempt(
-      written_step_,
-      [&] {
-        saving_.wait();
-        has_saved(written_step_, state);
-      },
-      state);
+  attempt(written_step_, [&] {
+    saving_.wait();
+    has_saved(written_step_);
+  });
 }
 
-void Checkpoints::has_saved(int64_t step, const TrainState& state) {
-  output_.has_saved(step, state.step);
+void Checkpoints::has_saved(int64_t step) {
+  output_.has_saved(step, state_.step);
   saved_step_ = step;
   log::info(name_of(step) + " saved: " + format_bytes(checkpoint::checkpoint_bytes(tensors())) +
             "; training waited " + format_duration(copied_s_) + " for it");
 }
 
-void Checkpoints::attempt(int64_t step, const std::function<void()>& work, const TrainState& state) {
+void Checkpoints::attempt(int64_t step, const std::function<void()>& work) {
   try {
     return work();
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Storage) throw;
-    const bool goes_on = !is_last_ && state.recipe.on_save_error == config::SaveErrorAction::Continue;
+    const bool goes_on = !is_last_ && recipe_.on_save_error == config::SaveErrorAction::Continue;
     log::warn(name_of(step) + " is not saved, " +
               (goes_on ? "training goes on (on_save_error: continue): "
                        : "and what training has now is saved instead: ") +
@@ -140,22 +128,22 @@ void Checkpoints::attempt(int64_t step, const std::function<void()>& work, const
     if (goes_on) return;
   }
   const Timer timer;
-  write(tensors(), state, false);
+  write(tensors(), false);
   copied_s_ = timer.seconds();
-  has_saved(state.step, state);
+  has_saved(state_.step);
 }
 
 std::vector<checkpoint::StateTensor> Checkpoints::tensors() {
   auto tensors = training_.tensors();
-  if (training_.state().recipe.save_only_model) {
+  if (recipe_.save_only_model) {
     std::erase_if(tensors, [](const auto& tensor) { return !tensor.name.starts_with(kParameterPrefix); });
   }
   return tensors;
 }
 
-bool Checkpoints::may_copy(const std::vector<checkpoint::StateTensor>& tensors, const TrainState& state) {
+bool Checkpoints::may_copy(const std::vector<checkpoint::StateTensor>& tensors) {
   // After the last step no steps go on beside the writing.
-  if (!state.recipe.async_save || state.is_done() || is_last_) return false;
+  if (!recipe_.async_save || training_.is_done() || is_last_) return false;
   if (saving_.has_memory_for(tensors)) return true;
   if (!std::exchange(has_told_of_memory_, true)) {
     log::warn("there is no memory for a copy of what a checkpoint holds (" +
@@ -165,9 +153,9 @@ bool Checkpoints::may_copy(const std::vector<checkpoint::StateTensor>& tensors, 
   return false;
 }
 
-int64_t Checkpoints::roll_back(const TrainState& state) {
-  settle(state);
-  config::Recipe newest = state.recipe;
+int64_t Checkpoints::roll_back() {
+  settle();
+  config::Recipe newest = recipe_;
   newest.resume_from_checkpoint.clear();
   newest.auto_resume_from_checkpoints = true;
   const auto found = find_checkpoint(newest, world_);
@@ -178,16 +166,16 @@ int64_t Checkpoints::roll_back(const TrainState& state) {
   return found->manifest().step;
 }
 
-int64_t Checkpoints::load_best(const TrainState& state) {
-  settle(state);
-  const int64_t step = state.best.step;
-  if (step == state.step) return step;
+int64_t Checkpoints::load_best() {
+  settle();
+  const int64_t step = state_.best.step;
+  if (step == state_.step) return step;
   // The best checkpoint may lie where the run went on from.
   std::string path;
   comm::AgreedWork work({&world_}, "read the best checkpoint");
   work.run_on_first([&] {
-    std::vector<std::string> folders = {state.recipe.output_dir};
-    const std::string& from = state.recipe.resume_from_checkpoint;
+    std::vector<std::string> folders = {recipe_.output_dir};
+    const std::string& from = recipe_.resume_from_checkpoint;
     if (!from.empty()) folders.push_back(io::parent_path(from));
     for (const std::string& folder : folders) {
       const std::string candidate = io::join_path(folder, name_of(step));

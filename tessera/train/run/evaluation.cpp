@@ -17,11 +17,12 @@ Evaluation::Evaluation(Training& training, const parallel::DeviceMesh& mesh, dat
   std::vector<DatasetLoss> datasets;
   const std::vector<std::string> names = loader_.datasets();
   for (size_t i = 0; names.size() > 1 && i < names.size(); ++i) datasets.push_back({names[i], 0.0, 0});
-  deciding_loss(training.state().recipe, 0.0, datasets);
+  deciding_loss(training.recipe(), 0.0, datasets);
 }
 
 void Evaluation::after_step(const TrainState& state) {
-  if (!is_evaluated(state.recipe, state.step, state.total_steps, training_.data().steps_per_epoch(),
+  const config::Recipe& recipe = training_.recipe();
+  if (!is_evaluated(recipe, state.step, training_.total_steps(), training_.data().steps_per_epoch(),
                     state.ends_epoch())) {
     return;
   }
@@ -41,7 +42,7 @@ void Evaluation::after_step(const TrainState& state) {
     char best[32];
     std::snprintf(best, sizeof best, "%.4f", state.early_stopping.best_loss());
     log::info("stopped early after step " + std::to_string(state.step) + ": no evaluation loss below " +
-              best + " in " + std::to_string(state.recipe.early_stopping_patience) + " evaluations");
+              best + " in " + std::to_string(recipe.early_stopping_patience) + " evaluations");
   }
 }
 

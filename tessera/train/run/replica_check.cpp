@@ -41,7 +41,7 @@ std::string ranks_text(const std::vector<int64_t>& ranks) {
 }  // namespace
 
 void ReplicaCheck::after_step(const TrainState& state) {
-  const int64_t every = state.recipe.replica_check_steps;
+  const int64_t every = training_.recipe().replica_check_steps;
   if (every == 0 || world_.size() == 1 || state.step % every != 0) return;
   const auto tensors = training_.tensors();
   std::vector<Copy> own;

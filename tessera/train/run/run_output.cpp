@@ -105,7 +105,7 @@ void RunOutput::begin(const config::Recipe& recipe, const TrainedModel& trained,
   work.finish();
 }
 
-std::vector<std::unique_ptr<Reporter>> RunOutput::reporters(int64_t total_steps) {
+std::vector<std::unique_ptr<Reporter>> RunOutput::reporters(const Training& training) {
   std::vector<std::unique_ptr<Reporter>> reporters;
   comm::AgreedWork work({world_.get()}, "write the output");
   work.run_on_first([&] {
@@ -113,8 +113,8 @@ std::vector<std::unique_ptr<Reporter>> RunOutput::reporters(int64_t total_steps)
         signals_, [this] { return what_stays() + ", the logs stay in " + result_->staging(); }));
     reporters.push_back(std::make_unique<MetricsFile>(*logs_));
     reporters.push_back(std::make_unique<TensorBoardFile>(*logs_));
-    add_trackers(reporters);
-    reporters.push_back(std::make_unique<Progress>(total_steps));
+    add_trackers(reporters, training);
+    reporters.push_back(std::make_unique<Progress>(training.total_steps()));
   });
   work.finish();
   return reporters;
@@ -122,7 +122,7 @@ std::vector<std::unique_ptr<Reporter>> RunOutput::reporters(int64_t total_steps)
 
 // Adds the reporters that a run can be without: where one cannot be made, this is warned of, and training
 // goes on.
-void RunOutput::add_trackers(std::vector<std::unique_ptr<Reporter>>& reporters) {
+void RunOutput::add_trackers(std::vector<std::unique_ptr<Reporter>>& reporters, const Training& training) {
   const auto add = [&](const char* tracker, bool is_wanted, const auto& make) {
     if (!is_wanted) return;
     try {
@@ -133,8 +133,10 @@ void RunOutput::add_trackers(std::vector<std::unique_ptr<Reporter>>& reporters) 
   };
   add("Weights & Biases", wants_wandb(recipe_),
       [&] { return std::make_unique<WandbFile>(*logs_, saved_recipe_); });
-  add("MLflow", wants_mlflow(recipe_),
-      [&] { return std::make_unique<MlflowRun>(saved_recipe_, resumed_step_); });
+  add("MLflow", wants_mlflow(recipe_), [&] {
+    return std::make_unique<MlflowRun>(saved_recipe_, resumed_step_,
+                                       [&training] { return training.is_done(); });
+  });
   add("OpenTelemetry", recipe_.use_otel_metrics, [&] { return std::make_unique<OtlpFile>(*logs_, recipe_); });
   add("Prometheus", !recipe_.prometheus_file.empty(),
       [&] { return std::make_unique<PrometheusFile>(recipe_.prometheus_file, recipe_.output_dir); });

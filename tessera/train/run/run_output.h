@@ -17,6 +17,7 @@
 #include "tessera/train/reporters/run_logs.h"
 #include "tessera/train/run/run_signals.h"
 #include "tessera/train/setup/setup.h"
+#include "tessera/train/step/training.h"
 
 namespace tessera::train {
 
@@ -38,8 +39,9 @@ class RunOutput {
   void begin(const config::Recipe& recipe, const TrainedModel& trained,
              const std::optional<text::Tokenizer>& tokenizer, const checkpoint::ShardedCheckpoint* checkpoint,
              int64_t checkpoint_bytes);
-  // Returns the reporters that write what the run tells; none but on the first rank. For use after begin().
-  std::vector<std::unique_ptr<Reporter>> reporters(int64_t total_steps);
+  // Returns the reporters that write what the run tells; none but on the first rank. `training` outlives
+  // them. For use after begin().
+  std::vector<std::unique_ptr<Reporter>> reporters(const Training& training);
   // Returns what the logs hold by now, for a checkpoint; nothing but on the first rank. Not collective.
   std::vector<std::pair<std::string, std::string>> logs() const;
   // Removes the checkpoints in output_dir that the one of `step` and `run`, which is in place, outdates:
@@ -58,7 +60,7 @@ class RunOutput {
  private:
   // Says, for the notice of an interrupt, what would stay.
   std::string what_stays() const;
-  void add_trackers(std::vector<std::unique_ptr<Reporter>>& reporters);
+  void add_trackers(std::vector<std::unique_ptr<Reporter>>& reporters, const Training& training);
   void write_recipe() const;
   void put_logs_back();
   void require_space(const TrainedModel& trained, const std::optional<text::Tokenizer>& tokenizer,

@@ -275,7 +275,7 @@ class Run {
     // Reporters that measure come first: those that write, on the first rank, find in the metrics what they
     // have added.
     std::vector<std::unique_ptr<Reporter>> reporters = std::move(measuring_);
-    for (auto& writing : output_.reporters(training_->state().total_steps)) {
+    for (auto& writing : output_.reporters(*training_)) {
       reporters.push_back(std::move(writing));
     }
     const auto tell = [&](const std::function<void(Reporter&)>& what) {
@@ -313,35 +313,35 @@ class Run {
     // The run before this one may have been stopped between a step and its evaluation.
     bool is_stopped =
         checkpoint_ && checkpoint_->manifest().state.value(kOwesEvaluation, false) && !evaluate();
-    while (!state.is_done() && !is_stopped) {
+    while (!training_->is_done() && !is_stopped) {
       requests.begin();
       // The step hides the exchange of the requests.
       StepMetrics metrics = training_->step();
       if (metrics.rolls_back) roll_back(checkpoints ? &*checkpoints : nullptr);
       // It adds to the metrics, which the reporters then show.
-      if (checkpoints) checkpoints->on_step(state, metrics);
+      if (checkpoints) metrics.save_stall_s = checkpoints->take_stall();
       tell([&](Reporter& reporter) { reporter.on_step(state, metrics); });
       if (const auto line = training_->add_to_line(metrics)) {
         tell([&](Reporter& reporter) { reporter.on_line(*line); });
       }
       tell([&](Reporter& reporter) { reporter.after_step(state); });
       const Request request = requests.finish();
-      is_stopped = request == Request::Stop && !state.is_done();
+      is_stopped = request == Request::Stop && !training_->is_done();
       const bool is_evaluated = !is_stopped && evaluate();
       if (!is_evaluated) is_stopped = true;
       // Early stopping may end the run between two lines of metrics: its last steps get a line, too.
-      if (state.has_stopped_early()) {
+      if (training_->has_stopped_early()) {
         if (const auto line = training_->rest_of_line())
           tell([&](Reporter& reporter) { reporter.on_line(*line); });
       }
       if (request != Request::None) begin_saving();
       if (!checkpoints) continue;
       if (request == Request::Save) checkpoints->ask();
-      if (is_stopped) checkpoints->ask_last(!is_evaluated);
-      checkpoints->after_step(state);
+      if (is_stopped) checkpoints->ask_last();
+      checkpoints->after_step();
       // A save may take long. Requests that came meanwhile need no further step: the checkpoint that is in
       // place answers them, also a request to stop.
-      if (checkpoints->saved_step() == state.step && !is_stopped && !state.is_done()) {
+      if (checkpoints->saved_step() == state.step && !is_stopped && !training_->is_done()) {
         requests.begin();
         is_stopped = requests.finish() == Request::Stop;
       }
@@ -368,7 +368,7 @@ class Run {
   // Goes back to the values of the newest checkpoint, from before the loss leapt. The data go on behind the
   // step where it did, so that the run does not meet them again.
   void roll_back(Checkpoints* checkpoints) {
-    const int64_t step = checkpoints == nullptr ? -1 : checkpoints->roll_back(training_->state());
+    const int64_t step = checkpoints == nullptr ? -1 : checkpoints->roll_back();
     log::warn(step < 0 ? "no checkpoint of this run to roll back to: the update is left out"
                        : "rolled back to the values of checkpoint-" + std::to_string(step) +
                              "; the data go on where they are");
@@ -378,7 +378,7 @@ class Run {
   void take_best(Checkpoints* checkpoints) {
     const TrainState& state = training_->state();
     if (!state.best.loss) return log::warn("nothing was evaluated: the result is that of the last step");
-    const int64_t step = checkpoints == nullptr ? -1 : checkpoints->load_best(state);
+    const int64_t step = checkpoints == nullptr ? -1 : checkpoints->load_best();
     char loss[32];
     std::snprintf(loss, sizeof loss, "%.4f", *state.best.loss);
     const std::string best =

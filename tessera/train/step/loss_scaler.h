@@ -16,27 +16,26 @@ namespace tessera::train {
 class LossScaler {
  public:
   LossScaler() = default;
+  // Begins with the scale that the recipe gives.
   explicit LossScaler(const config::Recipe& recipe);
 
   // Tells whether steps that overflow are skipped.
-  bool is_on() const { return is_on_; }
+  static bool is_on(const config::Recipe& recipe) { return recipe.dtype == config::ComputeType::Float16; }
   double scale() const { return scale_; }
   int64_t num_skipped() const { return num_skipped_; }  // steps skipped so far
 
   // Takes in whether the loss and gradients of step number `step` (0-based) were finite. Throws
   // Error(Numerics) where they overflow at the least scale.
-  void update(bool is_finite, int64_t step);
+  void update(const config::Recipe& recipe, bool is_finite, int64_t step);
+  // Makes what a run of another recipe has found out fit this one.
+  void fit(const config::Recipe& recipe);
 
-  // Takes over what a run has found out so far; the settings stay.
-  void go_on(const LossScaler& before);
   nlohmann::ordered_json to_json() const;
-  // Reads what to_json() gave, for go_on(). Throws nlohmann::json::exception for anything else.
+  // Reads what to_json() gave. Throws nlohmann::json::exception for anything else.
   static LossScaler from_json(const nlohmann::ordered_json& json);
 
  private:
-  bool is_on_ = false, is_dynamic_ = false;
-  double scale_ = 1.0, least_ = 1.0;
-  int64_t window_ = 1;
+  double scale_ = 1.0;
   int64_t num_finite_ = 0;  // steps since the scale changed
   int64_t num_skipped_ = 0;
 };

@@ -23,10 +23,6 @@ optim::Plateau plateau_from(const nlohmann::ordered_json& json) {
   return plateau;
 }
 
-}  // namespace
-
-namespace {
-
 // Members of a stream's place, by their names in a checkpoint.
 constexpr std::pair<const char*, int64_t data::StreamPlace::*> kPlaceFields[] = {
     {"pass", &data::StreamPlace::pass},         {"file", &data::StreamPlace::file},

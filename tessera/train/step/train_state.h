@@ -5,7 +5,6 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "tessera/config/recipe.h"
 #include "tessera/data/step_source.h"
 #include "tessera/optim/plateau.h"
 #include "tessera/train/step/best_evaluation.h"
@@ -16,15 +15,13 @@
 
 namespace tessera::train {
 
-// Together with the values of Training::tensors(), everything on which the steps to come depend. Random
-// numbers are functions of the seed and the step, and the learning rate is one of the step and of `plateau`.
-// The state says nothing of ranks.
+// Together with the recipe and the values of Training::tensors(), everything on which the steps to come
+// depend. Random numbers are functions of the seed and the step, and the learning rate is one of the step and
+// of `plateau`. The state says nothing of ranks.
 struct TrainState {
-  config::Recipe recipe;    // as resolved: its dtype is not Auto
-  int64_t step = 0;         // steps made, also those that made no update
-  int64_t total_steps = 0;  // of the run
-  data::Cursor cursor;      // where the next step begins in the data
-  int64_t tokens = 0;       // of all steps made, over all ranks
+  int64_t step = 0;     // steps made, also those that made no update
+  data::Cursor cursor;  // where the next step begins in the data
+  int64_t tokens = 0;   // of all steps made, over all ranks
   double first_loss = 0.0, last_loss = 0.0;
   LossScaler scaler;
   MetricsWindow window;  // the steps since the last line of metrics.jsonl
@@ -33,14 +30,11 @@ struct TrainState {
   BestEvaluation best;
   optim::Plateau plateau;  // of reduce_lr_on_plateau
 
-  bool has_stopped_early() const { return early_stopping.has_ended(recipe); }
-  bool is_done() const { return step >= total_steps || has_stopped_early(); }
   // Tells whether the last step was the last one of an epoch.
   bool ends_epoch() const { return step > 0 && cursor.sample == 0; }
 };
 
-// Returns the state as a checkpoint keeps it: all but the recipe and the number of steps, which are those of
-// the run that goes on.
+// Returns the state as a checkpoint keeps it.
 nlohmann::ordered_json to_json(const TrainState& state);
 // Reads what to_json() gave. Throws nlohmann::json::exception for anything else.
 TrainState train_state_from(const nlohmann::ordered_json& json);

@@ -28,18 +28,34 @@ int64_t total_steps_of(const config::Recipe& recipe, const data::StepSource& dat
   return std::max<int64_t>(1, static_cast<int64_t>(std::llround(steps)));
 }
 
+// Returns the input of the next step of a run, but for its learning rate. `data` outlives it.
+StepInput input_of(const data::Step& data, const config::Recipe& recipe, const TrainState& state) {
+  StepInput input;
+  input.micro_batches = &data.micro_batches;
+  input.label_tokens = data.label_tokens;
+  input.step = state.step;
+  input.max_grad_norm = recipe.max_grad_norm;
+  input.seed = static_cast<uint64_t>(recipe.seed);
+  input.loss_scale = state.scaler.scale();
+  input.skips_overflow = LossScaler::is_on(recipe);
+  input.num_datasets = std::ssize(data.dataset_label_tokens);
+  return input;
+}
+
 }  // namespace
 
 Training::Training(config::Recipe recipe, const parallel::DeviceMesh& mesh,
                    std::unique_ptr<data::StepSource> data, TrainedModel trained)
-    : mesh_(mesh), data_(std::move(data)), trained_(std::move(trained)) {
-  state_.recipe = std::move(recipe);
-  state_.total_steps = total_steps_of(state_.recipe, *data_);
+    : recipe_(std::move(recipe)),
+      mesh_(mesh),
+      data_(std::move(data)),
+      total_steps_(total_steps_of(recipe_, *data_)),
+      trained_(std::move(trained)) {
   state_.cursor = data_->cursor();
+  state_.scaler = LossScaler(recipe_);
   trained_.model->train();
-  optimizer_ = make_optimizer(state_.recipe, *trained_.sharded);
-  schedule_ = make_schedule(state_.recipe, state_.total_steps, data_->samples_per_step());
-  state_.scaler = LossScaler(state_.recipe);
+  optimizer_ = make_optimizer(recipe_, *trained_.sharded);
+  schedule_ = make_schedule(recipe_, total_steps_, data_->samples_per_step());
 }
 
 StepMetrics Training::step() {
@@ -51,29 +67,21 @@ StepMetrics Training::step() {
   }();
   const double data_wait_s = timer.seconds();
   data_wait_s_ += data_wait_s;
-  StepInput input;
-  input.micro_batches = &data.micro_batches;
-  input.label_tokens = data.label_tokens;
-  input.step = state_.step;
+  StepInput input = input_of(data, recipe_, state_);
   input.lr = schedule_.at(state_.step) * state_.plateau.factor;
-  input.max_grad_norm = state_.recipe.max_grad_norm;
-  input.seed = static_cast<uint64_t>(state_.recipe.seed);
-  input.loss_scale = state_.scaler.scale();
-  input.skips_overflow = state_.scaler.is_on();
-  input.num_datasets = std::ssize(data.dataset_label_tokens);
   auto verdict = StepGuard::Verdict::Update;
   // The guard sees every loss and norm once, in the order of the steps. If it may refuse, run_step() asks it
   // before the update, which makes the host wait for the numbers first ([Note: one wait a step] in step.cpp).
   // Otherwise it is asked afterwards, only to warn.
   const auto judge = [&](double loss, double grad_norm) {
-    verdict = state_.guard.judge(state_.recipe, state_.step + 1, loss, grad_norm);
+    verdict = state_.guard.judge(recipe_, state_.step + 1, loss, grad_norm);
     return verdict == StepGuard::Verdict::Update;
   };
-  if (StepGuard::may_refuse(state_.recipe)) input.accepts = judge;
+  if (StepGuard::may_refuse(recipe_)) input.accepts = judge;
   const StepResult result = run_step(trained_, *optimizer_, mesh_, input);
   if (!input.accepts && result.is_finite) judge(result.loss, result.grad_norm);
 
-  state_.scaler.update(result.is_finite, state_.step);
+  state_.scaler.update(recipe_, result.is_finite, state_.step);
 
   // Nothing throws from here on, so step, tokens and cursor move on together. A step without an update moves
   // them, too: the data and the learning rate go on.
@@ -108,19 +116,18 @@ StepMetrics Training::step() {
 
 std::optional<StepMetrics> Training::add_to_line(const StepMetrics& step) {
   state_.window.add(step);
-  const int64_t every = std::max<int64_t>(1, count_steps(state_.recipe.logging_steps, state_.total_steps));
-  if (step.step % every != 0 && !state_.is_done()) return std::nullopt;
+  const int64_t every = std::max<int64_t>(1, count_steps(recipe_.logging_steps, total_steps_));
+  if (step.step % every != 0 && !is_done()) return std::nullopt;
   return state_.window.take();
 }
 
 bool Training::note_evaluation(double loss, const std::vector<DatasetLoss>& datasets) {
-  const config::Recipe& recipe = state_.recipe;
-  const double deciding = deciding_loss(recipe, loss, datasets);
+  const double deciding = deciding_loss(recipe_, loss, datasets);
   state_.best.judge(deciding, state_.step);
-  state_.early_stopping.judge(recipe, deciding);
-  if (recipe.lr_scheduler == ScheduleKind::ReduceOnPlateau)
-    state_.plateau.judge(plateau_options(recipe), schedule_.peak, deciding);
-  return state_.has_stopped_early();
+  state_.early_stopping.judge(recipe_, deciding);
+  if (recipe_.lr_scheduler == ScheduleKind::ReduceOnPlateau)
+    state_.plateau.judge(plateau_options(recipe_), schedule_.peak, deciding);
+  return has_stopped_early();
 }
 
 std::optional<StepMetrics> Training::rest_of_line() {
@@ -153,19 +160,12 @@ std::vector<checkpoint::StateTensor> Training::tensors() {
 }
 
 void Training::go_on(const TrainState& state) {
-  // This may throw, so it comes before the state changes. The cursor is read back below, since other data may
-  // have made it fit (allow_data_change).
-  data_->seek(state.cursor, state_.recipe.allow_data_change);
-  const int64_t total_steps = state_.total_steps;
-  config::Recipe recipe = std::move(state_.recipe);
-  // Settings of the scaler are this recipe's; its scale and counts are those of `state`.
-  LossScaler scaler = state_.scaler;
-  scaler.go_on(state.scaler);
+  // This may throw, so it comes before the state changes.
+  data_->seek(state.cursor, recipe_.allow_data_change);
   state_ = state;
+  // Other data may have made the cursor fit (allow_data_change), and another recipe has another loss scale.
   state_.cursor = data_->cursor();
-  state_.scaler = scaler;
-  state_.total_steps = total_steps;
-  state_.recipe = std::move(recipe);
+  state_.scaler.fit(recipe_);
 }
 
 }  // namespace tessera::train

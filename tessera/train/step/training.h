@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tessera/checkpoint/state_tensor.h"
+#include "tessera/config/recipe.h"
 #include "tessera/data/step_source.h"
 #include "tessera/optim/optimizer.h"
 #include "tessera/optim/schedule.h"
@@ -23,12 +24,17 @@ inline constexpr const char* kOptimizerPrefix = "optimizer/";
 // A model, its data and its optimizer, between two steps of a run.
 class Training {
  public:
-  // Begins at step 0. `recipe` is the resolved one. `data` deals the training rows to the ranks of `mesh`,
-  // which outlives this object.
+  // Begins at step 0. `recipe` is the resolved one: its dtype is not Auto. `data` deals the training rows to
+  // the ranks of `mesh`, which outlives this object.
   Training(config::Recipe recipe, const parallel::DeviceMesh& mesh, std::unique_ptr<data::StepSource> data,
            TrainedModel trained);
 
+  const config::Recipe& recipe() const { return recipe_; }
+  int64_t total_steps() const { return total_steps_; }
   const TrainState& state() const { return state_; }
+  // has_stopped_early(): the evaluations have ended the run. is_done(): it makes no further step.
+  bool has_stopped_early() const { return state_.early_stopping.has_ended(recipe_); }
+  bool is_done() const { return state_.step >= total_steps_ || has_stopped_early(); }
   TrainedModel& trained() { return trained_; }
   const TrainedModel& trained() const { return trained_; }
   const data::StepSource& data() const { return *data_; }
@@ -49,13 +55,15 @@ class Training {
   // Returns the trained parameters ("parameter/<name>") and the optimizer's states
   // ("optimizer/<name>/<state>"), in the same order on all ranks. They refer to this object.
   std::vector<checkpoint::StateTensor> tensors();
-  // Goes on from `state`, of a run of the same model and data, but keeps its own recipe and number of steps.
-  // The caller sets the values of tensors(). Throws Error(Checkpoint) for a position outside the data.
+  // Goes on from `state`, of a run of the same model and data, by its own recipe. The caller sets the values
+  // of tensors(). Throws Error(Checkpoint) for a position outside the data.
   void go_on(const TrainState& state);
 
  private:
+  const config::Recipe recipe_;
   const parallel::DeviceMesh& mesh_;
   std::unique_ptr<data::StepSource> data_;
+  const int64_t total_steps_;
   TrainedModel trained_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   optim::Schedule schedule_;
