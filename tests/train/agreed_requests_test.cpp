@@ -15,15 +15,7 @@ namespace {
 class AgreedRequestsTest : public ::testing::Test {
  protected:
   // Returns the request that all ranks agree on in a step. `ask` is called after the exchange has begun.
-  template <class Ask>
-  Request step(const Ask& ask) {
-    requests_.begin();
-    ask();
-    return requests_.finish();
-  }
-  Request step() {
-    return step([] {});
-  }
+  Request step(const std::function<void()>& ask = nullptr) { return requests_.agree(ask); }
   void touch_trigger() const {
     if (folder_.is_owner()) io::write_file_atomic(trigger_, "");
     world_->barrier();
@@ -77,8 +69,8 @@ TEST_F(AgreedRequestsTest, ARequestThatIsMadeBehindACheckpointAsksForAnother) {
 
 TEST_F(AgreedRequestsTest, WhatAnEvaluationIsAskedForComesBehindIt) {
   if (is_last()) std::raise(SIGUSR1);
-  requests_.on_evaluating(1, 2);
-  requests_.on_evaluating(2, 2);
+  EXPECT_TRUE(requests_.lets_evaluation_go_on());
+  EXPECT_TRUE(requests_.lets_evaluation_go_on());
   EXPECT_EQ(step([] { std::raise(SIGUSR1); }), Request::Save);
   EXPECT_EQ(step(), Request::None);
 }
@@ -89,7 +81,7 @@ TEST_F(AgreedRequestsTest, ToStopComesBeforeToSave) {
   if (is_last()) std::raise(SIGTERM);
   EXPECT_EQ(step(), Request::Stop);
   EXPECT_EQ(requests_.stop_signal(), SIGTERM);
-  EXPECT_THROW(requests_.on_evaluating(1, 2), EvaluationStopped);
+  EXPECT_FALSE(requests_.lets_evaluation_go_on());
 }
 
 }  // namespace

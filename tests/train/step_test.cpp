@@ -73,9 +73,14 @@ class StepTest : public ::testing::Test {
       store->append(ids, labels);
     }
     data::Loader loader(rows, {.dp_rank = world_->rank(), .dp_size = world_->size(), .shuffle = false});
+    EXPECT_FALSE(evaluate(trained_, *mesh_, loader, [](int64_t) { return false; }).has_value());
+    EXPECT_TRUE(trained_.model->is_training()) << "an evaluation that is ended puts the model back, too";
     int64_t told = 0;
-    const double loss =
-        evaluate(trained_, *mesh_, loader, [&](int64_t done) { EXPECT_EQ(done, ++told); }).loss;
+    const auto on_step = [&](int64_t done) {
+      EXPECT_EQ(done, ++told);
+      return true;
+    };
+    const double loss = evaluate(trained_, *mesh_, loader, on_step).value().loss;
     EXPECT_EQ(told, loader.steps_per_epoch());
     return loss;
   }

@@ -16,6 +16,18 @@ constexpr int64_t kStop = 2;
 
 }  // namespace
 
+Request AgreedRequests::agree(const std::function<void()>& meanwhile) {
+  begin();
+  if (meanwhile) meanwhile();
+  return finish();
+}
+
+bool AgreedRequests::lets_evaluation_go_on() {
+  const Request request = agree();
+  is_save_due_ = request == Request::Save;
+  return request != Request::Stop;
+}
+
 void AgreedRequests::begin() {
   int64_t own = take_save() ? 1 : 0;
   if (const int signal = signals_.stop_signal(); signal != 0) own = kStop + signal;
@@ -45,13 +57,6 @@ bool AgreedRequests::take_save() {
   const bool is_triggered = world_.rank() == 0 && unlink(trigger_file_.c_str()) == 0;
   const bool is_signalled = signals_.take_save();
   return is_triggered || is_signalled;
-}
-
-void AgreedRequests::on_evaluating(int64_t, int64_t) {
-  begin();
-  const Request request = finish();
-  if (request == Request::Stop) throw EvaluationStopped();
-  is_save_due_ = request == Request::Save;
 }
 
 }  // namespace tessera::train

@@ -1,13 +1,13 @@
 // Requests to a run from outside, on which all of its ranks agree.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
 #include <ATen/core/Tensor.h>
 
 #include "tessera/comm/communicator.h"
-#include "tessera/train/reporters/reporter.h"
 #include "tessera/train/run/run_signals.h"
 
 namespace tessera::train {
@@ -15,32 +15,29 @@ namespace tessera::train {
 // A later value includes the earlier ones: a run that stops saves first.
 enum class Request { None, Save, Stop };
 
-// Thrown out of an evaluation that a request to stop ends, on all ranks at once.
-struct EvaluationStopped {};
-
 // Lets all ranks do what any of them was asked for, between the same two steps: signals reach ranks at
 // different moments, and some ranks only. The first rank also looks for the trigger file, which asks to save
 // and is removed when it is seen.
-class AgreedRequests : public Reporter {
+class AgreedRequests {
  public:
   // `signals` and `world` outlive this object.
   AgreedRequests(RunSignals& signals, comm::Communicator& world, std::string trigger_file)
       : signals_(signals), world_(world), trigger_file_(std::move(trigger_file)) {}
 
-  // begin() starts to exchange what each rank was asked for before; finish() returns what any rank was asked
-  // for. A step between the two hides the exchange. Both are collective. Where finish() returns Save, a
-  // request to save that has come to this rank since begin() is answered by the same checkpoint, too: a
-  // signal to every process of a job reaches them at different moments.
-  void begin();
-  Request finish();
-  // Does both during an evaluation; the next finish() returns a request to save that was met here.
-  // Collective. Throws EvaluationStopped on a request to stop.
-  void on_evaluating(int64_t done, int64_t total) override;
+  // Returns what any rank was asked for before this call, and runs `meanwhile`, if given, which hides the
+  // exchange. Where this is Save, a request to save that has come to this rank since is answered by the same
+  // checkpoint, too: a signal to every process of a job reaches them at different moments. Collective.
+  Request agree(const std::function<void()>& meanwhile = nullptr);
+  // Returns whether an evaluation goes on: false where any rank is asked to stop. The next agree() returns a
+  // request to save that was met here. Collective.
+  bool lets_evaluation_go_on();
 
-  // Returns the signal that asked to stop, once finish() has returned Stop.
+  // Returns the signal that asked to stop, once agree() has returned Stop, or an evaluation was ended.
   int stop_signal() const { return stop_signal_; }
 
  private:
+  void begin();
+  Request finish();
   // Tells whether this rank is asked to save, and takes the request away.
   bool take_save();
 

@@ -12,38 +12,47 @@
 
 namespace tessera::train {
 
-Evaluation::Evaluation(Training& training, const parallel::DeviceMesh& mesh, data::Loader loader, Tell tell)
-    : training_(training), mesh_(mesh), loader_(std::move(loader)), tell_(std::move(tell)) {
+Evaluation::Evaluation(Training& training, const parallel::DeviceMesh& mesh, data::Loader loader, Tell tell,
+                       std::function<bool()> goes_on)
+    : training_(training),
+      mesh_(mesh),
+      loader_(std::move(loader)),
+      tell_(std::move(tell)),
+      goes_on_(std::move(goes_on)) {
   std::vector<DatasetLoss> datasets;
   const std::vector<std::string> names = loader_.datasets();
   for (size_t i = 0; names.size() > 1 && i < names.size(); ++i) datasets.push_back({names[i], 0.0, 0});
   deciding_loss(training.recipe(), 0.0, datasets);
 }
 
-void Evaluation::after_step(const TrainState& state) {
+bool Evaluation::after_step() {
+  const TrainState& state = training_.state();
   const config::Recipe& recipe = training_.recipe();
   if (!is_evaluated(recipe, state.step, training_.total_steps(), training_.data().steps_per_epoch(),
                     state.ends_epoch())) {
-    return;
+    return true;
   }
   const int64_t total = loader_.steps_per_epoch();
-  const Evaluated evaluated = evaluate(training_.trained(), mesh_, loader_, [&](int64_t done) {
+  const auto evaluated = evaluate(training_.trained(), mesh_, loader_, [&](int64_t done) {
     tell_([&](Reporter& reporter) { reporter.on_evaluating(done, total); });
+    return goes_on_();
   });
-  const double loss = evaluated.loss;
+  if (!evaluated) return false;
+  const double loss = evaluated->loss;
   if (!std::isfinite(loss)) {
     throw Error(ErrorKind::Numerics, "EVAL-LOSS",
                 "the evaluation loss after step " + std::to_string(state.step) + " is not finite")
         .got(std::to_string(loss))
         .hint("nothing is saved; lower learning_rate, or check the data");
   }
-  tell_([&](Reporter& reporter) { reporter.on_evaluation(state.step, loss, evaluated.datasets); });
-  if (training_.note_evaluation(loss, evaluated.datasets)) {
+  tell_([&](Reporter& reporter) { reporter.on_evaluation(state.step, loss, evaluated->datasets); });
+  if (training_.note_evaluation(loss, evaluated->datasets)) {
     char best[32];
     std::snprintf(best, sizeof best, "%.4f", state.early_stopping.best_loss());
     log::info("stopped early after step " + std::to_string(state.step) + ": no evaluation loss below " +
               best + " in " + std::to_string(recipe.early_stopping_patience) + " evaluations");
   }
+  return true;
 }
 
 }  // namespace tessera::train

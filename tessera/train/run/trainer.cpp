@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -24,7 +22,6 @@
 #include "tessera/config/resolve_paths.h"
 #include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
-#include "tessera/core/strings.h"
 #include "tessera/core/version.h"
 #include "tessera/data/curriculum_loader.h"
 #include "tessera/data/loader_options.h"
@@ -38,11 +35,9 @@
 #include "tessera/train/reporters/memory.h"
 #include "tessera/train/reporters/network.h"
 #include "tessera/train/reporters/stragglers.h"
-#include "tessera/train/run/agreed_requests.h"
 #include "tessera/train/run/beside_output.h"
-#include "tessera/train/run/checkpoints.h"
-#include "tessera/train/run/evaluation.h"
-#include "tessera/train/run/replica_check.h"
+#include "tessera/train/run/describe_run.h"
+#include "tessera/train/run/loop.h"
 #include "tessera/train/run/requeued_starts.h"
 #include "tessera/train/run/resume.h"
 #include "tessera/train/run/run_output.h"
@@ -53,71 +48,10 @@
 #include "tessera/train/setup/recipe_data.h"
 #include "tessera/train/setup/setup.h"
 #include "tessera/train/step/bad_numbers.h"
-#include "tessera/train/step/run_schedule.h"
 #include "tessera/train/step/training.h"
 
 namespace tessera::train {
 namespace {
-
-std::string describe(const data::RowSet& rows) {
-  int64_t tokens = 0, labels = 0;
-  for (int64_t i = 0; i < rows.size(); ++i) {
-    tokens += rows.length(i);
-    labels += rows.label_count(i);
-  }
-  return std::to_string(rows.size()) + " rows, " + std::to_string(tokens) + " tokens, " +
-         std::to_string(labels) + " of them trained";
-}
-
-void warn_of_dropped(const std::vector<data::DatasetStats>& stats) {
-  data::DatasetStats all;
-  for (const data::DatasetStats& of_one : stats) all += of_one;
-  const int64_t dropped = all.bad_records + all.dropped_long + all.dropped_short + all.dropped_unlabelled;
-  if (dropped == 0) return;
-  log::warn(std::to_string(dropped) + " records were left out (too long " + std::to_string(all.dropped_long) +
-            ", too short " + std::to_string(all.dropped_short) + ", nothing to train " +
-            std::to_string(all.dropped_unlabelled) + ", bad " + std::to_string(all.bad_records) +
-            "); `tessera data show` tells more");
-}
-
-void describe_batch(const config::Recipe& recipe, int64_t dp_size, int64_t samples_per_step) {
-  std::string text = "batch: micro_batch_size " + std::to_string(recipe.micro_batch_size) +
-                     " x gradient_accumulation_steps " + std::to_string(recipe.gradient_accumulation_steps) +
-                     " x dp_size " + std::to_string(dp_size) + " = " + std::to_string(samples_per_step) +
-                     " sequences a step";
-  if (recipe.lr_scaling != config::LrScaling::None) {
-    char rate[64];
-    std::snprintf(rate, sizeof rate, "; learning rate %g instead of %g",
-                  peak_learning_rate(recipe, samples_per_step), recipe.learning_rate);
-    text += rate;
-  }
-  log::info(text);
-}
-
-void describe_model(const TrainedModel& trained, const parallel::DeviceMesh& mesh, double load_seconds) {
-  int64_t total = 0, trainable = 0;
-  for (const auto& parameter : trained.sharded->parameters()) {
-    total += parameter.layout.numel();
-    if (parameter.requires_grad) trainable += parameter.layout.numel();
-  }
-  const auto& dims = mesh.dims();
-  log::info("model: " + std::to_string(total) + " parameters, " + std::to_string(trainable) + " trained; " +
-            std::to_string(mesh.world()->size()) + " rank(s): dp_replicate " +
-            std::to_string(dims.dp_replicate) + " x dp_shard " + std::to_string(dims.dp_shard) +
-            (dims.cp > 1 ? " x cp " + std::to_string(dims.cp) : "") +
-            (dims.tp > 1 ? " x tp " + std::to_string(dims.tp) : "") +
-            (dims.pp > 1 ? " x pp " + std::to_string(dims.pp) : "") +
-            (dims.ep > 1 ? ", experts over " + std::to_string(dims.ep) : "") + "; loaded in " +
-            format_duration(load_seconds));
-}
-
-void describe_end(const TrainSummary& summary, double data_wait_s) {
-  char share[32];
-  std::snprintf(share, sizeof share, "%.2f", 100.0 * data_wait_s / std::max(summary.seconds, 1e-9));
-  log::info(std::to_string(summary.steps) + " steps made, " + std::to_string(summary.tokens) +
-            " tokens seen; this run took " + format_duration(summary.seconds) +
-            ", of which its steps waited " + share + " % for data");
-}
 
 // One run of a recipe. Members and calls stand in the order in which things happen, and that order matters:
 //
@@ -152,7 +86,8 @@ class Run {
     output_.begin(recipe_, training_->trained(), tokenizer_, checkpoint_.get(),
                   saves() ? checkpoint::checkpoint_bytes(training_->tensors()) : 0);
     const Timer timer;
-    const bool is_stopped = !loop();
+    const LoopParts parts = {*training_, mesh_, signals_, output_, inputs_, checkpoint_.get()};
+    const bool is_stopped = !TrainLoop(parts, std::move(eval_loader_), std::move(measuring_)).run();
     const TrainState& state = training_->state();
     const TrainSummary summary = {state.step,   state.first_loss,   state.last_loss, timer.seconds(),
                                   state.tokens, recipe_.output_dir, is_stopped};
@@ -212,12 +147,12 @@ class Run {
       source =
           data::open_loader(prepared.train, recipe_, data::train_loader_options(recipe_, dp_rank, dp_size));
       inputs_.rows = rows_fingerprint(prepared.train, recipe_);
-      what = describe(prepared.train);
+      what = describe_rows(prepared.train);
       if (source->steps_per_epoch() > 0)
         what += "; " + std::to_string(source->steps_per_epoch()) + " steps an epoch";
     }
     log::info("data: " + what +
-              (prepared.eval.size() > 0 ? "; to evaluate: " + describe(prepared.eval) : ""));
+              (prepared.eval.size() > 0 ? "; to evaluate: " + describe_rows(prepared.eval) : ""));
     describe_batch(recipe_, dp_size, source->samples_per_step());
     warn_of_dropped(prepared.train_stats);
     // Makes steps on a thread from now on: 2 lie ready, and more while they hold fewer than kTokensAhead
@@ -257,139 +192,6 @@ class Run {
     measuring_.push_back(std::make_unique<Stragglers>(mesh_));
   }
 
-  // Makes the steps. Returns whether the run came to its end; false where it was asked to stop, and is saved.
-  //
-  // [Note: between two steps] After a step these follow, on all ranks in the same order:
-  //
-  // 1. A rollback, if the guard asks for one. Then the reporters hear of the step, of the line of metrics if
-  //    one is due, and that all has been told (after_step()).
-  // 2. requests.finish(), which tells what any rank was asked for when requests.begin() ran, before the step.
-  //    It precedes the evaluation, because a run that stops leaves its evaluation to the one that goes on.
-  // 3. The evaluation. It precedes the checkpoint, which then holds what it has changed in the state: the
-  //    best loss, early stopping, the learning rate on a plateau. A request to stop may end it, too.
-  // 4. The checkpoint, last of all, since what reporters have written of the step belongs to it. A run that
-  //    stops saves its last one here, with a note if the evaluation of the step is still owed.
-  //
-  // After the last step a request to stop comes too late: the run ends as usual, and its result is saved.
-  bool loop() {
-    // Reporters that measure come first: those that write, on the first rank, find in the metrics what they
-    // have added.
-    std::vector<std::unique_ptr<Reporter>> reporters = std::move(measuring_);
-    for (auto& writing : output_.reporters(*training_)) {
-      reporters.push_back(std::move(writing));
-    }
-    const auto tell = [&](const std::function<void(Reporter&)>& what) {
-      for (const auto& reporter : reporters) what(*reporter);
-    };
-    reporters.push_back(std::make_unique<ReplicaCheck>(*training_, *mesh_.world()));
-    const TrainState& state = training_->state();
-    auto asking =
-        std::make_unique<AgreedRequests>(signals_, *mesh_.world(), beside_output(recipe_.output_dir, "save"));
-    AgreedRequests& requests = *asking;
-    reporters.push_back(std::move(asking));
-    std::optional<Evaluation> evaluation;
-    if (eval_loader_) evaluation.emplace(*training_, mesh_, std::move(*eval_loader_), tell);
-    // Evaluates where that is due. False where a request to stop ended it.
-    const auto evaluate = [&] {
-      try {
-        if (evaluation) evaluation->after_step(state);
-        return true;
-      } catch (const EvaluationStopped&) {
-        return false;
-      }
-    };
-    std::optional<Checkpoints> checkpoints;
-    // A run that saves no checkpoints by itself may still be asked to save one.
-    const auto begin_saving = [&] {
-      if (checkpoints) return;
-      checkpoints.emplace(*training_, output_, *mesh_.world(), inputs_,
-                          checkpoint_ ? checkpoint_->manifest().run : "");
-    };
-    if (saves()) {
-      begin_saving();
-      // A stop can wait only where the run will save.
-      signals_.defer_stops();
-    }
-    // The run before this one may have been stopped between a step and its evaluation.
-    bool is_stopped =
-        checkpoint_ && checkpoint_->manifest().state.value(kOwesEvaluation, false) && !evaluate();
-    while (!training_->is_done() && !is_stopped) {
-      requests.begin();
-      // The step hides the exchange of the requests.
-      StepMetrics metrics = training_->step();
-      if (metrics.rolls_back) roll_back(checkpoints ? &*checkpoints : nullptr);
-      // It adds to the metrics, which the reporters then show.
-      if (checkpoints) metrics.save_stall_s = checkpoints->take_stall();
-      tell([&](Reporter& reporter) { reporter.on_step(state, metrics); });
-      if (const auto line = training_->add_to_line(metrics)) {
-        tell([&](Reporter& reporter) { reporter.on_line(*line); });
-      }
-      tell([&](Reporter& reporter) { reporter.after_step(state); });
-      const Request request = requests.finish();
-      is_stopped = request == Request::Stop && !training_->is_done();
-      const bool is_evaluated = !is_stopped && evaluate();
-      if (!is_evaluated) is_stopped = true;
-      // Early stopping may end the run between two lines of metrics: its last steps get a line, too.
-      if (training_->has_stopped_early()) {
-        if (const auto line = training_->rest_of_line())
-          tell([&](Reporter& reporter) { reporter.on_line(*line); });
-      }
-      if (request != Request::None) begin_saving();
-      if (!checkpoints) continue;
-      if (request == Request::Save) checkpoints->ask();
-      if (is_stopped) checkpoints->ask_last();
-      checkpoints->after_step();
-      // A save may take long. Requests that came meanwhile need no further step: the checkpoint that is in
-      // place answers them, also a request to stop.
-      if (checkpoints->saved_step() == state.step && !is_stopped && !training_->is_done()) {
-        requests.begin();
-        is_stopped = requests.finish() == Request::Stop;
-      }
-    }
-    if (!is_stopped && recipe_.load_best_model_at_end) take_best(checkpoints ? &*checkpoints : nullptr);
-    if (is_stopped) {
-      signals_.set_saved();
-      signals_.set_notice("");
-      tell_stop(requests.stop_signal());
-    }
-    return !is_stopped;
-  }
-
-  void tell_stop(int signal) const {
-    const std::string step = std::to_string(training_->state().step);
-    const char* name = sigabbrev_np(signal);
-    log::info(
-        "stopped after step " + step + " by " + (name == nullptr ? "a signal" : std::string("SIG") + name) +
-        ": checkpoint-" + step + " is saved in " + recipe_.output_dir + "; " +
-        (recipe_.auto_resume_from_checkpoints ? "the same command goes on from there"
-                                              : "auto_resume_from_checkpoints=true goes on from there"));
-  }
-
-  // Goes back to the values of the newest checkpoint, from before the loss leapt. The data go on behind the
-  // step where it did, so that the run does not meet them again.
-  void roll_back(Checkpoints* checkpoints) {
-    const int64_t step = checkpoints == nullptr ? -1 : checkpoints->roll_back();
-    log::warn(step < 0 ? "no checkpoint of this run to roll back to: the update is left out"
-                       : "rolled back to the values of checkpoint-" + std::to_string(step) +
-                             "; the data go on where they are");
-  }
-
-  // Loads the values that the best evaluation saw: they become the result.
-  void take_best(Checkpoints* checkpoints) {
-    const TrainState& state = training_->state();
-    if (!state.best.loss) return log::warn("nothing was evaluated: the result is that of the last step");
-    const int64_t step = checkpoints == nullptr ? -1 : checkpoints->load_best();
-    char loss[32];
-    std::snprintf(loss, sizeof loss, "%.4f", *state.best.loss);
-    const std::string best =
-        "the best evaluation, after step " + std::to_string(state.best.step) + " (loss " + loss + ")";
-    if (step < 0) {
-      log::warn("there is no whole checkpoint of " + best + ": the result is that of the last step");
-    } else {
-      log::info("the result is that of " + best);
-    }
-  }
-
   RunSignals& signals_;
   RunOutput output_;
   // The run goes on from this one; null for a run from the beginning.
@@ -400,11 +202,11 @@ class Run {
   checkpoint::BaseFiles base_;
   std::shared_ptr<const models::ModelConfig> model_config_;
   std::optional<text::Tokenizer> tokenizer_;
-  std::unique_ptr<data::StepSource> data_;  // until training_ has it
-  std::optional<data::Loader> eval_loader_;
+  std::unique_ptr<data::StepSource> data_;   // until training_ has it
+  std::optional<data::Loader> eval_loader_;  // until the loop has it
   PlannedModel planned_;
   std::optional<Training> training_;
-  std::vector<std::unique_ptr<Reporter>> measuring_;  // until loop() has them
+  std::vector<std::unique_ptr<Reporter>> measuring_;  // until the loop has them
 };
 
 }  // namespace

@@ -180,8 +180,8 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
   return result;
 }
 
-Evaluated evaluate(TrainedModel& trained, const parallel::DeviceMesh& mesh, data::Loader& loader,
-                   const std::function<void(int64_t done)>& on_step) {
+std::optional<Evaluated> evaluate(TrainedModel& trained, const parallel::DeviceMesh& mesh,
+                                  data::Loader& loader, const std::function<bool(int64_t done)>& on_step) {
   const at::NoGradGuard no_grad;
   trained.model->eval();
   const std::vector<std::string> datasets = loader.datasets();
@@ -203,7 +203,9 @@ Evaluated evaluate(TrainedModel& trained, const parallel::DeviceMesh& mesh, data
     if (done < num_steps && static_cast<int64_t>(batches.size()) < micro_batches_at_once(mesh)) continue;
     loss_sum.add(forward(trained, mesh, batches, loss_sum.parts()));
     batches.clear();
-    on_step(done);
+    if (on_step(done)) continue;
+    trained.model->train();
+    return std::nullopt;
   }
   trained.model->train();
   const at::Tensor losses = loss_sum.reduced(mesh);

@@ -53,9 +53,10 @@ struct Evaluated {
 };
 
 // Returns the mean loss over the label tokens of one epoch of `loader`, over all ranks, and makes no
-// gradients. Calls `on_step` with the number of the epoch's steps that are done. Collective.
-Evaluated evaluate(TrainedModel& trained, const parallel::DeviceMesh& mesh, data::Loader& loader,
-                   const std::function<void(int64_t done)>& on_step);
+// gradients. Calls `on_step` with the number of the epoch's steps that are done; where that returns false, on
+// all ranks alike, the evaluation ends and returns nothing. Collective.
+std::optional<Evaluated> evaluate(TrainedModel& trained, const parallel::DeviceMesh& mesh,
+                                  data::Loader& loader, const std::function<bool(int64_t done)>& on_step);
 
 // Returns the tiles that train. Norms and biases have no weight decay unless `decay_all`.
 std::vector<optim::OptimizedTile> optimized_tiles(const parallel::ShardedModel& sharded, double weight_decay,

@@ -1,0 +1,72 @@
+#include "tessera/train/run/describe_run.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "tessera/core/log.h"
+#include "tessera/core/strings.h"
+#include "tessera/train/step/run_schedule.h"
+
+namespace tessera::train {
+
+std::string describe_rows(const data::RowSet& rows) {
+  int64_t tokens = 0, labels = 0;
+  for (int64_t i = 0; i < rows.size(); ++i) {
+    tokens += rows.length(i);
+    labels += rows.label_count(i);
+  }
+  return std::to_string(rows.size()) + " rows, " + std::to_string(tokens) + " tokens, " +
+         std::to_string(labels) + " of them trained";
+}
+
+void warn_of_dropped(const std::vector<data::DatasetStats>& stats) {
+  data::DatasetStats all;
+  for (const data::DatasetStats& of_one : stats) all += of_one;
+  const int64_t dropped = all.bad_records + all.dropped_long + all.dropped_short + all.dropped_unlabelled;
+  if (dropped == 0) return;
+  log::warn(std::to_string(dropped) + " records were left out (too long " + std::to_string(all.dropped_long) +
+            ", too short " + std::to_string(all.dropped_short) + ", nothing to train " +
+            std::to_string(all.dropped_unlabelled) + ", bad " + std::to_string(all.bad_records) +
+            "); `tessera data show` tells more");
+}
+
+void describe_batch(const config::Recipe& recipe, int64_t dp_size, int64_t samples_per_step) {
+  std::string text = "batch: micro_batch_size " + std::to_string(recipe.micro_batch_size) +
+                     " x gradient_accumulation_steps " + std::to_string(recipe.gradient_accumulation_steps) +
+                     " x dp_size " + std::to_string(dp_size) + " = " + std::to_string(samples_per_step) +
+                     " sequences a step";
+  if (recipe.lr_scaling != config::LrScaling::None) {
+    char rate[64];
+    std::snprintf(rate, sizeof rate, "; learning rate %g instead of %g",
+                  peak_learning_rate(recipe, samples_per_step), recipe.learning_rate);
+    text += rate;
+  }
+  log::info(text);
+}
+
+void describe_model(const TrainedModel& trained, const parallel::DeviceMesh& mesh, double load_seconds) {
+  int64_t total = 0, trainable = 0;
+  for (const auto& parameter : trained.sharded->parameters()) {
+    total += parameter.layout.numel();
+    if (parameter.requires_grad) trainable += parameter.layout.numel();
+  }
+  const auto& dims = mesh.dims();
+  log::info("model: " + std::to_string(total) + " parameters, " + std::to_string(trainable) + " trained; " +
+            std::to_string(mesh.world()->size()) + " rank(s): dp_replicate " +
+            std::to_string(dims.dp_replicate) + " x dp_shard " + std::to_string(dims.dp_shard) +
+            (dims.cp > 1 ? " x cp " + std::to_string(dims.cp) : "") +
+            (dims.tp > 1 ? " x tp " + std::to_string(dims.tp) : "") +
+            (dims.pp > 1 ? " x pp " + std::to_string(dims.pp) : "") +
+            (dims.ep > 1 ? ", experts over " + std::to_string(dims.ep) : "") + "; loaded in " +
+            format_duration(load_seconds));
+}
+
+void describe_end(const TrainSummary& summary, double data_wait_s) {
+  char share[32];
+  std::snprintf(share, sizeof share, "%.2f", 100.0 * data_wait_s / std::max(summary.seconds, 1e-9));
+  log::info(std::to_string(summary.steps) + " steps made, " + std::to_string(summary.tokens) +
+            " tokens seen; this run took " + format_duration(summary.seconds) +
+            ", of which its steps waited " + share + " % for data");
+}
+
+}  // namespace tessera::train

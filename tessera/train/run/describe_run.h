@@ -1,0 +1,27 @@
+// Describes a run in the log.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/config/recipe.h"
+#include "tessera/data/prepare_stats.h"
+#include "tessera/data/row_store.h"
+#include "tessera/parallel/device_mesh.h"
+#include "tessera/train/run/trainer.h"
+#include "tessera/train/setup/setup.h"
+
+namespace tessera::train {
+
+// Returns "12 rows, 340 tokens, 120 of them trained".
+std::string describe_rows(const data::RowSet& rows);
+// Warns of records that were left out, if any were.
+void warn_of_dropped(const std::vector<data::DatasetStats>& stats);
+// These tell what a step takes, what is trained on which mesh, and how the run went. `data_wait_s`: seconds
+// that its steps waited for rows.
+void describe_batch(const config::Recipe& recipe, int64_t dp_size, int64_t samples_per_step);
+void describe_model(const TrainedModel& trained, const parallel::DeviceMesh& mesh, double load_seconds);
+void describe_end(const TrainSummary& summary, double data_wait_s);
+
+}  // namespace tessera::train
