@@ -90,6 +90,37 @@ std::vector<Range> merged(std::vector<Range> ranges) {
   return apart;
 }
 
+// Tells whether the pattern `text` means the parameter: by its name in the model or by all of its names in
+// the files. Throws pattern_error() where it means some of the latter.
+bool means(const Pattern& pattern, const std::string& text, const std::string& name,
+           const checkpoint::StoredParameter* stored) {
+  if (pattern.names.matches(name)) return true;
+  if (stored == nullptr) return false;
+  const int64_t num_matched =
+      std::count_if(stored->parts.begin(), stored->parts.end(),
+                    [&](const auto& part) { return pattern.names.matches(part.name); });
+  if (num_matched > 0 && num_matched < std::ssize(stored->parts)) {
+    throw pattern_error(text, "'" + name + "' is trained as a whole")
+        .need("a pattern of all tensors that it is made of");
+  }
+  return num_matched > 0;
+}
+
+// Returns the rows [begin, end) that `range` of the pattern `text` means of a parameter of `size` rows.
+// Throws pattern_error() where it has no such rows.
+Range rows_in(const Range& range, const std::string& text, const std::string& name, int64_t size,
+              const checkpoint::StoredParameter* stored) {
+  const int64_t end = range.second == kLast ? size : range.second;
+  if (end > size || range.first >= end) {
+    throw pattern_error(text, "'" + name + "' has no such rows").need("rows below " + std::to_string(size));
+  }
+  if (!has_rows_of_files(stored)) {
+    throw pattern_error(text, "the rows of '" + name + "' are no rows of the tensors in its files")
+        .need("a pattern of the whole parameter");
+  }
+  return {range.first, end};
+}
+
 }  // namespace
 
 TrainedRows freeze_all_but(models::CausalLM& model, const checkpoint::StateDictAdapter& saved,
@@ -107,34 +138,11 @@ TrainedRows freeze_all_but(models::CausalLM& model, const checkpoint::StateDictA
     bool is_trained = false, is_whole = false;
     std::vector<Range> rows;
     for (size_t i = 0; i < patterns.size(); ++i) {
-      int64_t num_parts = 0, num_matched = 0;
-      if (stored != nullptr) {
-        num_parts = std::ssize(stored->parts);
-        num_matched = std::count_if(stored->parts.begin(), stored->parts.end(), [&](const auto& part) {
-          return expressions[i].names.matches(part.name);
-        });
-      }
-      const bool is_named = expressions[i].names.matches(name);
-      if (!is_named && num_matched > 0 && num_matched < num_parts) {
-        throw pattern_error(patterns[i], "'" + name + "' is trained as a whole")
-            .need("a pattern of all tensors that it is made of");
-      }
-      if (!is_named && num_matched == 0) continue;
+      if (!means(expressions[i], patterns[i], name, stored)) continue;
       is_trained = has_matched[i] = true;
       const std::optional<Range>& range = expressions[i].rows;
       is_whole = is_whole || !range;
-      if (!range) continue;
-      const int64_t size = entry.value().size(0);
-      const int64_t end = range->second == kLast ? size : range->second;
-      if (end > size || range->first >= end) {
-        throw pattern_error(patterns[i], "'" + name + "' has no such rows")
-            .need("rows below " + std::to_string(size));
-      }
-      if (!has_rows_of_files(stored)) {
-        throw pattern_error(patterns[i], "the rows of '" + name + "' are no rows of the tensors in its files")
-            .need("a pattern of the whole parameter");
-      }
-      rows.emplace_back(range->first, end);
+      if (range) rows.push_back(rows_in(*range, patterns[i], name, entry.value().size(0), stored));
     }
     if (is_whole && !rows.empty()) {
       throw pattern_error(join(patterns, ", "), "one pattern trains all of '" + name + "', another some rows")

@@ -302,6 +302,22 @@ void warn_of_unused_routers(const config::Recipe& recipe, const models::ModelCon
   if (recipe.router_z_loss_coef > 0.0) warn("router_z_loss_coef");
 }
 
+// Freezes all that unfrozen_parameters leaves out; nothing where the recipe has no such key.
+void freeze_parameters(PlannedModel& planned, const config::Recipe& recipe, config::Problems& problems) {
+  if (recipe.unfrozen_parameters.empty()) return;
+  const config::KeyPlace place = place_of(recipe, {"unfrozen_parameters"});
+  problems.attempt("unfrozen_parameters", place, [&] {
+    at_place_of(recipe, {"unfrozen_parameters"}, [&] {
+      planned.trained_rows = freeze_all_but(*planned.model, planned.saved, recipe.unfrozen_parameters);
+    });
+  });
+  if (!planned.trained_rows.empty() && recipe.weight_decay > 0.0) {
+    log::warn(
+        "weight_decay pulls the rows that unfrozen_parameters leaves out to 0 too, as in Axolotl: "
+        "with weight_decay: 0 they stay as they are");
+  }
+}
+
 }  // namespace
 
 PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig& config,
@@ -332,19 +348,7 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig&
     models::check_tensors(model, *stored);
     sources.push_back(checkpoint::stored_source(stored, planned.saved));
   }
-  if (!recipe.unfrozen_parameters.empty()) {
-    const config::KeyPlace place = place_of(recipe, {"unfrozen_parameters"});
-    problems.attempt("unfrozen_parameters", place, [&] {
-      at_place_of(recipe, {"unfrozen_parameters"}, [&] {
-        planned.trained_rows = freeze_all_but(model, planned.saved, recipe.unfrozen_parameters);
-      });
-    });
-    if (!planned.trained_rows.empty() && recipe.weight_decay > 0.0) {
-      log::warn(
-          "weight_decay pulls the rows that unfrozen_parameters leaves out to 0 too, as in Axolotl: "
-          "with weight_decay: 0 they stay as they are");
-    }
-  }
+  freeze_parameters(planned, recipe, problems);
   if (recipe.adapter == config::AdapterKind::Lora) {
     planned.adapter = put_adapter(model, recipe, problems);
     planned.saved = peft::adapter_table(model, planned.adapter->targets);

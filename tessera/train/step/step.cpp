@@ -89,6 +89,23 @@ class LossSum {
       .hint("nothing was updated; lower learning_rate, check the data, or set max_grad_norm");
 }
 
+// Throws an error that names the first tensor whose gradient is not finite, or says that the norm of finite
+// ones overflows. Collective over the world, and all ranks come here.
+[[noreturn]] void refuse_gradient(const optim::GradientNorm& norm, comm::Communicator& world, int64_t step) {
+  const std::string hint = "nothing was updated; lower learning_rate, check the data, or set max_grad_norm";
+  if (norm.bad_name.empty()) {
+    throw Error(ErrorKind::Numerics, "GRADIENT",
+                "the gradient norm of step " + std::to_string(step + 1) + " overflows")
+        .hint(hint);
+  }
+  const auto bad = world.all_gather_string(norm.is_bad_here ? norm.bad_name : "");
+  const auto first = std::find_if(bad.begin(), bad.end(), [](const auto& name) { return !name.empty(); });
+  throw Error(ErrorKind::Numerics, "GRADIENT",
+              "the gradient of '" + *first + "' at step " + std::to_string(step + 1) +
+                  " is not finite on rank " + std::to_string(first - bad.begin()))
+      .hint(hint);
+}
+
 // Returns the factor by which the update multiplies gradients, a scalar on their device: it clips them and
 // takes the loss scale off. It is NaN, for no update, where the loss or the norm is not finite. `loss` and
 // `sum_of_squares` are scalars.
@@ -159,19 +176,7 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
   // collective where the norm is not finite.
   const optim::GradientNorm norm = pending_norm.finish(total.other);
   if (overflows(norm.norm)) return result;
-  if (!std::isfinite(norm.norm) && norm.bad_name.empty()) {
-    throw Error(ErrorKind::Numerics, "GRADIENT",
-                "the gradient norm of step " + std::to_string(input.step + 1) + " overflows")
-        .hint("nothing was updated; lower learning_rate, check the data, or set max_grad_norm");
-  }
-  if (!std::isfinite(norm.norm)) {
-    const auto bad = mesh.world()->all_gather_string(norm.is_bad_here ? norm.bad_name : "");
-    const auto first = std::find_if(bad.begin(), bad.end(), [](const auto& name) { return !name.empty(); });
-    throw Error(ErrorKind::Numerics, "GRADIENT",
-                "the gradient of '" + *first + "' at step " + std::to_string(input.step + 1) +
-                    " is not finite on rank " + std::to_string(first - bad.begin()))
-        .hint("nothing was updated; lower learning_rate, check the data, or set max_grad_norm");
-  }
+  if (!std::isfinite(norm.norm)) refuse_gradient(norm, *mesh.world(), input.step);
   // Throws where a collective on the device has failed: the numbers that were read after it are no result.
   mesh.world()->check();
   result.grad_norm = norm.norm / input.loss_scale;
