@@ -76,7 +76,7 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
   bench->require_subcommand(1);
   add_bench_tokenize(*bench, action);
   add_bench_generate(*bench, line, action);
-  CLI::App* verb = bench->add_subcommand("train", "A training step on random tokens, with AdamW");
+  CLI::App* verb = bench->add_subcommand("train", "Training steps on random tokens");
   verb->add_option("--model", options->model, "A Hugging Face model folder")
       ->required()
       ->transform(model_folder());
@@ -120,6 +120,7 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
           {"base_model", options->model},
           {"datasets", {{{"path", options->data.empty() ? "random" : options->data}}}},
           {"learning_rate", 1e-4},
+          {"lr_scheduler", "constant"},
           {"micro_batch_size", options->micro_batch},
           {"sequence_len", options->seq},
           {"gradient_checkpointing", options->checkpointing},

@@ -99,12 +99,21 @@ TEST_F(ProfileTest, TraceThatCannotBeWritten) {
   }
 }
 
+TEST_F(ProfileTest, StepsFollowTheRecipesSchedule) {
+  const ProgramResult result = run_well(bench({"lr_scheduler=constant_with_warmup", "warmup_steps=2"}));
+  const auto losses = nlohmann::json::parse(ProgramResult::lines(result.out).back()).at("losses");
+  ASSERT_EQ(losses.size(), 3U);
+  EXPECT_EQ(losses[1], losses[0]) << "the first step of a warm-up has learning rate 0";
+  EXPECT_LT(losses[2].get<double>(), losses[1].get<double>());
+}
+
 TEST_F(ProfileTest, MemoryOfThePeakAddsUp) {
   int64_t weights = 0;
   for (const TinyTensor& tensor : tiny_tensors(TinyModel())) {
     weights += static_cast<int64_t>(tensor.values.size());
   }
-  for (const Words& more : {Words{}, Words{"--adapter", "lora"}, Words{"--nproc", "2"}}) {
+  for (const Words& more :
+       {Words{}, Words{"--adapter", "lora"}, Words{"--nproc", "2"}, Words{"optimizer=sgd"}}) {
     const ProgramResult result = run_well(bench(more));
     const auto json = nlohmann::json::parse(ProgramResult::lines(result.out).back());
     const auto& parts = json.at("peak_bytes");
@@ -117,6 +126,9 @@ TEST_F(ProfileTest, MemoryOfThePeakAddsUp) {
     EXPECT_GT(json.at("activation_bytes_per_token_per_layer").get<double>(), 0.0);
     if (more == Words{"--nproc", "2"}) {
       EXPECT_GT(parts.at("gathered parameters").get<int64_t>(), 0) << result.told();
+    }
+    if (more == Words{"optimizer=sgd"}) {
+      EXPECT_LE(parts.at("optimizer state").get<int64_t>(), 4096) << "gradient descent keeps no states";
     }
     if (more.empty()) {
       // The optimizer keeps two moments for each weight, and a step count for each parameter.

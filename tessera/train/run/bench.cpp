@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -15,11 +16,10 @@
 #include "tessera/device/device_ledger.h"
 #include "tessera/device/device_memory.h"
 #include "tessera/device/host_memory.h"
-#include "tessera/device/memory_scope.h"
 #include "tessera/measure/speed_of_light.h"
 #include "tessera/train/run/bench_steps.h"
 #include "tessera/train/setup/setup.h"
-#include "tessera/train/step/step.h"
+#include "tessera/train/step/training.h"
 
 namespace tessera::train {
 namespace {
@@ -60,6 +60,64 @@ void report_peak(comm::Communicator& world, double layer_tokens, BenchResult& re
   result.peak_parts.push_back({"program and unaccounted", rest});
 }
 
+// Holds what the steps of a benchmark took.
+struct Timing {
+  std::vector<double> seconds, rates;    // of each counted step
+  int64_t tokens = 0, label_tokens = 0;  // of all counted steps
+  std::optional<trace::Recording> recording;
+};
+
+// Makes the steps of `training`, which takes them from `data`. Puts their losses and traffic into `result`.
+// Collective.
+Timing time_steps(Training& training, BenchSteps& data, const parallel::DeviceMesh& mesh,
+                  const BenchOptions& options, BenchResult& result) {
+  comm::Communicator& world = *mesh.world();
+  const int64_t total = options.warmup_steps + options.steps;
+  Timing timing;
+  std::map<std::string, comm::Traffic> traffic_before;
+  for (int64_t step = 0; step < total; ++step) {
+    data.make_next();
+    std::optional<measure::StepTrace> tracing;
+    if (!options.trace_path.empty() && step + 1 == total) tracing.emplace(world);
+    if (step == options.warmup_steps) traffic_before = mesh.traffic();
+    world.barrier();
+    const Timer timer;
+    const StepMetrics made = training.step();
+    world.barrier();
+    if (tracing) timing.recording = tracing->stop();
+    result.losses.push_back(made.loss);
+    if (step < options.warmup_steps) continue;
+    timing.seconds.push_back(timer.seconds());
+    timing.rates.push_back(static_cast<double>(made.tokens) / timing.seconds.back());
+    timing.tokens += made.tokens;
+    timing.label_tokens += made.label_tokens;
+  }
+  for (const auto& [axis, traffic] : mesh.traffic()) {
+    const comm::Traffic all = traffic - traffic_before[axis];
+    result.traffic_per_step[axis] = {all.bytes_sent / options.steps,
+                                     all.wait_s / static_cast<double>(options.steps)};
+  }
+  return timing;
+}
+
+// Puts the times of the GEMMs alone into `result`. Collective.
+void time_gemms(const measure::StepGemms& gemms, at::ScalarType type, comm::Communicator& world,
+                BenchResult& result) {
+  const auto gemm_seconds = [&](measure::GemmPath path) {
+    const auto options = at::TensorOptions(world.device()).dtype(type);
+    const at::Tensor seconds = at::full({1},
+                                        measure::measure_gemms(gemms.layers, options, path) +
+                                            measure::measure_gemms(gemms.head, options, path),
+                                        options.dtype(at::kDouble));
+    world.all_reduce(seconds, false, {.op = comm::ReduceOp::Max});
+    return seconds.item<double>();
+  };
+  result.gemm_s = gemm_seconds(measure::GemmPath::Ours);
+  result.library_gemm_s = gemm_seconds(measure::GemmPath::LibTorch);
+  result.gemm_gflops =
+      (measure::gemm_flops(gemms.layers) + measure::gemm_flops(gemms.head)) / result.gemm_s * 1e-9;
+}
+
 }  // namespace
 
 std::string BenchResult::to_json() const {
@@ -95,7 +153,8 @@ std::string BenchResult::to_json() const {
 }
 
 BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm::Communicator>& world) {
-  const config::Recipe& recipe = options.recipe;
+  config::Recipe recipe = options.recipe;
+  recipe.max_steps = std::max(recipe.max_steps, options.warmup_steps + options.steps);
   if (recipe.deterministic) compute_deterministically();
   std::optional<DeviceLedger> of_device;
   if (world->device().type() == kHost) {
@@ -106,95 +165,43 @@ BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm:
   }
   const parallel::DeviceMesh mesh(world, parallel_dims(recipe, world->size()));
   TrainedModel trained = set_up_model(recipe, mesh);
-  trained.model->train();
-  auto optimizer = [&] {
-    const MemoryScope memory(MemoryCategory::OptimizerState);
-    return optim::make_adamw(
-        optimized_tiles(*trained.sharded, recipe.weight_decay, recipe.decay_norm_and_bias),
-        adamw_options(recipe));
-  }();
+  auto steps = bench_steps(recipe, options.trains_on_data, trained.model->config(), mesh);
+  BenchSteps& data = *steps;
+  std::optional<Training> training(std::in_place, recipe, mesh, std::move(steps), std::move(trained));
 
   BenchResult result;
   result.ranks = world->size();
   result.threads = at::get_num_threads();
-  const int64_t dp_size = mesh.size(parallel::kAxisDp);
-  const auto next_step = bench_steps(recipe, options.trains_on_data, trained.model->config(), mesh);
-
-  std::vector<double> seconds, rates;
-  int64_t tokens = 0, label_tokens = 0;  // of all counted steps
-  std::map<std::string, comm::Traffic> traffic_before;
-  std::optional<trace::Recording> recording;
-  for (int64_t step = 0; step < options.warmup_steps + options.steps; ++step) {
-    const data::Step taken = next_step();
-    StepInput input;
-    input.micro_batches = &taken.micro_batches;
-    input.label_tokens = taken.label_tokens;
-    input.step = step;
-    input.lr = recipe.learning_rate;
-    input.max_grad_norm = recipe.max_grad_norm;
-    input.seed = static_cast<uint64_t>(recipe.seed);
-    const bool is_traced = !options.trace_path.empty() && step + 1 == options.warmup_steps + options.steps;
-    std::optional<measure::StepTrace> tracing;
-    if (is_traced) tracing.emplace(*world);
-    if (step == options.warmup_steps) traffic_before = mesh.traffic();
-    world->barrier();
-    const Timer timer;
-    result.losses.push_back(run_step(trained, *optimizer, mesh, input).loss);
-    world->barrier();
-    if (is_traced) recording = tracing->stop();
-    if (step < options.warmup_steps) continue;
-    seconds.push_back(timer.seconds());
-    rates.push_back(static_cast<double>(taken.tokens) / seconds.back());
-    tokens += taken.tokens;
-    label_tokens += taken.label_tokens;
-  }
-  result.tokens_per_step = tokens / options.steps;
-  for (const auto& [axis, traffic] : mesh.traffic()) {
-    const comm::Traffic all = traffic - traffic_before[axis];
-    result.traffic_per_step[axis] = {all.bytes_sent / options.steps,
-                                     all.wait_s / static_cast<double>(options.steps)};
-  }
-  const double layer_tokens =
-      static_cast<double>(recipe.micro_batch_size * recipe.sequence_len * trained.model->config().num_layers);
-  report_peak(*world, layer_tokens, result);
+  const Timing timing = time_steps(*training, data, mesh, options, result);
+  result.tokens_per_step = timing.tokens / options.steps;
+  const models::CausalLM& model = *training->trained().model;
+  report_peak(*world,
+              static_cast<double>(recipe.micro_batch_size * recipe.sequence_len * model.config().num_layers),
+              result);
   memory_ledger::stop();
   of_device.reset();
 
-  if (recording) {
-    result.trace = measure::summarize(*recording);
-    measure::write_trace(options.trace_path, *recording, *world);
+  if (timing.recording) {
+    result.trace = measure::summarize(*timing.recording);
+    measure::write_trace(options.trace_path, *timing.recording, *world);
   }
 
   // The GEMMs are those of this rank: of its share of the tokens, and of the layers that it holds.
-  const int64_t cp = mesh.size(parallel::kAxisCp), rank_tokens = result.tokens_per_step / dp_size / cp;
+  const int64_t readers = mesh.size(parallel::kAxisDp) * mesh.size(parallel::kAxisCp);
   const bool has_head = mesh.coordinate(parallel::kAxisPp) + 1 == mesh.size(parallel::kAxisPp);
   const measure::StepGemms gemms = measure::step_gemms(
-      *trained.model, rank_tokens, has_head ? label_tokens / options.steps / dp_size / cp : 0);
+      model, result.tokens_per_step / readers, has_head ? timing.label_tokens / options.steps / readers : 0);
   // The model and the optimizer are freed first, so that the operands of the GEMMs need no memory beside
   // them.
-  optimizer.reset();
-  trained = {};
+  training.reset();
   trim_cpu_allocator();
   world->barrier();
-  const at::ScalarType type = run_types(recipe.dtype).compute;
-  const auto gemm_seconds = [&](measure::GemmPath path) {
-    const auto options = at::TensorOptions(world->device()).dtype(type);
-    const at::Tensor seconds = at::full({1},
-                                        measure::measure_gemms(gemms.layers, options, path) +
-                                            measure::measure_gemms(gemms.head, options, path),
-                                        options.dtype(at::kDouble));
-    world->all_reduce(seconds, false, {.op = comm::ReduceOp::Max});
-    return seconds.item<double>();
-  };
-  result.gemm_s = gemm_seconds(measure::GemmPath::Ours);
-  result.library_gemm_s = gemm_seconds(measure::GemmPath::LibTorch);
-  result.gemm_gflops =
-      (measure::gemm_flops(gemms.layers) + measure::gemm_flops(gemms.head)) / result.gemm_s * 1e-9;
+  time_gemms(gemms, run_types(recipe.dtype).compute, *world, result);
 
-  result.step_s_median = median(seconds);
-  result.step_s_min = *std::min_element(seconds.begin(), seconds.end());
-  result.step_s_max = *std::max_element(seconds.begin(), seconds.end());
-  result.tokens_per_s = median(rates);
+  result.step_s_median = median(timing.seconds);
+  result.step_s_min = *std::min_element(timing.seconds.begin(), timing.seconds.end());
+  result.step_s_max = *std::max_element(timing.seconds.begin(), timing.seconds.end());
+  result.tokens_per_s = median(timing.rates);
   result.sol = result.gemm_s / result.step_s_median;
   result.library_sol = result.library_gemm_s / result.step_s_median;
   return result;

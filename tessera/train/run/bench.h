@@ -52,7 +52,8 @@ struct BenchResult {
   std::string to_json() const;
 };
 
-// Trains the steps of bench_steps() with AdamW and measures them; making the steps is not timed. Collective.
+// Trains the steps of bench_steps() as the recipe says, and measures them; making the steps is not timed. The
+// schedule is of max_steps, or of the steps made here where these are more. Collective.
 BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm::Communicator>& world);
 
 }  // namespace tessera::train

@@ -1,6 +1,5 @@
 #include "tessera/train/run/bench_steps.h"
 
-#include <memory>
 #include <optional>
 
 #include <ATen/Parallel.h>
@@ -37,32 +36,45 @@ data::MicroBatch random_batch(const config::Recipe& recipe, int64_t vocab_size, 
   return batch;
 }
 
-data::Step random_step(const config::Recipe& recipe, int64_t vocab_size, int64_t dp_rank, int64_t dp_size) {
-  data::Step step;
-  for (int64_t m = 0; m < recipe.gradient_accumulation_steps; ++m) {
-    step.micro_batches.push_back(random_batch(recipe, vocab_size, m * dp_size + dp_rank));
+// Gives the same step of random tokens again and again.
+class RandomSteps : public data::StepSource {
+ public:
+  RandomSteps(const config::Recipe& recipe, int64_t vocab_size, int64_t dp_rank, int64_t dp_size)
+      : samples_(dp_size * recipe.gradient_accumulation_steps * recipe.micro_batch_size) {
+    for (int64_t m = 0; m < recipe.gradient_accumulation_steps; ++m) {
+      step_.micro_batches.push_back(random_batch(recipe, vocab_size, m * dp_size + dp_rank));
+    }
+    step_.tokens = samples_ * recipe.sequence_len;
+    step_.label_tokens = samples_ * (recipe.sequence_len - 1);
   }
-  const int64_t documents = dp_size * recipe.gradient_accumulation_steps * recipe.micro_batch_size;
-  step.tokens = documents * recipe.sequence_len;
-  step.label_tokens = documents * (recipe.sequence_len - 1);
-  return step;
-}
+
+  data::Step next_step() override { return step_; }
+  data::Cursor cursor() const override { return {}; }
+  void seek(const data::Cursor&, bool) override {}
+  std::vector<std::string> datasets() const override { return {}; }
+  int64_t samples_per_step() const override { return samples_; }
+  int64_t steps_per_epoch() const override { return 0; }
+
+ private:
+  const int64_t samples_;
+  data::Step step_;
+};
 
 }  // namespace
 
-std::function<data::Step()> bench_steps(const config::Recipe& recipe, bool trains_on_data,
+std::unique_ptr<BenchSteps> bench_steps(const config::Recipe& recipe, bool trains_on_data,
                                         const models::ModelConfig& model, const parallel::DeviceMesh& mesh) {
   const int64_t dp_rank = mesh.coordinate(parallel::kAxisDp), dp_size = mesh.size(parallel::kAxisDp);
   if (!trains_on_data) {
-    return [step = random_step(recipe, model.vocab_size, dp_rank, dp_size)] { return step; };
+    return std::make_unique<BenchSteps>(
+        std::make_unique<RandomSteps>(recipe, model.vocab_size, dp_rank, dp_size));
   }
   config::Problems problems;
   std::optional<text::Tokenizer> tokenizer = load_recipe_tokenizer(recipe, problems);
   problems.settle();
   const data::PreparedData prepared = read_recipe_data(recipe, model, tokenizer, at::get_num_threads());
-  std::shared_ptr<data::StepSource> source =
-      data::open_loader(prepared.train, recipe, data::train_loader_options(recipe, dp_rank, dp_size));
-  return [source] { return source->next_step(); };
+  return std::make_unique<BenchSteps>(
+      data::open_loader(prepared.train, recipe, data::train_loader_options(recipe, dp_rank, dp_size)));
 }
 
 }  // namespace tessera::train

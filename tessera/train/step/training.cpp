@@ -6,6 +6,7 @@
 
 #include "tessera/core/process_stats.h"
 #include "tessera/core/step_clock.h"
+#include "tessera/device/memory_scope.h"
 #include "tessera/train/setup/parameter_rates.h"
 #include "tessera/train/step/run_schedule.h"
 #include "tessera/train/step/step.h"
@@ -15,6 +16,7 @@ namespace {
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const config::Recipe& recipe,
                                                  const parallel::ShardedModel& sharded) {
+  const MemoryScope memory(MemoryCategory::OptimizerState);
   auto tiles = optimized_tiles(sharded, recipe.weight_decay, recipe.decay_norm_and_bias);
   set_learning_rates(recipe, tiles);
   if (recipe.optimizer == config::OptimizerKind::Sgd) return optim::make_sgd(std::move(tiles));
