@@ -13,7 +13,7 @@ if(TESSERA_HAS_LIBARROW)
 endif()
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/tessera" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
-  FILES_MATCHING PATTERN "*.h" PATTERN "cli" EXCLUDE PATTERN "precompiled*.h" EXCLUDE)
+  FILES_MATCHING PATTERN "*.h" PATTERN "cli" EXCLUDE PATTERN "templates" EXCLUDE PATTERN "precompiled*.h" EXCLUDE)
 
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/tessera-config.cmake.in"
   "${PROJECT_BINARY_DIR}/tessera-config.cmake" INSTALL_DESTINATION "${package_dir}")

@@ -1,104 +1,73 @@
 #include "tessera/text/chat_template/builtins.h"
 
-#include <span>
+#include <algorithm>
 
 namespace tessera::text::jinja {
 
 namespace {
 
-// In the templates of this file, {% generation %} holds the assistant's words and the token that ends its
-// turn.
+struct Builtin {
+  std::string_view name;
+  std::string_view file = name;  // templates/<file>.jinja
+};
 
-constexpr std::string_view kChatml = R"({%- for message in messages -%}
-{{- '<|im_start|>' + message['role'] + '\n' -}}
-{%- if message['role'] == 'assistant' -%}
-{%- generation -%}{{- message['content'] + '<|im_end|>' -}}{%- endgeneration -%}
-{%- else -%}
-{{- message['content'] + '<|im_end|>' -}}
-{%- endif -%}
-{{- '\n' -}}
-{%- endfor -%}
-{%- if add_generation_prompt -%}
-{{- '<|im_start|>assistant\n' -}}
-{%- endif -%}
-)";
-
-constexpr std::string_view kLlama3 = R"({{- bos_token -}}
-{%- for message in messages -%}
-{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' -}}
-{%- if message['role'] == 'assistant' -%}
-{%- generation -%}{{- message['content'] | trim + '<|eot_id|>' -}}{%- endgeneration -%}
-{%- else -%}
-{{- message['content'] | trim + '<|eot_id|>' -}}
-{%- endif -%}
-{%- endfor -%}
-{%- if add_generation_prompt -%}
-{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' -}}
-{%- endif -%}
-)";
-
-// Writes the system message before the words of the first user.
-constexpr std::string_view kMistral = R"({{- bos_token -}}
-{%- set system = namespace(text='') -%}
-{%- if messages and messages[0]['role'] == 'system' -%}
-{%- set system.text = messages[0]['content'] + '\n\n' -%}
-{%- set turns = messages[1:] -%}
-{%- else -%}
-{%- set turns = messages -%}
-{%- endif -%}
-{%- for message in turns -%}
-{%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}
-{{- raise_exception('after an optional system message, user and assistant must take turns') -}}
-{%- endif -%}
-{%- if message['role'] == 'user' -%}
-{{- '[INST] ' + system.text + message['content'] + ' [/INST]' -}}
-{%- set system.text = '' -%}
-{%- elif message['role'] == 'assistant' -%}
-{{- ' ' -}}{%- generation -%}{{- message['content'] | trim + eos_token -}}{%- endgeneration -%}
-{%- else -%}
-{{- raise_exception('the mistral template knows the roles system, user and assistant, not ' + message['role']) -}}
-{%- endif -%}
-{%- endfor -%}
-)";
-
-// Writes no preamble, and blank lines only between the parts.
-constexpr std::string_view kAlpaca = R"({{- bos_token -}}
-{%- for message in messages -%}
-{%- if message['role'] == 'system' and loop.first -%}
-{{- message['content'] -}}
-{%- elif message['role'] == 'user' -%}
-{{- '### Instruction:\n' + message['content'] -}}
-{%- elif message['role'] == 'assistant' -%}
-{{- '### Response:\n' -}}{%- generation -%}{{- message['content'] + eos_token -}}{%- endgeneration -%}
-{%- else -%}
-{{- raise_exception('the alpaca template knows a first system message, user and assistant, not ' + message['role']) -}}
-{%- endif -%}
-{%- if not loop.last -%}{{- '\n\n' -}}{%- endif -%}
-{%- endfor -%}
-{%- if add_generation_prompt -%}
-{{- '\n\n### Response:\n' -}}
-{%- endif -%}
-)";
-
-constexpr NamedTemplate kTemplates[] = {
-    {"alpaca", kAlpaca}, {"chatml", kChatml}, {"llama3", kLlama3}, {"mistral", kMistral}};
+// The templates of model families write conversations of text as the family's own template does. Where a
+// template has {% generation %}, that holds the assistant's words and the token that ends its turn.
+constexpr Builtin kBuiltins[] = {
+    {"alpaca"},  // It writes no preamble, and blank lines only between the parts.
+    {"chatml"},
+    {"llama3"},
+    {"mistral"},  // It writes the system message before the words of the first user.
+    {"aya", "cohere"},
+    {"cohere"},
+    {"deepseek_v2"},
+    {"deepseek_v3"},  // It writes all system messages first, and leaves out reasoning.
+    {"exaone"},       // It ends a user's turn with a line feed alone.
+    // It writes empty reasoning before every answer; only with skip_think false does the last one show its
+    // own.
+    {"exaone4"},
+    {"falcon_h1"},  // It leaves out a system message that is not the first message.
+    {"gemma"},      // It refuses a system message.
+    {"gemma3"},     // It writes the system message before the words of the first user.
+    {"gemma3n", "gemma3"},
+    // It leaves out reasoning in answers. The prompt opens and closes an empty channel of it unless
+    // enable_thinking is true.
+    {"gemma4"},
+    {"gemma4_unified", "gemma4"},
+    {"jamba"},  // It writes an empty system message if there is none.
+    {"llama4"},
+    {"metharme"},  // It writes a single EOS, at the end of the whole conversation.
+    {"mistral_v1"},
+    // It writes the system message before the user message that is the last turn; if an answer is last, it
+    // leaves it out.
+    {"mistral_v2v3"},
+    {"mistral_v3_tekken"},  // It writes what mistral_v2v3 writes, with other spaces.
+    // It refuses a conversation without a system message, since the family's own default is a long text with
+    // a date.
+    {"mistral_v7_tekken"},
+    {"nemotron_h"},
+    {"phi_3"},  // It writes the prompt for an answer behind every user turn.
+    {"phi_35"},
+    {"phi_4"},     // It refuses a conversation without a system message, as mistral_v7_tekken does.
+    {"qwen2_vl"},  // It writes conversations of text; images are not written.
+    // It writes reasoning only in answers behind the last user message, and in the last answer even if it has
+    // none.
+    {"qwen3"},
+    {"qwen3_5", "qwen3"},
+    {"qwen_25"},
+};
 
 }  // namespace
 
 std::string_view builtin_source(std::string_view name) {
-  for (const std::span<const NamedTemplate> list :
-       {std::span<const NamedTemplate>(kTemplates), family_templates()}) {
-    for (const NamedTemplate& known : list) {
-      if (known.name == name) return known.source;
-    }
-  }
-  return {};
+  const auto* builtin = std::ranges::find(kBuiltins, name, &Builtin::name);
+  if (builtin == std::end(kBuiltins)) return {};
+  return std::ranges::find(template_files(), builtin->file, &TemplateFile::name)->source;
 }
 
 std::vector<std::string> builtin_template_names() {
   std::vector<std::string> names;
-  for (const NamedTemplate& known : kTemplates) names.emplace_back(known.name);
-  for (const NamedTemplate& known : family_templates()) names.emplace_back(known.name);
+  for (const Builtin& builtin : kBuiltins) names.emplace_back(builtin.name);
   return names;
 }
 

@@ -1,4 +1,4 @@
-// The chat templates that come with Tessera.
+// The chat templates that come with Tessera: the files templates/*.jinja, which the build embeds.
 #pragma once
 
 #include <span>
@@ -12,10 +12,10 @@ namespace tessera::text::jinja {
 std::string_view builtin_source(std::string_view name);
 std::vector<std::string> builtin_template_names();
 
-struct NamedTemplate {
+// A file templates/<name>.jinja.
+struct TemplateFile {
   std::string_view name, source;
 };
-// Returns the templates of model families, in the order of their names.
-std::span<const NamedTemplate> family_templates();
+std::span<const TemplateFile> template_files();
 
 }  // namespace tessera::text::jinja

@@ -1,0 +1,16 @@
+# tessera_embed(ROWS FILE...): sets ROWS to lines of C++, one a file: {"<name without its ending>", R"EMBED(<its bytes>)EMBED"}.
+# A file that changes has CMake run again, and so has one that comes or goes beside it.
+function(tessera_embed rows)
+  set(text)
+  foreach(file IN LISTS ARGN)
+    cmake_path(GET file STEM LAST_ONLY name)
+    cmake_path(GET file PARENT_PATH folder)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${file}" "${folder}")
+    file(READ "${file}" content)
+    if(content MATCHES "\\)EMBED\"")
+      message(FATAL_ERROR "${file} holds )EMBED\", which ends the string that holds it")
+    endif()
+    string(APPEND text "    {\"${name}\", R\"EMBED(${content})EMBED\"},\n")
+  endforeach()
+  set(${rows} "${text}" PARENT_SCOPE)
+endfunction()
