@@ -16,6 +16,7 @@
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
+#include "tessera/core/utf8.h"
 #include "tessera/device/device.h"
 #include "tessera/text/select_chat_template.h"
 

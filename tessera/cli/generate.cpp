@@ -19,6 +19,7 @@
 #include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/core/strings.h"
+#include "tessera/core/utf8.h"
 #include "tessera/text/select_chat_template.h"
 
 namespace tessera::cli {

@@ -19,6 +19,7 @@
 #include <yaml-cpp/parser.h>
 
 #include "tessera/core/strings.h"
+#include "tessera/core/utf8.h"
 
 namespace tessera::config {
 namespace {

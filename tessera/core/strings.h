@@ -31,7 +31,4 @@ std::string lower(std::string_view text);
 // Gives the text up to its first line break.
 std::string first_line(std::string_view text);
 
-// Byte offset of the first byte that is not valid UTF-8, or -1 when all is valid.
-int64_t find_invalid_utf8(std::string_view text);
-
 }  // namespace tessera

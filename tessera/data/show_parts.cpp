@@ -5,7 +5,7 @@
 #include <unordered_set>
 
 #include "tessera/core/content_hash.h"
-#include "tessera/core/strings.h"
+#include "tessera/core/utf8.h"
 #include "tessera/data/loader.h"
 
 namespace tessera::data {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/strings.h"
+#include "tessera/core/utf8.h"
 #include "tessera/io/file.h"
 
 namespace tessera::io {

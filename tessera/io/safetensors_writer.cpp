@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tessera/core/strings.h"
+#include "tessera/core/utf8.h"
 #include "tessera/io/byte_ranges.h"
 #include "tessera/io/safetensors.h"
 #include "tessera/io/safetensors_header.h"

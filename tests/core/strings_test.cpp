@@ -41,14 +41,5 @@ TEST(StringsTest, FirstLine) {
   EXPECT_EQ(first_line("\ntwo"), "");
 }
 
-TEST(StringsTest, FindsTheFirstInvalidByte) {
-  EXPECT_EQ(find_invalid_utf8("plain \xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"), -1);
-  EXPECT_EQ(find_invalid_utf8("ab\xff"), 2);
-  EXPECT_EQ(find_invalid_utf8("\xc0\x80"), 0);          // overlong
-  EXPECT_EQ(find_invalid_utf8("a\xed\xa0\x80"), 1);     // surrogate
-  EXPECT_EQ(find_invalid_utf8("\xf4\x90\x80\x80"), 0);  // above U+10FFFF
-  EXPECT_EQ(find_invalid_utf8("abc\xe2\x82"), 3);       // cut short
-}
-
 }  // namespace
 }  // namespace tessera

@@ -18,7 +18,6 @@
 #include "tessera/text/tokenizer/normalizer.h"
 #include "tessera/text/tokenizer/pre_tokenizer.h"
 #include "tessera/text/tokenizer/regex.h"
-#include "tessera/text/tokenizer/unicode.h"
 
 #include "tests/testing/paths.h"
 #include "tests/text/gguf_writer.h"
@@ -397,14 +396,6 @@ TEST(SplitterTest, ScannersEqualTheirExpressions) {
       }
     }
   }
-}
-
-TEST(UnicodeTest, RepairReplacesEachMaximalSubpart) {
-  EXPECT_EQ(repair_utf8("plain"), "plain");
-  EXPECT_EQ(repair_utf8("a\xff\xfe"), "a\xef\xbf\xbd\xef\xbf\xbd");
-  EXPECT_EQ(repair_utf8("\xe2\x82x"), "\xef\xbf\xbdx");
-  EXPECT_EQ(repair_utf8("\xed\xa0\x80"), "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");
-  EXPECT_EQ(repair_utf8("\xf0\x9f\x98"), "\xef\xbf\xbd");
 }
 
 }  // namespace

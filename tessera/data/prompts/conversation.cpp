@@ -5,8 +5,8 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
+#include "tessera/core/utf8.h"
 #include "tessera/data/prompts/fields.h"
-#include "tessera/text/chat_template/text.h"
 
 namespace tessera::data {
 namespace {
@@ -87,8 +87,7 @@ std::string join_parts(const Json& parts, TrainSpans& spans) {
 std::vector<TrainSpan> detail_spans(const Json& detail, const std::string& field, const std::string& text) {
   if (!detail.is_array()) throw type_error(field, "a list", detail, "array");
   std::vector<int64_t> starts;
-  for (size_t at = 0; at < text.size(); at += text::jinja::utf8_step(text, at))
-    starts.push_back(static_cast<int64_t>(at));
+  for (size_t at = 0; at < text.size(); at += utf8_step(text, at)) starts.push_back(static_cast<int64_t>(at));
   starts.push_back(static_cast<int64_t>(text.size()));
   const auto length = static_cast<int64_t>(starts.size()) - 1;
   std::vector<TrainSpan> spans;
@@ -119,7 +118,7 @@ std::vector<TrainSpan> detail_spans(const Json& detail, const std::string& field
 }
 
 std::string strip(const std::string& text, bool right) {
-  return text::jinja::strip(text::jinja::Text(text), std::nullopt, true, right).bytes;
+  return std::string(strip_spaces(text, true, right));
 }
 
 // The text between two tags, and the text behind the second one.

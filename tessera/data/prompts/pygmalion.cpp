@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
+#include "tessera/core/utf8.h"
 #include "tessera/data/prompts/fields.h"
 #include "tessera/data/prompts/text_format.h"
-#include "tessera/text/chat_template/text.h"
 
 namespace tessera::data {
 
@@ -34,7 +34,7 @@ void PygmalionPrompt::tokenize(const PromptRecord& record, std::vector<Row>& row
     if (is_system && value.ends_with(kStart)) value.resize(value.size() - kStart.size());
     MarkedText text;
     text.add_scaffold(is_system ? "<|system|>Persona: " : is_bot ? "<|model|> " : "<|user|> ");
-    text.add_content(text::jinja::strip(text::jinja::Text(value), std::nullopt, true, true).bytes);
+    text.add_content(std::string(strip_spaces(value)));
     const std::vector<int32_t> ids = encode_marked(tokenizer_, text, {.bos = is_system, .eos = is_bot});
     const auto border = ids.begin() + static_cast<ptrdiff_t>(is_bot ? std::min(prefix_size_, ids.size()) : 0);
     append_ids(row, {ids.begin(), border}, false);

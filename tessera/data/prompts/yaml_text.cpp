@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
-#include "tessera/text/chat_template/text.h"
+#include "tessera/core/utf8.h"
 
 namespace tessera::data {
 namespace {
@@ -21,8 +21,8 @@ constexpr int kMaxDepth = 64;
 
 CodePoints decode(std::string_view text) {
   CodePoints out;
-  for (size_t at = 0; at < text.size(); at += text::jinja::utf8_step(text, at))
-    out += static_cast<char32_t>(text::jinja::utf8_decode(text, at));
+  for (size_t at = 0; at < text.size(); at += utf8_step(text, at))
+    out += static_cast<char32_t>(utf8_decode(text, at));
   return out;
 }
 

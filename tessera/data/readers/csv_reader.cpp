@@ -5,6 +5,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
+#include "tessera/core/utf8.h"
 #include "tessera/data/readers/json_text.h"
 #include "tessera/data/readers/record_reader.h"
 #include "tessera/io/file_bytes.h"

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
-#include "tessera/core/strings.h"
+#include "tessera/core/utf8.h"
 
 namespace tessera::data {
 namespace {

@@ -6,6 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tessera/core/utf8.h"
+
 namespace tessera::text::jinja {
 
 namespace {

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "tessera/core/error.h"
+#include "tessera/core/utf8.h"
 
 namespace tessera::text::jinja {
 
@@ -73,7 +74,7 @@ class Lexer {
   }
 
   size_t skip_spaces(size_t offset) const {
-    while (offset < source_.size() && is_space(utf8_decode(source_, offset)))
+    while (offset < source_.size() && is_python_space(utf8_decode(source_, offset)))
       offset += utf8_step(source_, offset);
     return offset;
   }
@@ -302,7 +303,7 @@ class Lexer {
         value = value * 16 + static_cast<int64_t>(known < 16 ? known : known - 6);
       }
       if (value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) fail(at_, "this escape is no character");
-      utf8_append(text, static_cast<int32_t>(value));
+      append_utf8(text, static_cast<uint32_t>(value));
       at_ += 2 + count;
     } else if (c >= '0' && c <= '7') {
       int32_t value = 0;
@@ -310,7 +311,7 @@ class Lexer {
       for (; end < at_ + 4 && end < source_.size() && source_[end] >= '0' && source_[end] <= '7'; ++end) {
         value = value * 8 + (source_[end] - '0');
       }
-      utf8_append(text, value);
+      append_utf8(text, static_cast<uint32_t>(value));
       at_ = end;
     } else if (c == 'N') {
       fail(at_, "escapes by character name are not supported");

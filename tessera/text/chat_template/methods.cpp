@@ -4,6 +4,7 @@
 
 #include <unicode/uchar.h>
 
+#include "tessera/core/utf8.h"
 #include "tessera/text/chat_template/arguments.h"
 
 namespace tessera::text::jinja {
@@ -33,7 +34,7 @@ size_t occurrences(const Text& text, std::string_view from) {
 size_t count_spaces(const Text& text) {
   size_t count = 0;
   for (size_t at = 0; at < text.size(); at += utf8_step(text.bytes, at))
-    count += is_space(utf8_decode(text.bytes, at)) ? 1 : 0;
+    count += is_python_space(utf8_decode(text.bytes, at)) ? 1 : 0;
   return count;
 }
 
@@ -269,7 +270,7 @@ const std::vector<MethodEntry>& string_methods() {
       {"isnumeric", {}, 0, all_are<is_numeric>},
       {"isalpha", {}, 0, all_are<is_letter>},
       {"isalnum", {}, 0, all_are<is_letter_or_number>},
-      {"isspace", {}, 0, all_are<is_space>},
+      {"isspace", {}, 0, all_are<is_python_space>},
       {"isupper", {}, 0, is_upper},
       {"islower", {}, 0, is_lower},
   };

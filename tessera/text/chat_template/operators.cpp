@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/core/utf8.h"
 #include "tessera/text/chat_template/methods.h"
 
 namespace tessera::text::jinja {

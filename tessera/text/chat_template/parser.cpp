@@ -4,6 +4,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
+#include "tessera/core/utf8.h"
 #include "tessera/text/chat_template/expression_parser.h"
 #include "tessera/text/chat_template/functions.h"
 #include "tessera/text/chat_template/lexer.h"

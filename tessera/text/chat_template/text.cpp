@@ -4,6 +4,8 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "tessera/core/utf8.h"
+
 namespace tessera::text::jinja {
 
 void Text::add_span(size_t begin, size_t end, const Origin& origin) {
@@ -66,60 +68,11 @@ void Text::mark_generation() {
   add_span(at, bytes.size(), {false, true, -1});
 }
 
-size_t utf8_step(std::string_view text, size_t offset) {
-  const auto lead = static_cast<unsigned char>(text[offset]);
-  const size_t length = lead < 0x80                   ? 1
-                        : lead >= 0xF0 && lead < 0xF8 ? 4
-                        : lead >= 0xE0                ? 3
-                        : lead >= 0xC0                ? 2
-                                                      : 1;
-  if (lead >= 0xF8 || offset + length > text.size()) return 1;
-  for (size_t i = 1; i < length; ++i) {
-    if ((static_cast<unsigned char>(text[offset + i]) & 0xC0) != 0x80) return 1;
-  }
-  return length;
-}
-
-int32_t utf8_decode(std::string_view text, size_t offset) {
-  const auto byte = [&](size_t i) {
-    return static_cast<int32_t>(static_cast<unsigned char>(text[offset + i]));
-  };
-  switch (utf8_step(text, offset)) {
-    case 2: return (byte(0) & 0x1F) << 6 | (byte(1) & 0x3F);
-    case 3: return (byte(0) & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F);
-    case 4: return (byte(0) & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F);
-    default: return byte(0);
-  }
-}
-
-void utf8_append(std::string& out, int32_t c) {
-  const auto put = [&](int32_t value) { out.push_back(static_cast<char>(value)); };
-  if (c < 0x80) {
-    put(c);
-  } else if (c < 0x800) {
-    put(0xC0 | c >> 6), put(0x80 | (c & 0x3F));
-  } else if (c < 0x10000) {
-    put(0xE0 | c >> 12), put(0x80 | (c >> 6 & 0x3F)), put(0x80 | (c & 0x3F));
-  } else {
-    put(0xF0 | c >> 18), put(0x80 | (c >> 12 & 0x3F)), put(0x80 | (c >> 6 & 0x3F)), put(0x80 | (c & 0x3F));
-  }
-}
-
-bool is_ascii(std::string_view text) {
-  return std::none_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x80; });
-}
-
 int64_t length_of(std::string_view text) {
   if (is_ascii(text)) return static_cast<int64_t>(text.size());
   int64_t count = 0;
   for (size_t at = 0; at < text.size(); at += utf8_step(text, at)) ++count;
   return count;
-}
-
-bool is_space(int32_t c) {
-  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
-         c == 0x3000;
 }
 
 namespace {
@@ -133,13 +86,6 @@ std::vector<size_t> offsets_of(std::string_view text) {
 
 bool is_line_end(int32_t c) {
   return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
-}
-
-// Returns the start of the code point that ends at `end`.
-size_t step_back(std::string_view text, size_t end) {
-  size_t at = end - 1;
-  for (int i = 0; i < 3 && at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80; ++i) --at;
-  return utf8_step(text, at) == end - at ? at : end - 1;
 }
 
 }  // namespace
@@ -165,12 +111,16 @@ Text slice_of(const Text& text, int64_t start, int64_t step, int64_t count) {
 }
 
 Text strip(const Text& text, std::optional<std::string_view> chars, bool left, bool right) {
+  if (!chars) {
+    const std::string_view kept = strip_spaces(text.bytes, left, right);
+    const auto begin = static_cast<size_t>(kept.data() - text.bytes.data());
+    return text.part(begin, begin + kept.size());
+  }
   std::unordered_set<std::string_view> dropped;
-  for (size_t at = 0; chars && at < chars->size(); at += utf8_step(*chars, at)) {
+  for (size_t at = 0; at < chars->size(); at += utf8_step(*chars, at)) {
     dropped.insert(chars->substr(at, utf8_step(*chars, at)));
   }
   const auto drops = [&](size_t begin, size_t end) {
-    if (!chars) return is_space(utf8_decode(text.bytes, begin));
     return dropped.count(std::string_view(text.bytes).substr(begin, end - begin)) != 0;
   };
   size_t begin = 0, end = text.size();
@@ -180,7 +130,7 @@ Text strip(const Text& text, std::optional<std::string_view> chars, bool left, b
     begin = next;
   }
   while (right && begin < end) {
-    const size_t last = step_back(text.bytes, end);
+    const size_t last = utf8_step_back(text.bytes, end);
     if (!drops(last, end)) break;
     end = last;
   }
@@ -231,7 +181,7 @@ namespace {
 std::vector<Text> split_spaces(const Text& text, int64_t limit) {
   std::vector<Text> out;
   size_t at = 0;
-  const auto space_at = [&](size_t i) { return is_space(utf8_decode(text.bytes, i)); };
+  const auto space_at = [&](size_t i) { return is_python_space(utf8_decode(text.bytes, i)); };
   while (true) {
     while (at < text.size() && space_at(at)) at += utf8_step(text.bytes, at);
     if (at == text.size()) return out;
@@ -250,17 +200,17 @@ std::vector<Text> split_spaces_from_right(const Text& text, int64_t limit) {
   std::vector<Text> out;
   size_t end = text.size();
   const auto space_before = [&](size_t i) {
-    return is_space(utf8_decode(text.bytes, step_back(text.bytes, i)));
+    return is_python_space(utf8_decode(text.bytes, utf8_step_back(text.bytes, i)));
   };
   while (true) {
-    while (end > 0 && space_before(end)) end = step_back(text.bytes, end);
+    while (end > 0 && space_before(end)) end = utf8_step_back(text.bytes, end);
     if (end == 0) break;
     if (limit >= 0 && static_cast<int64_t>(out.size()) == limit) {
       out.push_back(text.part(0, end));
       break;
     }
     size_t begin = end;
-    while (begin > 0 && !space_before(begin)) begin = step_back(text.bytes, begin);
+    while (begin > 0 && !space_before(begin)) begin = utf8_step_back(text.bytes, begin);
     out.push_back(text.part(begin, end));
     end = begin;
   }

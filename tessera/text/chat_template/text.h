@@ -59,13 +59,7 @@ struct Text {
 // Python's str operations. Positions and lengths are in code points; an invalid byte counts as one. Each
 // takes time linear in the bytes that it reads and writes.
 
-size_t utf8_step(std::string_view text, size_t offset);  // bytes of the code point at `offset`
-int32_t utf8_decode(std::string_view text, size_t offset);
-void utf8_append(std::string& out, int32_t code_point);
-bool is_ascii(std::string_view text);
 int64_t length_of(std::string_view text);
-// Returns whether str.isspace() holds for the code point.
-bool is_space(int32_t code_point);
 
 // Returns text[index]; 0 <= index < length.
 Text char_at(const Text& text, int64_t index);

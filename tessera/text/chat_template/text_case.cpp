@@ -1,6 +1,7 @@
 #include <unicode/uchar.h>
 #include <unicode/ustring.h>
 
+#include "tessera/core/utf8.h"
 #include "tessera/text/chat_template/text.h"
 
 namespace tessera::text::jinja {
@@ -24,7 +25,7 @@ void append_utf16(std::string& out, const std::u16string& text) {
   for (int32_t i = 0, n = static_cast<int32_t>(text.size()); i < n;) {
     UChar32 c;
     U16_NEXT(text.data(), i, n, c);
-    utf8_append(out, c);
+    append_utf8(out, static_cast<uint32_t>(c));
   }
 }
 
@@ -46,13 +47,13 @@ std::string title_of(int32_t c) {
   std::string out;
   const std::u16string upper = mapped(c, u_strToUpper);
   if (u_totitle(c) != c || upper.size() <= 1) {
-    utf8_append(out, u_totitle(c));
+    append_utf8(out, static_cast<uint32_t>(u_totitle(c)));
     return out;
   }
   for (int32_t i = 0, n = static_cast<int32_t>(upper.size()); i < n;) {
     UChar32 letter;
     U16_NEXT(upper.data(), i, n, letter);
-    out += out.empty() ? (utf8_append(out, letter), std::string()) : lower_of(letter);
+    out += out.empty() ? (append_utf8(out, static_cast<uint32_t>(letter)), std::string()) : lower_of(letter);
   }
   return out;
 }
@@ -137,7 +138,7 @@ Text title_filter(const Text& text) {
   bool first = true;
   return map_code_points(text, [&](int32_t c, size_t) -> std::string {
     const bool was_first = first;
-    first = is_space(c) ||
+    first = is_python_space(c) ||
             (c < 0x80 && std::string_view("-({[<").find(static_cast<char>(c)) != std::string_view::npos);
     return was_first && !first ? upper_of(c) : lower_of(c);
   });

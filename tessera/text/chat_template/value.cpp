@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "tessera/core/error.h"
+#include "tessera/core/utf8.h"
 #include "tessera/text/chat_template/runtime.h"
 
 namespace tessera::text::jinja {

@@ -4,6 +4,7 @@
 
 #include <unicode/uchar.h>
 
+#include "tessera/core/utf8.h"
 #include "tessera/text/chat_template/runtime.h"
 #include "tessera/text/chat_template/value.h"
 

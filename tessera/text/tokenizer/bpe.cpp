@@ -5,8 +5,8 @@
 #include <cstdio>
 
 #include "tessera/core/error.h"
+#include "tessera/core/utf8.h"
 #include "tessera/text/tokenizer/byte_level.h"
-#include "tessera/text/tokenizer/unicode.h"
 
 namespace tessera::text {
 namespace {

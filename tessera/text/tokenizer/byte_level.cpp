@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "tessera/text/tokenizer/unicode.h"
+#include "tessera/core/utf8.h"
 
 namespace tessera::text {
 namespace {

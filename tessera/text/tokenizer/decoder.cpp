@@ -3,8 +3,8 @@
 #include <string_view>
 
 #include "tessera/core/error.h"
+#include "tessera/core/utf8.h"
 #include "tessera/text/tokenizer/byte_level.h"
-#include "tessera/text/tokenizer/unicode.h"
 
 namespace tessera::text {
 

@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "tessera/core/error.h"
+#include "tessera/core/utf8.h"
 #include "tessera/text/tokenizer/tokenizer_impl.h"
-#include "tessera/text/tokenizer/unicode.h"
 
 namespace tessera::text {
 namespace {

@@ -12,6 +12,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
+#include "tessera/core/utf8.h"
 #include "tessera/text/tokenizer/regex.h"
 #include "tessera/text/tokenizer/unicode.h"
 #include "tessera/text/tokenizer/unicode_additions.h"

@@ -1,5 +1,6 @@
 #include "tessera/text/tokenizer/patterns.h"
 
+#include "tessera/core/utf8.h"
 #include "tessera/text/tokenizer/unicode.h"
 
 namespace tessera::text {

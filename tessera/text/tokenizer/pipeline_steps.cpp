@@ -1,6 +1,6 @@
 #include "tessera/text/tokenizer/pipeline_steps.h"
 
-#include "tessera/text/tokenizer/unicode.h"
+#include "tessera/core/utf8.h"
 #include "tessera/text/tokenizer/vocabulary.h"
 
 namespace tessera::text {

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "tessera/core/utf8.h"
 #include "tessera/text/tokenizer/regex.h"
 #include "tessera/text/tokenizer/unicode.h"
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <unordered_set>
 
-#include "tessera/text/tokenizer/unicode.h"
+#include "tessera/core/utf8.h"
 
 namespace tessera::text {
 

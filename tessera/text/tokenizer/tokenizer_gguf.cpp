@@ -7,10 +7,10 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
+#include "tessera/core/utf8.h"
 #include "tessera/io/gguf.h"
 #include "tessera/text/tokenizer/sentencepiece_merges.h"
 #include "tessera/text/tokenizer/tokenizer_impl.h"
-#include "tessera/text/tokenizer/unicode.h"
 
 namespace tessera::text {
 namespace {
