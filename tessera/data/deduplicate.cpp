@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <exception>
 #include <limits>
 #include <span>
-#include <thread>
 #include <unordered_map>
+
+#include "tessera/core/run_on_threads.h"
 
 namespace tessera::data {
 namespace {
@@ -79,28 +78,6 @@ double similarity_of(const RowStore& store, int64_t a, int64_t b) {
 // similarity of s. This is 0.9 at s = 0.78 for 8 bins, at 0.61 for 4, and at 0.37 for 2.
 size_t bins_of_band(double similarity) { return similarity >= 0.79 ? 8 : similarity >= 0.51 ? 4 : 2; }
 
-template <class Work>
-void in_parallel(int64_t count, int64_t num_threads, Work&& work) {
-  constexpr int64_t kBlock = 1024;
-  std::atomic<int64_t> next = 0;
-  std::vector<std::exception_ptr> failures(static_cast<size_t>(std::max<int64_t>(1, num_threads)));
-  const auto run = [&](size_t worker) {
-    try {
-      for (int64_t begin = next.fetch_add(kBlock); begin < count; begin = next.fetch_add(kBlock))
-        for (int64_t i = begin; i < std::min(count, begin + kBlock); ++i) work(i);
-    } catch (...) {
-      failures[worker] = std::current_exception();
-    }
-  };
-  {
-    std::vector<std::jthread> threads;
-    for (size_t worker = 1; worker < failures.size(); ++worker) threads.emplace_back(run, worker);
-    run(0);
-  }
-  for (const auto& failure : failures)
-    if (failure) std::rethrow_exception(failure);
-}
-
 }  // namespace
 
 std::vector<bool> find_duplicates(const RowStore& store) {
@@ -124,14 +101,18 @@ void find_near_duplicates(const RowStore& store, double similarity, int64_t num_
   const auto is_compared = [&](int64_t row) {
     return !is_left_out[row] && store.length(row) >= static_cast<int64_t>(kShingle);
   };
-  in_parallel(store.size(), num_threads, [&](int64_t row) {
-    if (!is_compared(row)) return;
-    const auto bins = signature(store.tokens(row));
+  constexpr size_t kBlock = 1024;
+  const auto hash_bands = [&](size_t row) {
+    const auto bins = signature(store.tokens(static_cast<int64_t>(row)));
     for (size_t band = 0; band < num_bands; ++band) {
       uint64_t hash = band;
       for (size_t i = 0; i < width; ++i) hash = mix(hash ^ bins[band * width + i]);
-      bands[static_cast<size_t>(row) * num_bands + band] = hash;
+      bands[row * num_bands + band] = hash;
     }
+  };
+  run_on_threads((num_rows + kBlock - 1) / kBlock, num_threads, [&](size_t block) {
+    for (size_t row = block * kBlock; row < std::min(num_rows, (block + 1) * kBlock); ++row)
+      if (is_compared(static_cast<int64_t>(row))) hash_bands(row);
   });
   std::vector<std::pair<uint64_t, int64_t>> order;
   for (size_t band = 0; band < num_bands; ++band) {

@@ -1,8 +1,7 @@
 // Makes records into rows, in parallel, and filters the rows.
 #pragma once
 
-#include <cstddef>
-#include <functional>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -21,10 +20,6 @@ struct TokenizedRecord {
   std::optional<Error> error;  // names file:line:column
   bool must_raise = false;     // an error that on_bad_line: skip does not cover
 };
-
-// Calls work_on(i) for each i below `count`, on up to `num_threads` threads (this one among them). Throws one
-// of the errors that the calls throw, once all threads are done.
-void run_on_threads(size_t count, int64_t num_threads, const std::function<void(size_t)>& work_on);
 
 class RecordTokenizer {
  public:

@@ -6,6 +6,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
+#include "tessera/core/run_on_threads.h"
 #include "tessera/data/dataset_reader.h"
 
 namespace tessera::data {
