@@ -15,12 +15,12 @@ struct ElementRange {
   bool operator==(const ElementRange&) const = default;
 };
 
-// Gives one piece for each rank, of equal lengths; num_ranks must divide numel.
+// Deals the elements to the ranks, one piece each, in their order and as evenly as possible: if they do not
+// divide, the first pieces hold one more.
 inline std::vector<ElementRange> even_pieces(int64_t numel, int64_t num_ranks) {
   std::vector<ElementRange> pieces;
-  for (int64_t rank = 0; rank < num_ranks; ++rank) {
-    pieces.push_back({numel / num_ranks * rank, numel / num_ranks});
-  }
+  for (int64_t rank = 0, begin = 0; rank < num_ranks; begin += pieces[rank].count, ++rank)
+    pieces.push_back({begin, numel / num_ranks + (rank < numel % num_ranks ? 1 : 0)});
   return pieces;
 }
 

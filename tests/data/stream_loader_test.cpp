@@ -43,7 +43,7 @@ std::string json_lines(int64_t begin, int64_t end) {
 }
 
 // An exchange between ranks that are threads.
-class ThreadExchange : public RowExchange {
+class ThreadExchange : public StreamExchange {
  public:
   struct Group {
     explicit Group(size_t size) : meeting(static_cast<std::ptrdiff_t>(size)), told(size) {}
@@ -98,7 +98,7 @@ class StreamTest : public ::testing::Test {
 
   std::unique_ptr<StreamLoader> open(int64_t rank = 0, int64_t ranks = 1, int64_t micro = 1,
                                      int64_t accumulation = 1,
-                                     std::shared_ptr<RowExchange> exchange = nullptr) const {
+                                     std::shared_ptr<StreamExchange> exchange = nullptr) const {
     LoaderOptions options = options_;
     options.dp_rank = rank;
     options.dp_size = ranks;
@@ -330,7 +330,7 @@ TEST_F(StreamTest, Ranks1And2And3And4ReadAndTokeniseEachAShare) {
       SCOPED_TRACE(std::to_string(packing) + std::to_string(ranks));
       for (const int64_t start : {0, 17}) {
         std::vector<int64_t> read(ranks), tokenized(ranks);
-        on_ranks(ranks, [&](size_t rank, const std::shared_ptr<RowExchange>& exchange) {
+        on_ranks(ranks, [&](size_t rank, const std::shared_ptr<StreamExchange>& exchange) {
           const auto loader = open(0, 1, 2, 6, exchange);
           if (start > 0) loader->seek(cursors[start]);
           const int64_t at_first = loader->records_read();  // records of a seek, which every rank reads
@@ -366,7 +366,7 @@ TEST_F(StreamTest, StepsAheadOf3RanksSeekAndEndTogether) {
     want.push_back(ids(*alone, 1));
   }
   for (int64_t round = 0; round < 10; ++round) {
-    on_ranks(3, [&](size_t rank, const std::shared_ptr<RowExchange>& exchange) {
+    on_ranks(3, [&](size_t rank, const std::shared_ptr<StreamExchange>& exchange) {
       StepsAhead ahead(open(0, 1, 1, 1, exchange));
       for (const int64_t start : {round, 2 * round, int64_t{0}}) {
         std::this_thread::sleep_for(std::chrono::microseconds(100 * rank * round));
@@ -383,7 +383,7 @@ TEST_F(StreamTest, BadRecordsAreTheSameErrorOnAll3Ranks) {
   options_.shuffle = false;
   const auto told_by = [&](const std::string& code) {
     std::vector<std::string> told(3);
-    on_ranks(3, [&](size_t rank, const std::shared_ptr<RowExchange>& exchange) {
+    on_ranks(3, [&](size_t rank, const std::shared_ptr<StreamExchange>& exchange) {
       told[rank] = error_text(code, [&] { ids(*open(0, 1, 1, 1, exchange), 4); });
     });
     EXPECT_EQ(told[1], told[0]);
@@ -394,7 +394,7 @@ TEST_F(StreamTest, BadRecordsAreTheSameErrorOnAll3Ranks) {
   EXPECT_EQ(told_by("E-DATA-FIELD-TYPE"), alone);
   config_.on_bad_line = "skip";
   const auto want = ids(*open(), 4);
-  on_ranks(3, [&](size_t, const std::shared_ptr<RowExchange>& exchange) {
+  on_ranks(3, [&](size_t, const std::shared_ptr<StreamExchange>& exchange) {
     const auto stream = open(0, 1, 1, 1, exchange);
     EXPECT_EQ(ids(*stream, 4), want);
     EXPECT_EQ(stream->sample(0).train_stats[0].bad_records, 2);

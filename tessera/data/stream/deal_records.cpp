@@ -213,7 +213,7 @@ std::vector<Block> cut_blocks(const Window& window, size_t first, size_t ranks) 
   return blocks;
 }
 
-DealtWindow deal_window(RowExchange& exchange, size_t reader, const std::vector<DatasetFile>& files,
+DealtWindow deal_window(StreamExchange& exchange, size_t reader, const std::vector<DatasetFile>& files,
                         const std::function<Window()>& read) {
   if (exchange.rank() != reader) {
     const std::string told = exchange.scatter(reader, {});
@@ -239,7 +239,7 @@ DealtWindow deal_window(RowExchange& exchange, size_t reader, const std::vector<
 }
 
 std::vector<TokenizedRecord> deal_records(
-    RowExchange& exchange, const Block& block,
+    StreamExchange& exchange, const Block& block,
     const std::function<std::vector<TokenizedRecord>(size_t begin, size_t end)>& make) {
   std::vector<TokenizedRecord> own;
   std::exception_ptr failure;

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "tessera/data/stream/row_exchange.h"
+#include "tessera/data/stream/stream_exchange.h"
 #include "tessera/data/stream/window_reader.h"
 #include "tessera/data/tokenize_records.h"
 
@@ -36,13 +36,13 @@ struct DealtWindow {
 };
 // Lets rank `reader` read a window by read(), and deals it to all ranks. The documents are of `files`, which
 // is the same on every rank. Collective. Throws on every rank if read() throws.
-DealtWindow deal_window(RowExchange& exchange, size_t reader, const std::vector<DatasetFile>& files,
+DealtWindow deal_window(StreamExchange& exchange, size_t reader, const std::vector<DatasetFile>& files,
                         const std::function<Window()>& read);
 
 // Returns the outcome of all records of a block. make(begin, end) is asked for this rank's share of them, and
 // the other ranks' outcomes come from these. Collective. Throws on every rank if make() throws on one.
 std::vector<TokenizedRecord> deal_records(
-    RowExchange& exchange, const Block& block,
+    StreamExchange& exchange, const Block& block,
     const std::function<std::vector<TokenizedRecord>(size_t begin, size_t end)>& make);
 
 }  // namespace tessera::data

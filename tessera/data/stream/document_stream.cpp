@@ -48,7 +48,7 @@ struct DocumentStream::OfFile {
 };
 
 DocumentStream::DocumentStream(const config::DatasetConfig& dataset, const PromptContext& context,
-                               const WindowOptions& options, int64_t num_threads, RowExchange* exchange)
+                               const WindowOptions& options, int64_t num_threads, StreamExchange* exchange)
     : dataset_(dataset),
       context_(context),
       limits_(limits_of(dataset, context.config)),

@@ -34,7 +34,7 @@ class DocumentStream {
   // Everything but `options` is borrowed. With `exchange`, peek() is collective over its ranks, and all of
   // them must make the same calls of all functions here.
   DocumentStream(const config::DatasetConfig& dataset, const PromptContext& context,
-                 const WindowOptions& options, int64_t num_threads, RowExchange* exchange = nullptr);
+                 const WindowOptions& options, int64_t num_threads, StreamExchange* exchange = nullptr);
 
   // Returns the row that comes next, or what is left of it; valid until take(). Throws what reading and
   // tokenising throw, as prepare_data() has it, and Error(Data, "NO-ROWS") if a whole pass has no rows.
@@ -73,7 +73,7 @@ class DocumentStream {
   config::DataConfig limits_;  // limits of a row's length; documents have none
   const bool skips_bad_;
   const int64_t num_threads_;
-  RowExchange* const exchange_;
+  StreamExchange* const exchange_;
   std::optional<ControlTokens> control_tokens_;
   WindowReader reader_;
   // Everything that is needed to tokenise the records of a file, by file, at addresses that stay.

@@ -22,7 +22,7 @@ constexpr int64_t kVersion = 2;
 StreamLoader::StreamLoader(const config::DataConfig& config, const text::Tokenizer* tokenizer,
                            std::shared_ptr<const text::ChatTemplate> chat_template,
                            const PrepareOptions& prepare, const LoaderOptions& options,
-                           std::shared_ptr<RowExchange> exchange)
+                           std::shared_ptr<StreamExchange> exchange)
     : MixedLoader(config.datasets, std::vector<bool>(config.datasets.size(), true), options,
                   "streamed datasets"),
       config_([&] {

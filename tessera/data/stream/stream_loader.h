@@ -25,7 +25,7 @@ class StreamLoader : public MixedLoader {
   // throws.
   StreamLoader(const config::DataConfig& config, const text::Tokenizer* tokenizer,
                std::shared_ptr<const text::ChatTemplate> chat_template, const PrepareOptions& prepare,
-               const LoaderOptions& options, std::shared_ptr<RowExchange> exchange = nullptr);
+               const LoaderOptions& options, std::shared_ptr<StreamExchange> exchange = nullptr);
   StreamLoader(const StreamLoader&) = delete;
   StreamLoader& operator=(const StreamLoader&) = delete;
 
@@ -62,7 +62,7 @@ class StreamLoader : public MixedLoader {
   const std::shared_ptr<const text::ChatTemplate> chat_template_;
   const PromptContext context_;
   const std::string tokenizer_fingerprint_;
-  const std::shared_ptr<RowExchange> exchange_;
+  const std::shared_ptr<StreamExchange> exchange_;
   std::vector<Source> sources_;
 };
 

@@ -28,16 +28,6 @@ std::vector<comm::ElementRange> pieces_by_layout(const ShardedParameter& owned, 
   return pieces;
 }
 
-// Deals `count` elements to the ranks, one run each, in their order and as evenly as possible.
-std::vector<comm::ElementRange> even_pieces(int64_t count, int64_t num_ranks) {
-  std::vector<comm::ElementRange> pieces;
-  for (int64_t rank = 0; rank < num_ranks; ++rank) {
-    const Piece piece = piece_of(count, num_ranks, rank);
-    pieces.push_back({piece.begin, piece.size});
-  }
-  return pieces;
-}
-
 // Replaces the memory of the tensor's storage in place, so everything that shares the storage sees the new
 // memory.
 void set_memory(const at::Tensor& tensor, at::DataPtr memory, int64_t num_bytes) {
@@ -53,7 +43,7 @@ UnitParam::UnitParam(const at::Tensor& parameter, ShardedParameter& owned,
     : owned(&owned),
       parameter(parameter),
       pieces(pieces_by_layout(owned, shard_group.size())),
-      secondary_pieces(even_pieces(parameter.numel(), num_secondary)),
+      secondary_pieces(comm::even_pieces(parameter.numel(), num_secondary)),
       is_tile(owned.tile.is_same(parameter)) {
   if (is_tile) return;
   whole = parameter.detach();

@@ -11,22 +11,24 @@
 
 namespace tessera::text {
 
-std::optional<int32_t> Pipeline::token_to_id(std::string_view token) const {
+std::optional<int32_t> TokenizerPipeline::token_to_id(std::string_view token) const {
   if (const AddedToken* found = added.find(token)) return found->id;
   return model->vocabulary().find(token);
 }
 
-const std::string* Pipeline::token_text(int32_t id) const {
+const std::string* TokenizerPipeline::token_text(int32_t id) const {
   if (const AddedToken* token = added.find(id)) return &token->content;
   return model->vocabulary().text(id);
 }
 
-const std::string* Pipeline::decoder_text(int32_t id) const {
+const std::string* TokenizerPipeline::decoder_text(int32_t id) const {
   if (const AddedToken* token = added.find(id)) return &added.decoder_text(*token);
   return model->vocabulary().text(id);
 }
 
-int64_t Pipeline::id_limit() const { return std::max(model->vocabulary().id_limit(), added.id_limit()); }
+int64_t TokenizerPipeline::id_limit() const {
+  return std::max(model->vocabulary().id_limit(), added.id_limit());
+}
 
 namespace {
 
@@ -106,7 +108,7 @@ AddedToken read_added_token(const JsonField& field) {
 // Adds a token to the pipeline. A token that the vocabulary has keeps its id there; the others follow the
 // vocabulary without a gap, whatever the file says, as in `tokenizers`. Throws if two tokens claim one id.
 // `claimed` holds the ids that the file has given so far, and the token of each.
-void add_token(Pipeline& pipeline, AddedToken token, std::map<int32_t, std::string>& claimed,
+void add_token(TokenizerPipeline& pipeline, AddedToken token, std::map<int32_t, std::string>& claimed,
                const std::string& place) {
   const auto fail = [&](const std::string& what) {
     return Error(ErrorKind::Model, "TOKENIZER-ADDED", what)
@@ -158,7 +160,8 @@ void check_step_count(const JsonField& field) {
 
 }  // namespace
 
-Pipeline build_pipeline(TokenizerDocument document, const std::string& file, std::vector<AddedToken> extra) {
+TokenizerPipeline build_pipeline(TokenizerDocument document, const std::string& file,
+                                 std::vector<AddedToken> extra) {
   const JsonField root(*document.root, file);
   if (!root.is_object()) throw root.error("TOKENIZER-JSON", "not a tokenizer file").need("an object");
   root.allow_fields({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
@@ -172,7 +175,7 @@ Pipeline build_pipeline(TokenizerDocument document, const std::string& file, std
   for (const char* part : {"normalizer", "pre_tokenizer", "post_processor", "decoder"}) {
     check_step_count(root.at(part));
   }
-  Pipeline pipeline;
+  TokenizerPipeline pipeline;
   pipeline.normalizer = read_normalizer(root.at("normalizer"));
   pipeline.pre_tokenizer = read_pre_tokenizer(root.at("pre_tokenizer"));
   pipeline.decoder = read_decoder(root.at("decoder"));

@@ -29,7 +29,7 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_to
 }
 
 std::string Tokenizer::token_bytes(int32_t id) const {
-  const Pipeline& pipeline = impl_->pipeline;
+  const TokenizerPipeline& pipeline = impl_->pipeline;
   const std::string* text = pipeline.decoder_text(id);
   return text != nullptr ? pipeline.decoder.token_bytes(*text) : std::string();
 }
@@ -99,7 +99,7 @@ TextStream& TextStream::operator=(TextStream&&) noexcept = default;
 TextStream::~TextStream() = default;
 
 std::string TextStream::add(int32_t id) {
-  const Pipeline& pipeline = tokenizer_->pipeline;
+  const TokenizerPipeline& pipeline = tokenizer_->pipeline;
   const std::string* token = pipeline.decoder_text(id);
   std::string text;
   if (token != nullptr && !(skip_special_tokens_ && pipeline.added.is_special(*token)))

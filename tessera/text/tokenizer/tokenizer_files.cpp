@@ -53,7 +53,7 @@ std::vector<AddedToken> read_added_tokens_decoder(const JsonField& field) {
 
 // Sets a role, and makes its token a special one if it was a plain word of the vocabulary.
 void set_role(Tokenizer::Impl& impl, size_t role, const std::string& content, const JsonField& place) {
-  Pipeline& pipeline = impl.pipeline;
+  TokenizerPipeline& pipeline = impl.pipeline;
   const auto id = pipeline.token_to_id(content);
   if (!id)
     throw place.error("TOKENIZER-SPECIAL", std::string(kRoleNames[role]) + " is not in the vocabulary")

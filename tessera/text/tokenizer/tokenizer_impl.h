@@ -25,7 +25,7 @@ struct EncodeScratch {
 };
 
 struct Tokenizer::Impl {
-  Pipeline pipeline;
+  TokenizerPipeline pipeline;
   std::string place;  // the file or folder, for messages
   std::array<std::optional<int32_t>, 4> roles;
   // End-of-text ids of generation_config.json beside eos.

@@ -35,7 +35,7 @@ struct TokenizerDocument {
 TokenizerDocument parse_tokenizer_document(std::string_view text, const std::string& file);
 
 // All steps between text and ids. Immutable.
-struct Pipeline {
+struct TokenizerPipeline {
   std::unique_ptr<Normalizer> normalizer;  // may be null
   PreTokenizer pre_tokenizer;
   std::unique_ptr<Bpe> model;
@@ -55,6 +55,7 @@ struct Pipeline {
 // Builds the steps. `extra` are added tokens of another file (tokenizer_config.json); those that the document
 // has too are skipped. Throws Error(Model), naming the JSON path, for anything that is not supported or does
 // not fit together.
-Pipeline build_pipeline(TokenizerDocument document, const std::string& file, std::vector<AddedToken> extra);
+TokenizerPipeline build_pipeline(TokenizerDocument document, const std::string& file,
+                                 std::vector<AddedToken> extra);
 
 }  // namespace tessera::text

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "tessera/comm/communicator.h"
-#include "tessera/data/stream/row_exchange.h"
+#include "tessera/data/stream/stream_exchange.h"
 
 namespace tessera::train {
 
-class GroupExchange : public data::RowExchange {
+class GroupExchange : public data::StreamExchange {
  public:
   // Nothing else may use `group`, so that the order of its calls is that of the one thread that makes rows.
   explicit GroupExchange(std::shared_ptr<comm::Communicator> group) : group_(std::move(group)) {}

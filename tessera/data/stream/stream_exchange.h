@@ -8,9 +8,9 @@
 namespace tessera::data {
 
 // Used by one thread of each rank. Both operations are collective, and throw Error(Peer) and Error(Hang).
-class RowExchange {
+class StreamExchange {
  public:
-  virtual ~RowExchange() = default;
+  virtual ~StreamExchange() = default;
 
   virtual size_t rank() const = 0;
   virtual size_t size() const = 0;
