@@ -50,7 +50,7 @@ Piece piece_of(int64_t length, int64_t count, int64_t index, int64_t unit = 1);
 
 // How one mesh axis treats a tensor.
 struct Placement {
-  enum class Kind { Replicate, Shard, Partial, Held };
+  enum class Kind { Replicate, Shard, Held };
   Kind kind = Kind::Replicate;
   int64_t dim = 0;   // for Shard: the dim that is cut
   int64_t unit = 1;  // for Shard: cuts fall on multiples of it
@@ -59,7 +59,6 @@ struct Placement {
 
   static Placement replicate() { return {}; }
   static Placement shard(int64_t dim, int64_t unit = 1) { return {Kind::Shard, dim, unit}; }
-  static Placement partial() { return {Kind::Partial}; }
   static Placement held_by(std::vector<int64_t> holders) { return {Kind::Held, 0, 1, std::move(holders)}; }
   bool operator==(const Placement&) const = default;
 };
@@ -100,7 +99,7 @@ class Layout {
   int64_t num_ranks() const;
   // Returns the box that the rank at `coordinates` (one for each of axes(), in their order) holds.
   Box local_box(const std::vector<int64_t>& coordinates) const;
-  // Returns how many ranks hold a copy of each element; partial sums do not count as copies.
+  // Returns how many ranks hold a copy of each element.
   int64_t num_replicas() const;
 
   bool operator==(const Layout&) const = default;

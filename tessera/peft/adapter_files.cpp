@@ -48,16 +48,6 @@ std::string describe(const checkpoint::TensorMismatches& mismatches, size_t num_
   return "";
 }
 
-// Returns the last components of the names, in their order, each once.
-std::vector<std::string> kinds_in_order(const std::vector<std::string>& names) {
-  std::vector<std::string> kinds;
-  for (const std::string& name : names) {
-    const std::string kind = last_component(name);
-    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
-  }
-  return kinds;
-}
-
 nlohmann::json config_json(const LoraOptions& options, const LoraTargets& targets,
                            const std::string& base_model) {
   nlohmann::json json = {
@@ -87,7 +77,7 @@ nlohmann::json config_json(const LoraOptions& options, const LoraTargets& target
   }
   if (!options.modules_to_save.empty()) json["modules_to_save"] = options.modules_to_save;
   if (options.all_linear) {
-    json["target_modules"] = kinds_in_order(targets.adapted);
+    json["target_modules"] = kinds_of(targets.adapted);
   } else if (!options.target_regex.empty()) {
     json["target_modules"] = options.target_regex;
   } else {

@@ -75,7 +75,7 @@ std::vector<std::string> find_saved(const torch::nn::Module& model, const LoraOp
     if (std::none_of(saved.begin(), saved.end(), named)) {
       throw Error(ErrorKind::Config, "LORA-TARGET",
                   "'" + wanted + "' of lora_modules_to_save names no module")
-          .need(kinds_of(all));
+          .need(join(kinds_of(all), ", "));
     }
   }
   return saved;
@@ -90,7 +90,7 @@ Error no_such_layer(const LoraOptions& options, const std::vector<std::string>& 
                              : !options.target_regex.empty() ? "'" + options.target_regex + "'"
                                                              : "lora_target_linear";
   Error error(ErrorKind::Config, "LORA-TARGET", "no linear layer of the model is named " + wanted);
-  error.need(linear_names.empty() ? "a model with linear layers" : kinds_of(linear_names));
+  error.need(linear_names.empty() ? "a model with linear layers" : join(kinds_of(linear_names), ", "));
   std::vector<std::string> kinds, near;
   for (const std::string& name : linear_names) kinds.push_back(last_component(name));
   for (const std::string& name : unmet) {
@@ -120,13 +120,13 @@ Layers find_adapted(const torch::nn::Module& model, const LoraOptions& options) 
 
 }  // namespace
 
-std::string kinds_of(const std::vector<std::string>& names) {
+std::vector<std::string> kinds_of(const std::vector<std::string>& names) {
   std::vector<std::string> kinds;
   for (const std::string& name : names) {
     const std::string kind = last_component(name);
     if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
   }
-  return join(kinds, ", ");
+  return kinds;
 }
 
 LoraTargets find_lora_targets(const torch::nn::Module& model, const LoraOptions& options,

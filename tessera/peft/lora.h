@@ -90,9 +90,9 @@ LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,
 LoraTargets find_lora_targets(const torch::nn::Module& model, const LoraOptions& options,
                               const std::vector<std::string>& untouchable = {});
 
-// Returns the kinds of layers among these names, for people: "q_proj, k_proj" rather than the name of every
-// layer.
-std::string kinds_of(const std::vector<std::string>& names);
+// Returns the kinds of layers among these names, their last components, in their order, each once: q_proj and
+// k_proj rather than the name of every layer.
+std::vector<std::string> kinds_of(const std::vector<std::string>& names);
 
 // Tells by its name whether a parameter belongs to a LoRA adapter: "<layer>.lora_A.weight",
 // "<layer>.lora_B.weight".

@@ -9,8 +9,8 @@
 
 #include "tests/integration/fixture.h"
 #include "tests/testing/extent.h"
-#include "tests/testing/paths.h"
 #include "tests/testing/processes.h"
+#include "tests/testing/read_faults.h"
 #include "tests/testing/skip.h"
 #include "tests/testing/small_disk.h"
 
@@ -386,16 +386,6 @@ TEST_F(CheckpointTest, PreparedRowsThatShrinkInMidRunEndTheJobWithTheirName) {
 TEST_F(CheckpointTest, AReadThatFailsIsToldOrAnOlderCheckpointIsTakenOn1And2Ranks) {
   if (kHasSanitizer) GTEST_SKIP() << skip::kSanitizer;
   Random random;
-  const auto with_fault = [&](const std::string& rank, int64_t number, const std::string& fault) {
-    RunOptions options;
-    options.environment = {{"LD_PRELOAD", fs::path(program_path()).parent_path() / "tests/libread_faults.so"},
-                           {"READ_FAULT_FOLDER", here.path()},
-                           {"READ_FAULT_RANK", rank},
-                           {"READ_FAULT_NUMBER", std::to_string(number)},
-                           {"READ_FAULT", fault},
-                           {"READ_FAULT_COUNT", here / "count"}};
-    return options;
-  };
   for (const Words& launch : some_of<Words>({{}, {"--nproc", "2"}}, 1, random)) {
     const std::string ranks = launch.empty() ? "1" : "2", whole = "whole" + ranks, first = "first" + ranks;
     train_well(with({"max_steps=7", "output_dir=" + whole}, launch));
@@ -414,7 +404,7 @@ TEST_F(CheckpointTest, AReadThatFailsIsToldOrAnOlderCheckpointIsTakenOn1And2Rank
     int num_told = 0, num_older = 0;
     for (const std::string& rank : launch.empty() ? Words{"none"} : Words{"0", "1"}) {
       fs::remove(here / "count");
-      const ProgramResult counted = again(with_fault(rank, 0, "count"));
+      const ProgramResult counted = again(with_read_fault(here.path(), rank, 0, "count"));
       ASSERT_EQ(counted.exit_code, 0) << counted.told();
       const int64_t count = std::stoll(read_text(here / "count"));
       ASSERT_GT(count, 20);
@@ -429,7 +419,7 @@ TEST_F(CheckpointTest, AReadThatFailsIsToldOrAnOlderCheckpointIsTakenOn1And2Rank
       for (const auto& [fault, number] : faults) {
         SCOPED_TRACE(ranks + " ranks, rank " + rank + ", read " + std::to_string(number) + " of " +
                      std::to_string(count) + ": " + fault);
-        const ProgramResult result = again(with_fault(rank, number, fault));
+        const ProgramResult result = again(with_read_fault(here.path(), rank, number, fault));
         EXPECT_FALSE(result.has_timed_out);
         if (result.exit_code == 0) {
           EXPECT_TRUE(read_text(out("model.safetensors")) == read_text(here / (whole + "/model.safetensors")))

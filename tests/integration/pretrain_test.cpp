@@ -8,6 +8,7 @@
 #include "tests/testing/extent.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/processes.h"
+#include "tests/testing/read_faults.h"
 #include "tests/testing/skip.h"
 
 namespace tessera::testing {
@@ -135,14 +136,7 @@ TEST_F(PretrainTest, AReadThatFailsInMidStreamIsToldAndTheRunGoesOnOn1And2Ranks)
     const auto with_fault = [&](const std::string& rank, int64_t number, const std::string& fault) {
       fs::remove_all(out());
       fs::remove_all(partial());
-      RunOptions options;
-      options.environment = {{"LD_PRELOAD", build / "tests/libread_faults.so"},
-                             {"READ_FAULT_FOLDER", here.path()},
-                             {"READ_FAULT_RANK", rank},
-                             {"READ_FAULT_NUMBER", std::to_string(number)},
-                             {"READ_FAULT", fault},
-                             {"READ_FAULT_COUNT", here / "count"}};
-      return pretrain(ranks, "out", steps, options);
+      return pretrain(ranks, "out", steps, with_read_fault(here.path(), rank, number, fault));
     };
     const auto expect_whole = [&](const ProgramResult& result) {
       ASSERT_EQ(result.exit_code, 0) << result.told();

@@ -12,15 +12,15 @@ struct Value {
 
 // Returns 1 + exp(-x), the reciprocal of the logistic function, with the exponential kept between e^-87 and
 // e^87; NaN for NaN.
-__device__ float logistic_of(float x) {
+__device__ float logistic_divisor(float x) {
   const float z = x < -87.0f ? -87.0f : (x > 87.0f ? 87.0f : x);
   return 1.0f + expf(-z);
 }
 
 struct Silu {
-  __device__ float operator()(float z) const { return __fdividef(z, logistic_of(z)); }
+  __device__ float operator()(float z) const { return __fdividef(z, logistic_divisor(z)); }
   __device__ Value differentiate(float z) const {
-    const float s = __fdividef(1.0f, logistic_of(z)), silu = z * s;
+    const float s = __fdividef(1.0f, logistic_divisor(z)), silu = z * s;
     return {silu, fmaf(silu, 1.0f - s, s)};
   }
 };
@@ -40,9 +40,11 @@ struct GeluTanh {
   // Beyond 30 the result is z, or 0, and cubes would overflow.
   __device__ static float near_zero(float z) { return z < -30.0f ? -30.0f : (z > 30.0f ? 30.0f : z); }
   __device__ static float twice_u(float z) { return z * fmaf(kCubic * z, z, kLinear); }
-  __device__ float operator()(float z) const { return __fdividef(z, logistic_of(twice_u(near_zero(z)))); }
+  __device__ float operator()(float z) const {
+    return __fdividef(z, logistic_divisor(twice_u(near_zero(z))));
+  }
   __device__ Value differentiate(float z) const {
-    const float near = near_zero(z), s = __fdividef(1.0f, logistic_of(twice_u(near)));
+    const float near = near_zero(z), s = __fdividef(1.0f, logistic_divisor(twice_u(near)));
     const float slope = fmaf(3.0f * kCubic * near, near, kLinear);
     return {z * s, fmaf(near * s * (1.0f - s), slope, s)};
   }

@@ -36,7 +36,6 @@ class ParamGroup {
              std::shared_ptr<GatherSlots> secondary);
 
   const std::string& name() const { return name_; }
-  bool is_gathered() const { return state_ == State::Gathered; }
   std::vector<UnitParam>& params() { return params_; }
   GradientReduce& gradients() { return *gradients_; }
   // Returns false if tiles are the parameters themselves, or all parameters are empty.

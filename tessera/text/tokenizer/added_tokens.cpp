@@ -147,12 +147,4 @@ const std::string& AddedTokens::decoder_text(const AddedToken& token) const {
   return found != normalized_content_.end() ? found->second : token.content;
 }
 
-std::vector<const AddedToken*> AddedTokens::by_id() const {
-  std::vector<const AddedToken*> sorted;
-  for (const auto& [id, token] : tokens_) sorted.push_back(&token);
-  std::sort(sorted.begin(), sorted.end(),
-            [](const AddedToken* a, const AddedToken* b) { return a->id < b->id; });
-  return sorted;
-}
-
 }  // namespace tessera::text

@@ -70,8 +70,6 @@ class AddedTokens {
   const std::string& decoder_text(const AddedToken& token) const;
   // Returns whether some special token has this text.
   bool is_special(const std::string& text) const { return special_.count(text) != 0; }
-  // Returns all tokens in the order of their ids.
-  std::vector<const AddedToken*> by_id() const;
   int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
   // Returns one more than the largest id.
   int64_t id_limit() const { return id_limit_; }

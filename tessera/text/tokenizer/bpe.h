@@ -61,7 +61,6 @@ class Bpe {
   const Vocabulary& vocabulary() const { return vocabulary_; }
   const BpeOptions& options() const { return options_; }
   // Returns the id for a raw byte, or -1, so that callers can check that the alphabet is complete.
-  int32_t byte_id(uint8_t byte) const { return byte_ids_[byte]; }
 
  private:
   struct Merge {

@@ -194,7 +194,8 @@ bool same_names(std::vector<std::string> a, std::vector<std::string> b) {
 }
 
 std::string describe_layers(const std::vector<std::string>& names) {
-  return names.empty() ? "nothing" : peft::kinds_of(names) + " (" + std::to_string(names.size()) + ")";
+  return names.empty() ? "nothing"
+                       : join(peft::kinds_of(names), ", ") + " (" + std::to_string(names.size()) + ")";
 }
 
 // Compares the LoRA keys that the recipe gives with the adapter that it continues; those that differ are
