@@ -19,7 +19,6 @@
 #include "tessera/core/environment.h"
 #include "tessera/core/error.h"
 #include "tessera/core/process_stats.h"
-#include "tessera/core/process_status.h"
 
 namespace tessera::cli {
 namespace {

@@ -16,7 +16,7 @@
 #include "tessera/core/environment.h"
 #include "tessera/core/host_name.h"
 #include "tessera/core/log.h"
-#include "tessera/core/process_status.h"
+#include "tessera/core/process_stats.h"
 #include "tessera/core/strings.h"
 #include "tessera/train/run/run_signals.h"
 

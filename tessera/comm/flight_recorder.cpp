@@ -21,7 +21,7 @@
 
 #include "tessera/comm/host/transport.h"
 #include "tessera/core/host_name.h"
-#include "tessera/core/process_status.h"
+#include "tessera/core/process_stats.h"
 
 namespace tessera::comm::flight {
 namespace {

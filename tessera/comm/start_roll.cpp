@@ -13,7 +13,7 @@
 #include "tessera/comm/bootstrap.h"
 #include "tessera/core/environment.h"
 #include "tessera/core/host_name.h"
-#include "tessera/core/process_status.h"
+#include "tessera/core/process_stats.h"
 #include "tessera/core/strings.h"
 
 namespace tessera::comm {

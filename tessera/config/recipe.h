@@ -12,7 +12,6 @@
 #include "tessera/config/data_config.h"
 #include "tessera/core/device_choice.h"
 #include "tessera/core/parallel_dims.h"
-#include "tessera/core/pipeline_kind.h"
 #include "tessera/core/schedule_kind.h"
 
 namespace tessera::config {

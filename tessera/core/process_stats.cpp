@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <thread>
 
 #include <sched.h>
@@ -70,6 +72,17 @@ int64_t usable_cores() {
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
   return CPU_COUNT(&set);
+}
+
+ProcessStatus process_status(int id) {
+  std::ifstream file("/proc/" + std::to_string(id) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  // The line is "ID (NAME) STATE PARENT ...", where a name may hold anything, a ')' too.
+  ProcessStatus status;
+  const size_t end = text.rfind(')');
+  if (end != std::string::npos) std::sscanf(text.c_str() + end, ") %c %d", &status.state, &status.parent);
+  return status;
 }
 
 }  // namespace tessera

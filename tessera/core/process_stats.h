@@ -1,4 +1,4 @@
-// Time and memory of this process.
+// Time and memory of this process, and the state of others.
 #pragma once
 
 #include <chrono>
@@ -32,5 +32,16 @@ int64_t available_memory_bytes();
 double running_threads_of_others();
 // Cores this process may run on.
 int64_t usable_cores();
+
+// Another process of this machine, as the system shows it.
+struct ProcessStatus {
+  char state = 0;  // 'R' runs, 'S' sleeps, 'T' is stopped, 'Z' has ended; 0 where it is gone, or not shown
+  int parent = 0;
+
+  bool is_stopped() const { return state == 'T' || state == 't'; }
+  bool is_gone() const { return state == 0 || state == 'Z' || state == 'X'; }
+};
+// Reads the status of the process with this id from /proc.
+ProcessStatus process_status(int id);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// The kinds of learning-rate schedule, as recipes name them.
+// The kinds of learning-rate and pipeline schedules, as recipes name them.
 #pragma once
 
 namespace tessera {
@@ -23,5 +23,7 @@ enum class PlateauMode { Relative, Absolute };
 
 // How a rise or fall between two learning rates bends.
 enum class RampKind { Linear, Cosine, OneMinusSqrt };
+
+enum class PipelineKind { GPipe, OneFOneB, Interleaved, ZeroBubble };
 
 }  // namespace tessera

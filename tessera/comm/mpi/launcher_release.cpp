@@ -16,7 +16,7 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "tessera/core/process_status.h"
+#include "tessera/core/process_stats.h"
 
 namespace tessera::comm::detail {
 namespace {

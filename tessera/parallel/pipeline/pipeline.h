@@ -9,7 +9,7 @@
 
 #include <torch/nn/module.h>
 
-#include "tessera/core/pipeline_kind.h"
+#include "tessera/core/schedule_kind.h"
 #include "tessera/nn/random_scope.h"
 #include "tessera/parallel/fully_shard.h"
 #include "tessera/parallel/parameter_layouts.h"

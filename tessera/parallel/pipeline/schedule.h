@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/core/pipeline_kind.h"
+#include "tessera/core/schedule_kind.h"
 
 namespace tessera::parallel {
 
