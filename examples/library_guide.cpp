@@ -13,16 +13,7 @@
 #include <torch/optim/sgd.h>
 #include <torch/serialize.h>
 
-#include "tessera/checkpoint/state_dict.h"
-#include "tessera/comm/bootstrap.h"
-#include "tessera/core/cpu_features.h"
-#include "tessera/core/error.h"
-#include "tessera/nn/call_hook.h"
-#include "tessera/optim/gradient_norm.h"
-#include "tessera/optim/optimizer.h"
-#include "tessera/parallel/activation_checkpoint.h"
-#include "tessera/parallel/device_mesh.h"
-#include "tessera/parallel/fully_shard.h"
+#include "tessera/tessera.h"
 
 namespace checkpoint = tessera::checkpoint;
 namespace comm = tessera::comm;
