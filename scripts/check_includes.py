@@ -21,7 +21,7 @@ LEVELS = [
     ["checkpoint"],
     ["optim", "peft", "data"],
     ["models"],
-    ["measure"],
+    ["measure", "generation"],
     ["train"],
     ["cli"],
 ]

@@ -9,7 +9,7 @@
 
 namespace tessera::cli {
 
-AnswerOutput::AnswerOutput(const std::vector<Prompt>& prompts, const std::string& path)
+AnswerOutput::AnswerOutput(const std::vector<generation::Prompt>& prompts, const std::string& path)
     : prompts_(prompts), answers_(prompts.size()) {
   if (path.empty()) {
     begin();
@@ -31,7 +31,7 @@ void AnswerOutput::add(size_t index, const std::string& text) {
   if (!file_ && index == current_) show();
 }
 
-void AnswerOutput::finish(size_t index, const AnswerEnd& end) {
+void AnswerOutput::finish(size_t index, const generation::AnswerEnd& end) {
   if (file_) return write(index, end);
   answers_[index].is_finished = true;
   while (current_ < answers_.size() && answers_[current_].is_finished) {
@@ -42,8 +42,8 @@ void AnswerOutput::finish(size_t index, const AnswerEnd& end) {
   }
 }
 
-void AnswerOutput::write(size_t index, const AnswerEnd& end) {
-  const Prompt& prompt = prompts_[index];
+void AnswerOutput::write(size_t index, const generation::AnswerEnd& end) {
+  const generation::Prompt& prompt = prompts_[index];
   nlohmann::ordered_json line = {{"index", index}};
   if (prompt.messages.is_null()) {
     line["prompt"] = prompt.text;

@@ -6,29 +6,23 @@
 #include <string>
 #include <vector>
 
-#include "tessera/cli/prompts.h"
+#include "tessera/generation/answers.h"
 #include "tessera/io/log_file.h"
 
 namespace tessera::cli {
 
-// How an answer ended.
-struct AnswerEnd {
-  std::string reason;  // "stop" or "length"
-  int64_t prompt_tokens = 0, new_tokens = 0;
-};
-
 // Prints the answers in the order of their prompts: the first that is not finished as it grows, later ones
 // when their turn comes. With a path, writes them to a file as JSON lines instead, each when it is finished.
-class AnswerOutput {
+class AnswerOutput : public generation::AnswerSink {
  public:
   // Takes the answers to `prompts`, which must outlive this object. If several are printed, each stands under
   // its prompt. `path` names a new file; "" means standard output. Throws Error(Storage) for a path that
   // cannot be written, Error(Config) for one that exists.
-  AnswerOutput(const std::vector<Prompt>& prompts, const std::string& path);
+  AnswerOutput(const std::vector<generation::Prompt>& prompts, const std::string& path);
 
-  // Add text to the answer to prompt `index`, and finish it. Both throw Error(Storage) if writing fails.
-  void add(size_t index, const std::string& text);
-  void finish(size_t index, const AnswerEnd& end);
+  // Both throw Error(Storage) if writing fails.
+  void add(size_t index, const std::string& text) override;
+  void finish(size_t index, const generation::AnswerEnd& end) override;
 
  private:
   struct Answer {
@@ -36,11 +30,11 @@ class AnswerOutput {
     bool is_finished = false;
   };
 
-  void write(size_t index, const AnswerEnd& end);
+  void write(size_t index, const generation::AnswerEnd& end);
   void begin();
   void show();
 
-  const std::vector<Prompt>& prompts_;
+  const std::vector<generation::Prompt>& prompts_;
   std::vector<Answer> answers_;
   size_t current_ = 0;  // index of the answer that is printed as it grows
   std::optional<io::LogFile> file_;

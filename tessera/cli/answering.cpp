@@ -1,19 +1,20 @@
 #include "tessera/cli/answering.h"
 
+#include <algorithm>
 #include <iostream>
 #include <random>
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
+#include "tessera/cli/launch.h"
 #include "tessera/cli/model_path.h"
+#include "tessera/cli/rank_link.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
-#include "tessera/text/chat_encoding.h"
 
 namespace tessera::cli {
 
-void add_sampling_options(CLI::App& verb, models::SamplingOptions& sampling) {
+void add_sampling_options(CLI::App& verb, generation::SamplingOptions& sampling) {
   verb.add_option("--temperature", sampling.temperature, "0 = greedy");
   verb.add_option("--top-p", sampling.top_p, "Nucleus sampling");
   verb.add_option("--top-k", sampling.top_k, "0 = all tokens");
@@ -49,8 +50,39 @@ void add_answering_options(CLI::App& verb, AnsweringOptions& options) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 53));
 }
 
+void add_rank_options(CLI::App& verb, RankOptions& options) {
+  verb.add_option(
+          "--nproc", options.nproc,
+          options.has_many_prompts
+              ? "Ranks to start on this machine, which share the model; of a multiple of the sizes below, "
+                "each so many hold a copy and answer their part of the prompts"
+              : "Ranks to start on this machine, which share the model")
+      ->check(CLI::Range(1, 4096));
+  verb.add_option("--tensor-parallel-size", options.tensor_parallel,
+                  "Ranks that compute each layer together; default: all that --pipeline-parallel-size leaves")
+      ->check(CLI::Range(1, 4096));
+  verb.add_option("--pipeline-parallel-size", options.pipeline_parallel,
+                  "Ranks that hold a part of the layers each and take turns")
+      ->check(CLI::Range(1, 4096));
+  verb.add_option("--context-parallel-size", options.context_parallel,
+                  "1: a step makes one token of a sequence")
+      ->check(CLI::Range(1, 4096));
+}
+
+std::optional<int> start_ranks(const RankOptions& options, const CommandLine& line) {
+  if (is_under_launcher(options.nproc)) return std::nullopt;
+  const int64_t asked = std::max<int64_t>(1, options.tensor_parallel) * options.pipeline_parallel;
+  const int64_t nproc = options.nproc > 0 ? options.nproc : asked;
+  (void)generation::inference_dims(options, nproc);
+  return relaunch(nproc, line.arguments);
+}
+
+generation::InferenceRank join_ranks(const RankOptions& options, at::Device device) {
+  return {options, device, own_start_timeout_s(), tell_started};
+}
+
 void settle_sampling(AnsweringOptions& options) {
-  models::SamplingOptions& sampling = options.generate.sampling;
+  generation::SamplingOptions& sampling = options.generate.sampling;
   sampling.check();
   if (options.seed) {
     sampling.seed = static_cast<uint64_t>(*options.seed);
@@ -60,28 +92,9 @@ void settle_sampling(AnsweringOptions& options) {
   }
 }
 
-nlohmann::ordered_json message(const std::string& role, const std::string& content) {
-  return {{"role", role}, {"content", content}};
-}
-
-std::vector<int64_t> encode_messages(const text::Tokenizer& tokenizer,
-                                     const text::ChatTemplate& chat_template,
-                                     const nlohmann::ordered_json& messages,
-                                     const nlohmann::ordered_json& tools) {
-  const auto chat = chat_template.render(messages, tools, text::render_options(tokenizer, true));
-  const std::vector<int32_t> ids = text::encode_chat(tokenizer, chat).ids;
-  return {ids.begin(), ids.end()};
-}
-
 void show_text(const std::string& text) {
   std::cout << text << std::flush;
   if (!std::cout) throw Error(ErrorKind::Storage, "OUTPUT", "standard output cannot be written");
-}
-
-std::string AnswerText::finish() {
-  std::string text = stop_.add(text_.finish());
-  if (!stop_.has_stopped()) text += stop_.finish();
-  return text;
 }
 
 }  // namespace tessera::cli

@@ -11,8 +11,6 @@
 
 #include "tessera/cli/answering.h"
 #include "tessera/cli/compute_options.h"
-#include "tessera/cli/inference_ranks.h"
-#include "tessera/cli/load_for_inference.h"
 #include "tessera/cli/model_path.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/core/median.h"
@@ -20,7 +18,9 @@
 #include "tessera/core/rng.h"
 #include "tessera/core/strings.h"
 #include "tessera/device/device_event.h"
-#include "tessera/models/common/generate.h"
+#include "tessera/generation/generate.h"
+#include "tessera/generation/inference_ranks.h"
+#include "tessera/generation/load_for_inference.h"
 #include "tessera/nn/embedding.h"
 #include "tessera/ops/read_only.h"
 
@@ -32,12 +32,12 @@ struct Options {
   ComputeOptions compute;
   RankOptions ranks;
   int64_t batch = 1, prompt_tokens = 64, new_tokens = 128;
-  models::SamplingOptions sampling;
+  generation::SamplingOptions sampling;
   bool as_json = false;
 };
 
 struct Result {
-  models::GenerationTimes times;
+  generation::GenerationTimes times;
   double step_s_median = 0.0, step_bytes = 0.0, total_s = 0.0, bytes_per_token = 0.0, read_gb_s = 0.0;
   int64_t load_rss_bytes = 0, peak_rss_bytes = 0;
   std::vector<int64_t> prompt, ids;  // those of the first sequence
@@ -96,28 +96,29 @@ double read_all(const std::vector<at::Tensor>& weights) {
 }
 
 // Returns the times of all copies of the model together. Collective over them.
-models::GenerationTimes joined(const models::GenerationTimes& own, comm::Communicator& copies) {
-  models::GenerationTimes all;
+generation::GenerationTimes joined(const generation::GenerationTimes& own, comm::Communicator& copies) {
+  generation::GenerationTimes all;
   for (const std::string& bytes :
        copies.all_gather_string({reinterpret_cast<const char*>(&own), sizeof own})) {
-    models::GenerationTimes times;
+    generation::GenerationTimes times;
     std::memcpy(&times, bytes.data(), sizeof times);
     all.join(times);
   }
   return all;
 }
 
-Result measure(const Options& options, const InferenceRank& rank) {
+Result measure(const Options& options, const generation::InferenceRank& rank) {
   comm::Communicator& copies = *rank.mesh().group(parallel::kAxisDp);
-  const auto model = load_for_inference(options.model, "", options.compute.resolved(), rank.mesh());
+  const auto model =
+      generation::load_for_inference(options.model, "", options.compute.resolved(), rank.mesh());
   Result result;
   result.load_rss_bytes = current_rss_bytes();
   const Timer timer;
-  models::Generator generator(*model, {.max_batch = options.batch});
+  generation::Generator generator(*model, {.max_batch = options.batch});
   std::vector<int64_t> requests;
   for (int64_t i = 0; i < options.batch; ++i) {
     const int64_t sequence = i * copies.size() + copies.rank();
-    models::GenerationRequest request{random_prompt(sequence, options, model->config().vocab_size), {}};
+    generation::GenerationRequest request{random_prompt(sequence, options, model->config().vocab_size), {}};
     if (i == 0) result.prompt = request.prompt;
     request.options.max_new_tokens = options.new_tokens;
     request.options.stop_ids = {-1};  // no id ends an answer
@@ -210,7 +211,7 @@ void add_bench_generate(CLI::App& bench, const CommandLine& line, Action& action
       options->sampling.check();
       const at::Device device = options->compute.resolved().device();
       if (const auto code = start_ranks(options->ranks, line)) return *code;
-      const InferenceRank rank(options->ranks, device);
+      const generation::InferenceRank rank = join_ranks(options->ranks, device);
       const Result result = measure(*options, rank);
       if (!rank.is_first()) return 0;
       if (options->as_json) {

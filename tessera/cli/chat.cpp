@@ -10,14 +10,14 @@
 #include <unistd.h>
 
 #include "tessera/cli/answering.h"
-#include "tessera/cli/model_source.h"
-#include "tessera/cli/prompts.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
 #include "tessera/core/utf8.h"
 #include "tessera/device/device.h"
+#include "tessera/generation/model_source.h"
+#include "tessera/generation/prompts.h"
 #include "tessera/text/select_chat_template.h"
 
 namespace tessera::cli {
@@ -28,7 +28,7 @@ volatile std::sig_atomic_t interrupted = 0;
 // Tells the input of the first rank to the others. It may take any time, since someone types it.
 class Listening {
  public:
-  explicit Listening(const InferenceRank& rank) : is_first_(rank.is_first()) {
+  explicit Listening(const generation::InferenceRank& rank) : is_first_(rank.is_first()) {
     if (rank.is_alone()) return;
     group_ = rank.world().split(0, rank.world().rank(), "chat");
     group_->set_default_timeout(std::chrono::hours(24 * 365));
@@ -40,7 +40,7 @@ class Listening {
   // Returns the next line of standard input; nullopt behind the last line. Collective.
   std::optional<std::string> next_line() const {
     std::string line, told;
-    if (is_first_ && read_input_line(line)) told = "+" + line;
+    if (is_first_ && generation::read_input_line(line)) told = "+" + line;
     if (group_ != nullptr) told = group_->all_gather_string(told)[0];
     return told.empty() ? std::nullopt : std::optional(told.substr(1));
   }
@@ -84,34 +84,31 @@ class InterruptScope {
 
 class Conversation {
  public:
-  Conversation(const AnsweringOptions& options, const at::TensorOptions& compute, const ModelSource& source,
-               const InferenceRank& rank, const Listening& listening)
+  Conversation(const AnsweringOptions& options, const at::TensorOptions& compute,
+               const generation::ModelSource& source, const generation::InferenceRank& rank,
+               const Listening& listening)
       : options_(options),
         listening_(listening),
-        tokenizer_(source.tokenizer()),
-        chat_template_(text::select_chat_template(options.chat_template, "", "", tokenizer_)),
+        encoder_{source.tokenizer(),
+                 text::select_chat_template(options.chat_template, "", "", source.tokenizer()),
+                 options.system},
         model_(source.load(compute, rank.mesh())),
-        stop_ids_(source.stop_ids(*model_)) {
-    reset();
-  }
+        stop_ids_(source.stop_ids(*model_)) {}
 
-  void reset() {
-    messages_ = nlohmann::ordered_json::array();
-    if (!options_.system.empty()) messages_.push_back(message("system", options_.system));
-  }
+  void reset() { messages_ = nlohmann::ordered_json::array(); }
 
   // Prints the answer as it grows, and adds question and answer to the conversation. An Error leaves the
   // conversation as it was.
   void answer(const std::string& question) {
-    nlohmann::ordered_json messages = messages_;
-    messages.push_back(message("user", question));
-    AnswerText text(tokenizer_, options_.stop_strings);
+    generation::Prompt prompt{question, messages_};
+    prompt.messages.push_back(generation::message("user", question));
+    generation::AnswerText text(encoder_.tokenizer, options_.stop_strings);
     std::string whole;
     const auto show = [&](const std::string& more) {
       whole += more;
       listening_.show(more);
     };
-    models::GenerateOptions generate = options_.generate;
+    generation::GenerateOptions generate = options_.generate;
     generate.stop_ids = stop_ids_;
     generate.sampling.sequence = num_answers_++;
     const InterruptScope scope(listening_);
@@ -120,7 +117,7 @@ class Conversation {
       return !text.has_stopped() && !listening_.agreed(interrupted != 0);
     };
     try {
-      models::generate(*model_, encode_messages(tokenizer_, *chat_template_, messages, nullptr), generate);
+      generation::generate(*model_, encoder_.encode(prompt), generate);
     } catch (Error& error) {
       if (error.code() == "E-MODEL-LENGTH")
         error.hint("/reset forgets the conversation; or shorten the message");
@@ -128,18 +125,17 @@ class Conversation {
     }
     show(text.finish());
     listening_.show("\n");
-    messages.push_back(message("assistant", whole));
-    messages_ = std::move(messages);
+    prompt.messages.push_back(generation::message("assistant", whole));
+    messages_ = std::move(prompt.messages);
   }
 
  private:
   const AnsweringOptions& options_;
   const Listening& listening_;
-  const text::Tokenizer& tokenizer_;
-  std::shared_ptr<const text::ChatTemplate> chat_template_;
+  const generation::PromptEncoder encoder_;
   std::shared_ptr<models::CausalLM> model_;
   std::vector<int64_t> stop_ids_;
-  nlohmann::ordered_json messages_;
+  nlohmann::ordered_json messages_ = nlohmann::ordered_json::array();
   uint64_t num_answers_ = 0;
 };
 
@@ -156,7 +152,7 @@ void refuse_unknown_command(const std::string& line) {
 }
 
 // Settles the sampling on all ranks; the first rank chooses the seed if none is given. Collective.
-void settle_sampling_of_all(AnsweringOptions& options, const InferenceRank& rank) {
+void settle_sampling_of_all(AnsweringOptions& options, const generation::InferenceRank& rank) {
   if (rank.is_first()) settle_sampling(options);
   if (rank.is_alone()) return;
   const std::string seed = std::to_string(options.generate.sampling.seed);
@@ -166,10 +162,10 @@ void settle_sampling_of_all(AnsweringOptions& options, const InferenceRank& rank
 int run_chat(AnsweringOptions options, const CommandLine& command_line) {
   const at::TensorOptions compute = options.compute.resolved();
   if (const auto code = start_ranks(options.ranks, command_line)) return *code;
-  const InferenceRank rank(options.ranks, compute.device());
+  const generation::InferenceRank rank = join_ranks(options.ranks, compute.device());
   settle_sampling_of_all(options, rank);
   const Listening listening(rank);
-  const ModelSource source(options.model, options.adapter);
+  const generation::ModelSource source(options.model, options.adapter);
   Conversation conversation(options, compute, source, rank, listening);
   const bool is_terminal = listening.agreed(isatty(STDIN_FILENO) == 1);
   if (is_terminal) log::info("/reset forgets the conversation; /exit or the end of the input ends it");

@@ -7,11 +7,11 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "tessera/cli/load_for_inference.h"
 #include "tessera/cli/model_path.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/core/error.h"
 #include "tessera/device/host_memory.h"
+#include "tessera/generation/load_for_inference.h"
 #include "tessera/io/file.h"
 #include "tessera/io/safetensors.h"
 #include "tessera/ops/plain.h"
@@ -45,8 +45,8 @@ void add_logits(CLI::App& debug, Action& action) {
       const at::NoGradGuard no_grad;
       std::optional<ops::PlainOps> plain;
       if (options->ops == "plain") plain.emplace();
-      const auto model = load_for_inference(options->model, options->adapter,
-                                            options->dtype == "fp64" ? at::kDouble : at::kFloat);
+      const auto model = generation::load_for_inference(options->model, options->adapter,
+                                                        options->dtype == "fp64" ? at::kDouble : at::kFloat);
       const auto count = static_cast<int64_t>(options->ids.size());
       nn::TokenBatch batch;
       batch.input_ids = at::tensor(options->ids, on_host(at::kLong));

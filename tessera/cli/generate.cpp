@@ -2,28 +2,27 @@
 #include <algorithm>
 #include <cstdio>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <optional>
-#include <utility>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "tessera/cli/answer_output.h"
 #include "tessera/cli/answering.h"
-#include "tessera/cli/model_source.h"
-#include "tessera/cli/prompts.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
-#include "tessera/core/process_stats.h"
 #include "tessera/core/strings.h"
 #include "tessera/core/utf8.h"
+#include "tessera/generation/model_source.h"
+#include "tessera/generation/prompts.h"
 #include "tessera/text/select_chat_template.h"
 
 namespace tessera::cli {
 namespace {
+
+using generation::Prompt;
 
 struct Options : AnsweringOptions {
   std::string prompts_file, output_file;
@@ -32,92 +31,16 @@ struct Options : AnsweringOptions {
   bool is_chat = false, shows_stats = false;
 };
 
-struct Work {
-  models::GenerationTimes times;
-  int64_t new_tokens = 0;
-};
-
-// Shares the prompts among the copies of the model that the ranks hold. Each copy answers its part as one
-// process would, and from time to time the first rank gets the answers that are finished.
-class Copies {
- public:
-  Copies(const InferenceRank& rank, size_t num_prompts)
-      : world_(rank.world()),
-        count_(static_cast<size_t>(rank.mesh().size(parallel::kAxisDp))),
-        number_(static_cast<size_t>(rank.mesh().coordinate(parallel::kAxisDp))),
-        tells_(rank.mesh().coordinate(parallel::kAxisTp) == 0 &&
-               rank.mesh().coordinate(parallel::kAxisPp) == 0),
-        texts_(num_prompts) {}
-
-  // Returns whether this rank's copy answers the prompt.
-  bool answers(size_t index) const { return index % count_ == number_; }
-  void add(size_t index, const std::string& text) {
-    if (tells_) texts_[index] += text;
-  }
-  void finish(size_t index, const AnswerEnd& end) {
-    if (tells_) finished_.push_back({index, texts_[index], end.reason, end.prompt_tokens, end.new_tokens});
-    texts_[index] = {};
-  }
-
-  // Call it after every step of the generator. Returns whether any copy goes on; `own_goes_on` and `own` are
-  // the state and the work so far of this rank's copy. `output`, of the first rank, gets the answers of the
-  // other copies. Collective over all ranks.
-  bool go_on(bool own_goes_on, const Work& own, AnswerOutput* output) {
-    work_ = own;
-    if (count_ == 1) return own_goes_on;
-    if (++num_steps_ % kStepsBetween != 0) return true;
-    std::string told;
-    if (tells_) {
-      const models::GenerationTimes& times = own.times;
-      nlohmann::json::to_cbor({{"goes_on", own_goes_on},
-                               {"finished", std::exchange(finished_, nlohmann::json::array())},
-                               {"tokens", {own.new_tokens, times.prefill_tokens, times.decode_tokens}},
-                               {"seconds", {times.prefill_s, times.decode_s}}},
-                              told);
-    }
-    work_ = {};
-    bool any_goes_on = false;
-    for (const std::string& text : world_.all_gather_string(told)) {
-      if (text.empty()) continue;
-      const nlohmann::json copy = nlohmann::json::from_cbor(text);
-      any_goes_on = any_goes_on || copy["goes_on"].get<bool>();
-      work_.new_tokens += copy["tokens"][0].get<int64_t>();
-      work_.times.join({copy["seconds"][0], copy["seconds"][1], copy["tokens"][1], copy["tokens"][2]});
-      if (output == nullptr) continue;
-      for (const nlohmann::json& answer : copy["finished"]) {
-        const auto index = answer[0].get<size_t>();
-        output->add(index, answer[1].get<std::string>());
-        output->finish(index,
-                       {answer[2].get<std::string>(), answer[3].get<int64_t>(), answer[4].get<int64_t>()});
-      }
-    }
-    return any_goes_on;
-  }
-  // Returns the work of all copies, with the longest times.
-  const Work& work() const { return work_; }
-
- private:
-  static constexpr int64_t kStepsBetween = 16;
-
-  comm::Communicator& world_;
-  const size_t count_, number_;
-  const bool tells_;  // this rank speaks for its copy
-  std::vector<std::string> texts_;
-  nlohmann::json finished_ = nlohmann::json::array();
-  int64_t num_steps_ = 0;
-  Work work_;
-};
-
 std::vector<Prompt> gather_prompts(const Options& options) {
   std::vector<Prompt> prompts;
   const auto append = [&](std::vector<Prompt> more) {
     prompts.insert(prompts.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
   };
   for (const std::string& text : options.prompts) {
-    append(text == "-" ? read_prompt_lines() : std::vector<Prompt>{{text, nullptr, nullptr, ""}});
+    append(text == "-" ? generation::read_prompt_lines() : std::vector<Prompt>{{.text = text}});
   }
-  for (const std::string& text : options.more_prompts) prompts.push_back({text, nullptr, nullptr, ""});
-  if (!options.prompts_file.empty()) append(read_prompt_file(options.prompts_file));
+  for (const std::string& text : options.more_prompts) prompts.push_back({.text = text});
+  if (!options.prompts_file.empty()) append(generation::read_prompt_file(options.prompts_file));
   if (prompts.empty()) {
     throw Error(ErrorKind::Config, "PROMPT", "there is no prompt")
         .need("a prompt, --prompt TEXT, a line of --prompts FILE, or - for the lines of standard input");
@@ -153,23 +76,8 @@ std::vector<Prompt> prompts_of_first(Options& options, comm::Communicator& world
   return prompts;
 }
 
-// `chat_template` may be null if no prompt is a conversation.
-std::vector<int64_t> encode_prompt(const Options& options, const text::Tokenizer& tokenizer,
-                                   const text::ChatTemplate* chat_template, const Prompt& prompt) {
-  if (!options.is_chat && prompt.messages.is_null()) {
-    const auto ids = tokenizer.encode(prompt.text, {.parse_special = true, .add_special_tokens = true});
-    return {ids.begin(), ids.end()};
-  }
-  auto messages = nlohmann::ordered_json::array();
-  const bool has_system = !prompt.messages.is_null() && prompt.messages[0]["role"] == "system";
-  if (!options.system.empty() && !has_system) messages.push_back(message("system", options.system));
-  if (prompt.messages.is_null()) messages.push_back(message("user", prompt.text));
-  for (const nlohmann::ordered_json& given : prompt.messages) messages.push_back(given);
-  return encode_messages(tokenizer, *chat_template, messages, prompt.tools);
-}
-
-void log_stats(const Work& work, double seconds) {
-  const auto& [times, new_tokens] = work;
+void log_stats(const generation::Work& work) {
+  const auto& [times, new_tokens, seconds] = work;
   const auto rate = [](int64_t tokens, double s) { return s > 0.0 ? static_cast<double>(tokens) / s : 0.0; };
   char text[256];
   std::snprintf(text, sizeof text,
@@ -183,8 +91,7 @@ void log_stats(const Work& work, double seconds) {
 int run_generate(Options options, const CommandLine& line) {
   const at::TensorOptions compute = options.compute.resolved();
   if (const auto code = start_ranks(options.ranks, line)) return *code;
-  const InferenceRank rank(options.ranks, compute.device());
-  const bool is_first = rank.is_first();
+  const generation::InferenceRank rank = join_ranks(options.ranks, compute.device());
   const std::vector<Prompt> prompts = prompts_of_first(options, rank.world());
   const bool any_chat =
       options.is_chat || std::any_of(prompts.begin(), prompts.end(),
@@ -196,69 +103,19 @@ int run_generate(Options options, const CommandLine& line) {
         .hint("add --chat, or give prompts with \"messages\"");
   }
   std::optional<AnswerOutput> output;
-  if (is_first && !options.output_file.empty()) output.emplace(prompts, options.output_file);
-  const ModelSource source(options.model, options.adapter);
-  const text::Tokenizer& tokenizer = source.tokenizer();
-  std::shared_ptr<const text::ChatTemplate> chat_template;
-  if (any_chat) chat_template = text::select_chat_template(options.chat_template, "", "", tokenizer);
+  if (rank.is_first() && !options.output_file.empty()) output.emplace(prompts, options.output_file);
+  const generation::ModelSource source(options.model, options.adapter);
+  generation::PromptEncoder encoder{source.tokenizer(), nullptr, options.system, options.is_chat};
+  if (any_chat)
+    encoder.chat_template = text::select_chat_template(options.chat_template, "", "", encoder.tokenizer);
   const auto model = source.load(compute, rank.mesh());
-
-  models::Generator generator(
+  options.generate.stop_ids = source.stop_ids(*model);
+  generation::Generator generator(
       *model, {.max_batch = options.batch_size, .max_prefill_tokens = options.prefill_tokens});
-  if (is_first && !output) output.emplace(prompts, "");
-  Copies copies(rank, prompts.size());
-  std::vector<int64_t> prompt_tokens(prompts.size());
-  const auto show = [&](size_t index, const std::string& more) {
-    output ? output->add(index, more) : copies.add(index, more);
-  };
-  std::vector<AnswerText> texts;
-  std::map<int64_t, size_t> open;
-  for (size_t i = 0; i < prompts.size(); ++i) {
-    texts.emplace_back(tokenizer, options.stop_strings);
-    models::GenerateOptions generate = options.generate;
-    generate.stop_ids = source.stop_ids(*model);
-    generate.sampling.sequence = i;
-    generate.on_token = [&, i](int64_t id) {
-      show(i, texts[i].add(id));
-      return !texts[i].has_stopped();
-    };
-    try {
-      auto ids = encode_prompt(options, tokenizer, chat_template.get(), prompts[i]);
-      prompt_tokens[i] = static_cast<int64_t>(ids.size());
-      const int64_t request = generator.add({std::move(ids), generate});
-      if (copies.answers(i)) {
-        open[request] = i;
-      } else {
-        // Every rank adds every prompt, so that one that is refused is refused on all ranks. The prompts of
-        // other copies are then taken back.
-        generator.cancel(request);
-        generator.take(request);
-      }
-    } catch (Error& error) {
-      if (!prompts[i].place.empty()) error.within(prompts[i].place);
-      throw;
-    }
-  }
-  const Timer timer;
-  int64_t new_tokens = 0;
-  for (bool goes_on = true; goes_on;) {
-    goes_on = generator.step();
-    std::erase_if(open, [&](const auto& entry) {
-      const auto result = generator.take(entry.first);
-      if (!result) return false;
-      const size_t index = entry.second;
-      const auto num_tokens = static_cast<int64_t>(result->token_ids.size());
-      new_tokens += num_tokens;
-      show(index, texts[index].finish());
-      // At a stop string the callback on_token ends the answer, which also counts as "stop".
-      const bool is_cut = result->reason == models::FinishReason::Length;
-      const AnswerEnd end{is_cut ? "length" : "stop", prompt_tokens[index], num_tokens};
-      output ? output->finish(index, end) : copies.finish(index, end);
-      return true;
-    });
-    goes_on = copies.go_on(goes_on, {generator.times(), new_tokens}, output ? &*output : nullptr);
-  }
-  if (is_first && options.shows_stats) log_stats(copies.work(), timer.seconds());
+  if (rank.is_first() && !output) output.emplace(prompts, "");
+  const generation::Work work = generation::answer_prompts(
+      prompts, encoder, options, generator, {rank.mesh(), prompts.size(), output ? &*output : nullptr});
+  if (rank.is_first() && options.shows_stats) log_stats(work);
   return 0;
 }
 

@@ -6,11 +6,11 @@
 #include <CLI/CLI.hpp>
 
 #include "tessera/cli/model_path.h"
-#include "tessera/cli/model_source.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
+#include "tessera/generation/model_source.h"
 
 namespace tessera::cli {
 
@@ -32,8 +32,9 @@ void add_merge(CLI::App& app, Action& action) {
   verb->callback([options, &action] {
     action = [options] {
       const std::string base =
-          !options->base.empty() ? options->base
-                                 : adapter_base(options->adapter, "give the base model's folder with --base");
+          !options->base.empty()
+              ? options->base
+              : generation::adapter_base(options->adapter, "give the base model's folder with --base");
       const auto report = peft::merge_adapter(base, options->adapter, options->output, options->overwrite);
       log::info(std::to_string(report.num_merged) + " weights merged, " +
                 std::to_string(report.num_replaced) + " replaced (" + format_bytes(report.total_bytes) +

@@ -5,7 +5,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/io/file.h"
-#include "tessera/models/common/generate.h"
+#include "tessera/models/common/causal_lm.h"
 #include "tessera/models/gpt2/model.h"
 #include "tessera/ops/leaf.h"
 #include "tessera/peft/adapter_files.h"

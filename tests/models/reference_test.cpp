@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/core/error.h"
-#include "tessera/models/common/generate.h"
+#include "tessera/generation/generate.h"
 #include "tessera/parallel/activation_checkpoint.h"
 #include "tessera/parallel/box_part.h"
 
@@ -128,10 +128,10 @@ TEST_P(ReferenceGeneration, GreedyWithACache) {
   const auto model = load_reference_model(GetParam(), at::kFloat);
   for (const std::string i : {"0", "1"}) {
     const at::Tensor ids = file_.get("ids." + i), want = file_.get("greedy." + i);
-    GenerateOptions options;
+    generation::GenerateOptions options;
     options.max_new_tokens = want.size(0);
     options.stop_ids = {-1};  // no token is a stop id
-    const Generation got = generate(
+    const generation::Generation got = generation::generate(
         *model, {ids.const_data_ptr<int64_t>(), ids.const_data_ptr<int64_t>() + ids.numel()}, options);
     EXPECT_TRUE(at::equal(at::tensor(got.token_ids, at::kLong), want)) << "document " << i;
   }
@@ -153,12 +153,12 @@ INSTANTIATE_TEST_SUITE_P(Families, ReferenceGeneration,
 
 TEST(DynamicRope, GenerationEndsWhereTheFrequenciesChange) {
   const auto model = load_reference_model("llama_dynamic", at::kFloat);
-  GenerateOptions options;
+  generation::GenerateOptions options;
   options.max_new_tokens = 20;
   options.stop_ids = {-1};
   // Eight positions can be fed: five of the prompt and three of the new tokens.
-  EXPECT_EQ(generate(*model, {3, 4, 5, 6, 7}, options).token_ids.size(), 4U);
-  EXPECT_THROW(generate(*model, {3, 4, 5, 6, 7, 8, 9, 10, 11}, options), Error);
+  EXPECT_EQ(generation::generate(*model, {3, 4, 5, 6, 7}, options).token_ids.size(), 4U);
+  EXPECT_THROW(generation::generate(*model, {3, 4, 5, 6, 7, 8, 9, 10, 11}, options), Error);
 }
 
 // Feeds the cache token by token, up to the model's last position: most tokens lie beyond the window, and

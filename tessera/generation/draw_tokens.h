@@ -7,9 +7,9 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "tessera/models/common/sampling.h"
+#include "tessera/generation/sampling.h"
 
-namespace tessera::models {
+namespace tessera::generation {
 
 // How the next token of a sequence is chosen.
 struct TokenDraw {
@@ -48,4 +48,4 @@ at::Tensor likeliest_tokens(const at::Tensor& logits);
 at::Tensor draw_tokens(const at::Tensor& logits, const at::Tensor& values, const at::Tensor& occurred,
                        const DrawWork& work);
 
-}  // namespace tessera::models
+}  // namespace tessera::generation

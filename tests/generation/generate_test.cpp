@@ -1,4 +1,4 @@
-#include "tessera/models/common/generate.h"
+#include "tessera/generation/generate.h"
 
 #include <cmath>
 
@@ -13,9 +13,10 @@
 #include "tests/models/small_model.h"
 #include "tests/testing/skip.h"
 
-namespace tessera::models {
+namespace tessera::generation {
 namespace {
 
+using namespace models;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::Not;
@@ -401,4 +402,4 @@ TEST(Generator, AFailingCallbackEndsItsRequestAlone) {
 }
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::generation

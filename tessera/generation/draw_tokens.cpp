@@ -1,4 +1,4 @@
-#include "tessera/models/common/draw_tokens.h"
+#include "tessera/generation/draw_tokens.h"
 
 #include <limits>
 #include <tuple>
@@ -8,7 +8,7 @@
 #include "tessera/core/error.h"
 #include "tessera/ops/support.h"
 
-namespace tessera::models {
+namespace tessera::generation {
 namespace {
 
 enum Value : int64_t { kTemperature, kTopK, kTopP, kMinP, kPenalty, kRandom };
@@ -95,4 +95,4 @@ at::Tensor draw_tokens(const at::Tensor& raw, const at::Tensor& values, const at
   return at::cat({ids, highest}, 1).t().contiguous();
 }
 
-}  // namespace tessera::models
+}  // namespace tessera::generation

@@ -11,11 +11,11 @@
 #include <ATen/core/Tensor.h>
 
 #include "tessera/device/device_graph.h"
+#include "tessera/generation/draw_tokens.h"
+#include "tessera/generation/occurred_tokens.h"
 #include "tessera/models/common/causal_lm.h"
-#include "tessera/models/common/draw_tokens.h"
-#include "tessera/models/common/occurred_tokens.h"
 
-namespace tessera::models {
+namespace tessera::generation {
 
 // The result of one step, on the model's device: the logits of the next tokens, [at least as many rows as
 // sequences, vocabulary], and the tokens chosen from them, in the form that draw_tokens() gives; `chosen` is
@@ -38,14 +38,14 @@ struct NextLogits {
 // The model and the cache must outlive the Decoder, and the model's parameters must keep their addresses.
 class Decoder {
  public:
-  Decoder(CausalLM& model, nn::KvCache& cache, bool records = true);
+  Decoder(models::CausalLM& model, nn::KvCache& cache, bool records = true);
 
   // Feeds each sequence any number of tokens (CausalLM::next_logits()) and chooses its next one. `draws` has
   // one entry for each sequence, or is empty if all take the likeliest token. A repetition penalty counts the
   // tokens that a sequence was fed since it first asked for a penalty.
-  NextLogits prefill(const std::vector<NewTokens>& batch, const std::vector<TokenDraw>& draws = {});
+  NextLogits prefill(const std::vector<models::NewTokens>& batch, const std::vector<TokenDraw>& draws = {});
   // Does what prefill() does for exactly one token of each sequence, by recorded work where possible.
-  NextLogits decode(const std::vector<NewTokens>& batch, const std::vector<TokenDraw>& draws = {});
+  NextLogits decode(const std::vector<models::NewTokens>& batch, const std::vector<TokenDraw>& draws = {});
 
  private:
   // The steps of one shape.
@@ -64,13 +64,13 @@ class Decoder {
   // whose float64 bits are carried as int64.
   static constexpr int64_t kDrawRows = 1 + kDrawValues;
   // Writes these values of each sequence into its column of `to`, [kDrawRows, columns]; later columns stay.
-  void write_draws(std::span<int64_t> to, int64_t columns, const std::vector<NewTokens>& batch,
+  void write_draws(std::span<int64_t> to, int64_t columns, const std::vector<models::NewTokens>& batch,
                    const std::vector<TokenDraw>& draws);
   // Chooses tokens (draw_tokens()) from logits, [sequences, vocabulary], and `told`, [kDrawRows, sequences],
   // on the device.
   at::Tensor draw(const at::Tensor& logits, const at::Tensor& told, const DrawWork& work) const;
 
-  CausalLM& model_;
+  models::CausalLM& model_;
   nn::KvCache& cache_;
   const bool has_streams_, is_placed_, records_;
   OccurredTokens occurred_;
@@ -78,4 +78,4 @@ class Decoder {
   std::map<std::pair<int64_t, int64_t>, Step> steps_;  // by numbers of rows and of page columns
 };
 
-}  // namespace tessera::models
+}  // namespace tessera::generation

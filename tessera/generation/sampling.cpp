@@ -1,4 +1,4 @@
-#include "tessera/models/common/sampling.h"
+#include "tessera/generation/sampling.h"
 
 #include <algorithm>
 #include <cmath>
@@ -16,7 +16,7 @@
 #include "tessera/device/device_copy.h"
 #include "tessera/device/host_memory.h"
 
-namespace tessera::models {
+namespace tessera::generation {
 namespace {
 
 const uint64_t kSamplingStream = stream_of("generate.sample");
@@ -199,4 +199,4 @@ int64_t TokenChoice::choose(int64_t row, const SamplingOptions& options, const s
   return static_cast<int64_t>(values[place]);
 }
 
-}  // namespace tessera::models
+}  // namespace tessera::generation

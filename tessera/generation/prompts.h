@@ -1,12 +1,17 @@
-// Reads the prompts of `tessera generate`.
+// Prompts: how they are read, and the token ids that they become.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
-namespace tessera::cli {
+#include "tessera/text/chat_template/chat_template.h"
+#include "tessera/text/tokenizer/tokenizer.h"
+
+namespace tessera::generation {
 
 // A prompt: a text, or a conversation.
 struct Prompt {
@@ -26,4 +31,18 @@ std::vector<Prompt> read_prompt_lines();
 // Error(Data) for a line that is longer than a record may be.
 bool read_input_line(std::string& line);
 
-}  // namespace tessera::cli
+// Makes the message {"role": role, "content": content}.
+nlohmann::ordered_json message(const std::string& role, const std::string& content);
+
+// How prompts become token ids. The tokenizer must outlive this object.
+struct PromptEncoder {
+  const text::Tokenizer& tokenizer;
+  std::shared_ptr<const text::ChatTemplate> chat_template;  // null if no prompt is a chat
+  std::string system;    // the message before a chat that has no system message; empty = none
+  bool is_chat = false;  // whether a text is a message of a user
+
+  // Returns the ids of a text, or of a chat, followed by the header of the answer.
+  std::vector<int64_t> encode(const Prompt& prompt) const;
+};
+
+}  // namespace tessera::generation

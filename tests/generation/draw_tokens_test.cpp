@@ -1,5 +1,5 @@
 // Tests that tokens which are chosen on the device of their logits are those that the host chooses.
-#include "tessera/models/common/draw_tokens.h"
+#include "tessera/generation/draw_tokens.h"
 
 #include <memory>
 
@@ -8,10 +8,10 @@
 
 #include "tessera/device/device_graph.h"
 
-#include "tests/models/draw_cases.h"
+#include "tests/generation/draw_cases.h"
 #include "tests/testing/fake_device.h"
 
-namespace tessera::models {
+namespace tessera::generation {
 namespace {
 
 namespace fake = testing::fake_device;
@@ -115,4 +115,4 @@ TEST(DrawTokens, CanBeRecordedAndWaitForNothing) {
 }
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::generation

@@ -14,7 +14,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace tessera::models {
+namespace tessera::generation {
 
 struct SamplingOptions {
   double temperature = 0.0;  // 0 = greedy: the likeliest token, the lowest id among equals
@@ -76,4 +76,4 @@ class TokenChoice {
   at::Tensor values_;  // on the host: `chosen` if is_chosen_, else the logits
 };
 
-}  // namespace tessera::models
+}  // namespace tessera::generation

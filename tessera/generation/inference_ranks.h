@@ -1,39 +1,34 @@
-// The ranks of a verb that makes text: their options, their start, and their places in the mesh.
+// The ranks that make text together, and their places in the mesh.
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <functional>
 
-#include "tessera/cli/verbs.h"
 #include "tessera/comm/bootstrap.h"
 #include "tessera/parallel/device_mesh.h"
 
-namespace tessera::cli {
+namespace tessera::generation {
 
-struct RankOptions {
-  int64_t nproc = 0;            // 0: as many as the sizes say
+// How ranks share a model.
+struct InferenceSizes {
   int64_t tensor_parallel = 0;  // 0: the ranks that the pipeline leaves
   int64_t pipeline_parallel = 1, context_parallel = 1;
   // More ranks than the sizes need hold further copies of the model, each of which answers a part of the
-  // prompts. Only verbs with many prompts set this.
+  // prompts. Only those set this who have many prompts.
   bool has_many_prompts = false;
 };
-
-void add_rank_options(CLI::App& verb, RankOptions& options);
 
 // Returns how `num_ranks` ranks share a model, or several copies of it (dp_replicate). Throws
 // E-CONFIG-PARALLELISM for sizes that do not multiply to `num_ranks`, and for an axis that is of no use in
 // making text.
-ParallelDims inference_dims(const RankOptions& options, int64_t num_ranks);
-
-// If this process is to start the ranks, does so and returns the exit code of their job; else returns
-// nullopt. Throws the errors of inference_dims() and launch().
-std::optional<int> start_ranks(const RankOptions& options, const CommandLine& line);
+ParallelDims inference_dims(const InferenceSizes& sizes, int64_t num_ranks);
 
 // One of the ranks, or the process alone. The constructor is collective.
 class InferenceRank {
  public:
-  InferenceRank(const RankOptions& options, at::Device device);
+  // `start_timeout_s` is that of comm::Bootstrap. Calls `tell_started` when the ranks have met.
+  InferenceRank(const InferenceSizes& sizes, at::Device device, double start_timeout_s = 0.0,
+                const std::function<void()>& tell_started = nullptr);
 
   const parallel::DeviceMesh& mesh() const { return mesh_; }
   comm::Communicator& world() const { return *bootstrap_.world(); }
@@ -46,4 +41,4 @@ class InferenceRank {
   const parallel::DeviceMesh mesh_;
 };
 
-}  // namespace tessera::cli
+}  // namespace tessera::generation

@@ -1,4 +1,4 @@
-#include "tessera/models/common/decoder.h"
+#include "tessera/generation/decoder.h"
 
 #include <algorithm>
 #include <bit>
@@ -11,9 +11,9 @@
 #include "tessera/device/device_event.h"
 #include "tessera/device/host_memory.h"
 #include "tessera/device/pinned_memory.h"
-#include "tessera/models/common/sampling.h"
+#include "tessera/generation/sampling.h"
 
-namespace tessera::models {
+namespace tessera::generation {
 namespace {
 
 // The rows of Step::inputs: token ids, positions, the position of the first token in the cache, kDrawRows
@@ -26,7 +26,7 @@ int64_t power_of_two(int64_t least) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(least)));
 }
 
-DrawWork work_of(const std::vector<NewTokens>& batch, const std::vector<TokenDraw>& draws) {
+DrawWork work_of(const std::vector<models::NewTokens>& batch, const std::vector<TokenDraw>& draws) {
   TESSERA_ASSERT(draws.empty() || draws.size() == batch.size(), "a draw for each sequence, or none");
   DrawWork work;
   for (const TokenDraw& draw : draws) work.add(draw.options);
@@ -35,7 +35,7 @@ DrawWork work_of(const std::vector<NewTokens>& batch, const std::vector<TokenDra
 
 }  // namespace
 
-Decoder::Decoder(CausalLM& model, nn::KvCache& cache, bool records)
+Decoder::Decoder(models::CausalLM& model, nn::KvCache& cache, bool records)
     : model_(model),
       cache_(cache),
       has_streams_(has_streams(cache.options().device)),
@@ -50,7 +50,7 @@ Decoder::Decoder(CausalLM& model, nn::KvCache& cache, bool records)
 // has run. The host therefore waits for nothing here. It waits once, later, for the chosen tokens
 // (TokenChoice), which it needs for the next step anyway.
 
-void Decoder::write_draws(std::span<int64_t> to, int64_t columns, const std::vector<NewTokens>& batch,
+void Decoder::write_draws(std::span<int64_t> to, int64_t columns, const std::vector<models::NewTokens>& batch,
                           const std::vector<TokenDraw>& draws) {
   for (size_t i = 0; i < draws.size(); ++i) {
     const bool penalizes = draws[i].options.repetition_penalty != 1.0;
@@ -66,7 +66,8 @@ at::Tensor Decoder::draw(const at::Tensor& logits, const at::Tensor& told, const
   return draw_tokens(logits, values, work.penalizes ? occurred_.of(told.select(0, 0)) : at::Tensor(), work);
 }
 
-NextLogits Decoder::prefill(const std::vector<NewTokens>& batch, const std::vector<TokenDraw>& draws) {
+NextLogits Decoder::prefill(const std::vector<models::NewTokens>& batch,
+                            const std::vector<TokenDraw>& draws) {
   const DrawWork work = work_of(batch, draws);
   const at::Tensor logits = model_.next_logits(cache_, batch);
   const c10::InferenceMode inference;
@@ -91,14 +92,14 @@ NextLogits Decoder::prefill(const std::vector<NewTokens>& batch, const std::vect
   return {logits, draw(logits, told.to(device, /*non_blocking=*/true), work)};
 }
 
-NextLogits Decoder::decode(const std::vector<NewTokens>& batch, const std::vector<TokenDraw>& draws) {
+NextLogits Decoder::decode(const std::vector<models::NewTokens>& batch, const std::vector<TokenDraw>& draws) {
   if (!is_placed_) return prefill(batch, draws);
   TESSERA_ASSERT(!batch.empty(), "decode takes at least one sequence");
   const c10::InferenceMode inference;
   const DrawWork work = work_of(batch, draws);
   model_.check_new_tokens(cache_, batch);
   std::vector<int64_t> sequences, starts = {0};
-  for (const NewTokens& part : batch) {
+  for (const models::NewTokens& part : batch) {
     TESSERA_ASSERT(part.ids.size() == 1, "decode takes one token of every sequence");
     sequences.push_back(part.sequence);
     starts.push_back(starts.back() + 1);
@@ -174,4 +175,4 @@ NextLogits Decoder::run_or_replay(Step& step) {
   return step.made;
 }
 
-}  // namespace tessera::models
+}  // namespace tessera::generation

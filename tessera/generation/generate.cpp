@@ -1,4 +1,4 @@
-#include "tessera/models/common/generate.h"
+#include "tessera/generation/generate.h"
 
 #include <algorithm>
 #include <exception>
@@ -10,10 +10,10 @@
 #include "tessera/core/error.h"
 #include "tessera/core/process_stats.h"
 
-namespace tessera::models {
+namespace tessera::generation {
 namespace {
 
-nn::KvCacheOptions cache_options(const CausalLM& model, const GeneratorOptions& options) {
+nn::KvCacheOptions cache_options(const models::CausalLM& model, const GeneratorOptions& options) {
   TESSERA_ASSERT(options.max_batch > 0 && options.max_cache_tokens >= 0 && options.max_prefill_tokens > 0,
                  "options of a Generator");
   nn::KvCacheOptions result = model.cache_options();
@@ -23,7 +23,7 @@ nn::KvCacheOptions cache_options(const CausalLM& model, const GeneratorOptions& 
 
 }  // namespace
 
-Generator::Generator(CausalLM& model, const GeneratorOptions& options)
+Generator::Generator(models::CausalLM& model, const GeneratorOptions& options)
     : model_(model),
       options_(options),
       cache_(cache_options(model, options)),
@@ -35,7 +35,7 @@ int64_t Generator::add(GenerationRequest request) {
   Running entry;
   entry.prompt = std::move(request.prompt);
   entry.options = std::move(request.options);
-  const ModelConfig& config = model_.config();
+  const models::ModelConfig& config = model_.config();
   if (entry.options.stop_ids.empty()) entry.options.stop_ids = config.eos_token_ids;
   const int64_t prompt_size = static_cast<int64_t>(entry.prompt.size());
   entry.budget = entry.options.max_new_tokens;
@@ -77,7 +77,7 @@ bool Generator::step() {
   if (running_.empty()) return has_worked;
 
   const Timer timer;
-  std::vector<NewTokens> batch;
+  std::vector<models::NewTokens> batch;
   std::vector<TokenDraw> draws;
   for (const Running& running : running_) {
     batch.push_back({running.sequence, {running.result.token_ids.back()}});
@@ -104,7 +104,7 @@ bool Generator::has_room(int64_t tokens_before) const {
 bool Generator::admit() {
   const Timer timer;
   std::vector<Running> group;
-  std::vector<NewTokens> batch;
+  std::vector<models::NewTokens> batch;
   std::vector<TokenDraw> draws;
   int64_t tokens = 0;
   while (num_running() + static_cast<int64_t>(group.size()) < options_.max_batch && has_room(tokens)) {
@@ -224,7 +224,8 @@ void GenerationTimes::join(const GenerationTimes& other) {
   decode_tokens += other.decode_tokens;
 }
 
-Generation generate(CausalLM& model, const std::vector<int64_t>& prompt, const GenerateOptions& options) {
+Generation generate(models::CausalLM& model, const std::vector<int64_t>& prompt,
+                    const GenerateOptions& options) {
   Generator generator(model, {.max_batch = 1});
   const int64_t request = generator.add({prompt, options});
   while (generator.step()) {
@@ -232,4 +233,4 @@ Generation generate(CausalLM& model, const std::vector<int64_t>& prompt, const G
   return generator.take(request).value();
 }
 
-}  // namespace tessera::models
+}  // namespace tessera::generation

@@ -1,6 +1,6 @@
 // Tests of decoding on a device whose streams run late: recorded and replayed steps give the tokens of the
 // host.
-#include "tessera/models/common/decoder.h"
+#include "tessera/generation/decoder.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -14,7 +14,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/rng.h"
-#include "tessera/models/common/generate.h"
+#include "tessera/generation/generate.h"
 #include "tessera/nn/call_hook.h"
 #include "tessera/nn/layer.h"
 #include "tessera/ops/leaf.h"
@@ -23,9 +23,10 @@
 #include "tests/models/small_model.h"
 #include "tests/testing/fake_device.h"
 
-namespace tessera::models {
+namespace tessera::generation {
 namespace {
 
+using namespace models;
 namespace fake = testing::fake_device;
 
 at::Device there() { return fake::device(0); }
@@ -396,4 +397,4 @@ TEST_F(DecoderTest, WhatCannotBeRecordedRunsAsItIs) {
 }
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::generation

@@ -11,11 +11,11 @@
 
 #include "tessera/core/error.h"
 #include "tessera/device/host_memory.h"
-#include "tessera/models/common/draw_tokens.h"
+#include "tessera/generation/draw_tokens.h"
 
 #include "tests/testing/random.h"
 
-namespace tessera::models {
+namespace tessera::generation {
 
 struct DrawCase {
   at::Tensor logits;                           // [rows, vocabulary]
@@ -117,4 +117,4 @@ inline void expect_wanted(const at::Tensor& chosen, const DrawCase& asked) {
   }
 }
 
-}  // namespace tessera::models
+}  // namespace tessera::generation

@@ -12,7 +12,7 @@
 #include "tessera/parallel/device_mesh.h"
 #include "tessera/text/tokenizer/tokenizer.h"
 
-namespace tessera::cli {
+namespace tessera::generation {
 
 // Returns the folder of an adapter's base model. The path in the adapter's configuration is taken as it is,
 // or beside the adapter. Throws Error(Model, "ADAPTER-BASE") with `how_to_name` as the hint.
@@ -33,8 +33,7 @@ class ModelSource {
 
  private:
   std::string base_, adapter_;
-  bool is_gguf_ = false;
   std::optional<text::Tokenizer> tokenizer_;
 };
 
-}  // namespace tessera::cli
+}  // namespace tessera::generation

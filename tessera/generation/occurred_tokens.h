@@ -8,7 +8,7 @@
 
 #include "tessera/nn/kv_cache.h"
 
-namespace tessera::models {
+namespace tessera::generation {
 
 // A table on the cache's device with one row of flags, [vocabulary], for each sequence that asks for one. A
 // sequence keeps its row until the cache no longer has the sequence; the row is then given to another one.
@@ -35,4 +35,4 @@ class OccurredTokens {
   std::vector<int64_t> sequences_ = {kNobody};  // the sequence that each row belongs to
 };
 
-}  // namespace tessera::models
+}  // namespace tessera::generation

@@ -10,11 +10,11 @@
 #include <set>
 #include <vector>
 
+#include "tessera/generation/decoder.h"
+#include "tessera/generation/sampling.h"
 #include "tessera/models/common/causal_lm.h"
-#include "tessera/models/common/decoder.h"
-#include "tessera/models/common/sampling.h"
 
-namespace tessera::models {
+namespace tessera::generation {
 
 // Why a generation ended: at a stop id, at its largest number of tokens, or by a callback, cancel() or an
 // exception.
@@ -68,7 +68,7 @@ struct GenerationTimes {
 // is: all ranks then make the same calls.
 class Generator {
  public:
-  explicit Generator(CausalLM& model, const GeneratorOptions& options = {});
+  explicit Generator(models::CausalLM& model, const GeneratorOptions& options = {});
   Generator(const Generator&) = delete;
   Generator& operator=(const Generator&) = delete;
 
@@ -116,7 +116,7 @@ class Generator {
   // Frees the sequence's part of the cache and stores its result.
   void finish(Running& running);
 
-  CausalLM& model_;
+  models::CausalLM& model_;
   GeneratorOptions options_;
   nn::KvCache cache_;
   Decoder decoder_;
@@ -132,6 +132,7 @@ class Generator {
 
 // Continues one prompt. Stops before the sequence would become longer than the model can generate. Throws
 // what Generator::add() and Generator::step() throw.
-Generation generate(CausalLM& model, const std::vector<int64_t>& prompt, const GenerateOptions& options);
+Generation generate(models::CausalLM& model, const std::vector<int64_t>& prompt,
+                    const GenerateOptions& options);
 
-}  // namespace tessera::models
+}  // namespace tessera::generation

@@ -4,18 +4,20 @@
 #include <gtest/gtest.h>
 
 #include "tessera/device/device.h"
-#include "tessera/models/common/decoder.h"
-#include "tessera/models/common/generate.h"
+#include "tessera/generation/decoder.h"
+#include "tessera/generation/generate.h"
 #include "tessera/models/common/load.h"
 #include "tessera/models/llama/config.h"
 #include "tessera/models/registry.h"
 
-#include "tests/models/draw_cases.h"
+#include "tests/generation/draw_cases.h"
 #include "tests/models/small_model.h"
 #include "tests/testing/cuda_device.h"
 
-namespace tessera::models {
+namespace tessera::generation {
 namespace {
+
+using namespace models;
 
 // Makes a model with grouped heads of 64, which flash attention computes in bfloat16.
 std::shared_ptr<CausalLM> make_model(at::ScalarType type, at::Device device, int64_t window) {
@@ -143,4 +145,4 @@ TEST(DecoderOnCuda, DrawsAreThoseOfTheHost) {
 }
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::generation

@@ -1,11 +1,11 @@
-#include "tessera/models/common/occurred_tokens.h"
+#include "tessera/generation/occurred_tokens.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "tessera/core/error.h"
 
-namespace tessera::models {
+namespace tessera::generation {
 namespace {
 
 at::Tensor numbers(const std::vector<int64_t>& values) { return at::tensor(values, at::kLong); }
@@ -60,4 +60,4 @@ TEST(OccurredTokens, RowsOfSequencesThatAreGoneServeOthers) {
 }
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::generation

@@ -1,4 +1,4 @@
-#include "tessera/cli/prompts.h"
+#include "tessera/generation/prompts.h"
 
 #include <iostream>
 #include <map>
@@ -8,8 +8,9 @@
 #include "tessera/core/strings.h"
 #include "tessera/data/readers/parse_record.h"
 #include "tessera/data/readers/record_reader.h"
+#include "tessera/text/chat_encoding.h"
 
-namespace tessera::cli {
+namespace tessera::generation {
 namespace {
 
 constexpr char kStandardInput[] = "standard input";
@@ -83,7 +84,7 @@ std::vector<Prompt> read_prompt_lines() {
     ++number;
     if (line.empty()) continue;
     prompts.push_back(
-        {std::move(line), nullptr, nullptr, std::string(kStandardInput) + ":" + std::to_string(number)});
+        {.text = std::move(line), .place = std::string(kStandardInput) + ":" + std::to_string(number)});
   }
   return prompts;
 }
@@ -104,4 +105,24 @@ bool read_input_line(std::string& line) {
   return true;
 }
 
-}  // namespace tessera::cli
+ordered_json message(const std::string& role, const std::string& content) {
+  return {{"role", role}, {"content", content}};
+}
+
+std::vector<int64_t> PromptEncoder::encode(const Prompt& prompt) const {
+  std::vector<int32_t> ids;
+  if (!is_chat && prompt.messages.is_null()) {
+    ids = tokenizer.encode(prompt.text, {.parse_special = true, .add_special_tokens = true});
+  } else {
+    auto messages = ordered_json::array();
+    const bool has_system = !prompt.messages.is_null() && prompt.messages[0]["role"] == "system";
+    if (!system.empty() && !has_system) messages.push_back(message("system", system));
+    if (prompt.messages.is_null()) messages.push_back(message("user", prompt.text));
+    for (const ordered_json& given : prompt.messages) messages.push_back(given);
+    const auto chat = chat_template->render(messages, prompt.tools, text::render_options(tokenizer, true));
+    ids = text::encode_chat(tokenizer, chat).ids;
+  }
+  return {ids.begin(), ids.end()};
+}
+
+}  // namespace tessera::generation

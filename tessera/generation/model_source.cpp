@@ -1,18 +1,18 @@
-#include "tessera/cli/model_source.h"
+#include "tessera/generation/model_source.h"
 
 #include <algorithm>
 #include <filesystem>
 #include <utility>
 
-#include "tessera/cli/load_for_inference.h"
 #include "tessera/config/hub_cache.h"
 #include "tessera/core/error.h"
+#include "tessera/generation/load_for_inference.h"
 #include "tessera/io/file.h"
 #include "tessera/io/gguf.h"
 #include "tessera/io/json_reader.h"
 #include "tessera/peft/adapter_files.h"
 
-namespace tessera::cli {
+namespace tessera::generation {
 namespace {
 
 namespace fs = std::filesystem;
@@ -62,21 +62,20 @@ ModelSource::ModelSource(std::string path, std::string adapter)
     adapter_ = base_;
     base_ = adapter_base(adapter_, "--model BASE --adapter " + adapter_);
   }
-  is_gguf_ = !is_folder(base_);
-  if (const std::string config = io::join_path(base_, "config.json"); !is_gguf_ && !io::exists(config))
+  const bool is_gguf = !is_folder(base_);
+  if (const std::string config = io::join_path(base_, "config.json"); !is_gguf && !io::exists(config))
     throw io::missing_file(config);
   if (!adapter_.empty() && io::exists(io::join_path(adapter_, "tokenizer.json"))) {
     tokenizer_ = text::Tokenizer::from_folder(adapter_);
   } else {
-    tokenizer_ = is_gguf_ ? text::Tokenizer::from_gguf(io::GgufFile::open(base_))
-                          : text::Tokenizer::from_folder(base_);
+    tokenizer_ =
+        is_gguf ? text::Tokenizer::from_gguf(io::GgufFile::open(base_)) : text::Tokenizer::from_folder(base_);
   }
 }
 
 std::shared_ptr<models::CausalLM> ModelSource::load(const at::TensorOptions& options,
                                                     const parallel::DeviceMesh& mesh) const {
-  return is_gguf_ ? load_gguf_for_inference(base_, adapter_, options, mesh)
-                  : load_for_inference(base_, adapter_, options, mesh);
+  return load_for_inference(base_, adapter_, options, mesh);
 }
 
 std::vector<int64_t> ModelSource::stop_ids(const models::CausalLM& model) const {
@@ -87,4 +86,4 @@ std::vector<int64_t> ModelSource::stop_ids(const models::CausalLM& model) const 
   return ids;
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera::generation

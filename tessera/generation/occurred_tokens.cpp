@@ -1,4 +1,4 @@
-#include "tessera/models/common/occurred_tokens.h"
+#include "tessera/generation/occurred_tokens.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 
 #include "tessera/core/error.h"
 
-namespace tessera::models {
+namespace tessera::generation {
 
 int64_t OccurredTokens::row_of(int64_t sequence) {
   TESSERA_ASSERT(cache_.has(sequence), "the cache has no such sequence");
@@ -36,4 +36,4 @@ void OccurredTokens::add(const at::Tensor& rows, const at::Tensor& ids) {
   has_occurred_.view({-1}).index_fill_(0, rows * vocabulary_ + ids, true);
 }
 
-}  // namespace tessera::models
+}  // namespace tessera::generation
