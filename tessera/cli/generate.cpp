@@ -15,7 +15,7 @@
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
 #include "tessera/core/utf8.h"
-#include "tessera/generation/model_source.h"
+#include "tessera/generation/load_for_inference.h"
 #include "tessera/generation/prompts.h"
 #include "tessera/text/select_chat_template.h"
 

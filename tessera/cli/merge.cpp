@@ -10,7 +10,7 @@
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
-#include "tessera/generation/model_source.h"
+#include "tessera/generation/load_for_inference.h"
 
 namespace tessera::cli {
 

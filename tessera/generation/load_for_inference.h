@@ -1,27 +1,51 @@
-// Loads a model, with or without an adapter, to be used and not trained.
+// Opens the model that a path names (a model folder, an adapter's folder, or a GGUF file) and loads it to be
+// used and not trained.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include <c10/core/TensorOptions.h>
 
 #include "tessera/models/common/causal_lm.h"
 #include "tessera/parallel/device_mesh.h"
+#include "tessera/text/tokenizer/tokenizer.h"
 
 namespace tessera::generation {
-
-// Returns the mesh of this process alone.
-parallel::DeviceMesh one_rank();
 
 // Returns the model of a folder or a GGUF file in eval mode, with the adapter of `adapter_folder` unless that
 // is empty. It computes in the type and on the device of `options` (matrices stored in bf16 stay so; a GGUF
 // file is expanded as it is read). Each layer is cut over the ranks along tp, and the layers are dealt to the
 // ranks along pp; all ranks must then make the same calls. Throws Error(Model), and Error(Config) for layers
 // that cannot be cut so. Collective.
-std::shared_ptr<models::CausalLM> load_for_inference(const std::string& path,
-                                                     const std::string& adapter_folder,
-                                                     const at::TensorOptions& options,
-                                                     const parallel::DeviceMesh& mesh = one_rank());
+std::shared_ptr<models::CausalLM> load_for_inference(
+    const std::string& path, const std::string& adapter_folder, const at::TensorOptions& options,
+    const parallel::DeviceMesh& mesh = {comm::Communicator::single(), {}});
+
+// Returns the folder of an adapter's base model. The path in the adapter's configuration is taken as it is,
+// or beside the adapter. Throws Error(Model, "ADAPTER-BASE") with `how_to_name` as the hint.
+std::string adapter_base(const std::string& adapter, const std::string& how_to_name);
+
+class ModelSource {
+ public:
+  // Opens a model; `adapter` may be empty. If `path` is an adapter's folder, its base is the model that
+  // adapter_base() finds. The tokenizer is the adapter's if it brings one. Throws Error(Model).
+  ModelSource(std::string path, std::string adapter);
+
+  const text::Tokenizer& tokenizer() const { return *tokenizer_; }
+  // Loads the model as load_for_inference() does. Collective.
+  std::shared_ptr<models::CausalLM> load(const at::TensorOptions& options,
+                                         const parallel::DeviceMesh& mesh) const {
+    return load_for_inference(base_, adapter_, options, mesh);
+  }
+  // Returns the ids that end an answer: those of the model's configuration and those of the tokenizer.
+  std::vector<int64_t> stop_ids(const models::CausalLM& model) const;
+
+ private:
+  std::string base_, adapter_;
+  std::optional<text::Tokenizer> tokenizer_;
+};
 
 }  // namespace tessera::generation
