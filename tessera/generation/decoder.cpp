@@ -61,9 +61,11 @@ void Decoder::write_draws(std::span<int64_t> to, int64_t columns, const std::vec
   }
 }
 
-at::Tensor Decoder::draw(const at::Tensor& logits, const at::Tensor& told, const DrawWork& work) const {
+NextLogits Decoder::draw(const at::Tensor& logits, const at::Tensor& told, const DrawWork& work) const {
   const at::Tensor values = told.narrow(0, 1, kDrawValues).view(at::kDouble);
-  return draw_tokens(logits, values, work.penalizes ? occurred_.of(told.select(0, 0)) : at::Tensor(), work);
+  const at::Tensor occurred = work.penalizes ? occurred_.of(told.select(0, 0)) : at::Tensor();
+  if (!has_streams_) return {penalize(logits, values, occurred), {}};
+  return {logits, draw_tokens(logits, values, occurred, work)};
 }
 
 NextLogits Decoder::prefill(const std::vector<models::NewTokens>& batch,
@@ -71,7 +73,7 @@ NextLogits Decoder::prefill(const std::vector<models::NewTokens>& batch,
   const DrawWork work = work_of(batch, draws);
   const at::Tensor logits = model_.next_logits(cache_, batch);
   const c10::InferenceMode inference;
-  if (!has_streams_) return {logits, {}};
+  if (!has_streams_ && !work.penalizes) return {logits, {}};
   if (!work.is_any()) return {logits, likeliest_tokens(logits)};
   const c10::Device device = cache_.options().device;
   const at::Tensor told = empty_pinned({kDrawRows, std::ssize(batch)}, at::kLong, device);
@@ -89,7 +91,7 @@ NextLogits Decoder::prefill(const std::vector<models::NewTokens>& batch,
     const at::Tensor there = fed.to(device, /*non_blocking=*/true);
     occurred_.add(there.select(0, 0), there.select(0, 1));
   }
-  return {logits, draw(logits, told.to(device, /*non_blocking=*/true), work)};
+  return draw(logits, told.to(device, /*non_blocking=*/true), work);
 }
 
 NextLogits Decoder::decode(const std::vector<models::NewTokens>& batch, const std::vector<TokenDraw>& draws) {
@@ -139,7 +141,7 @@ NextLogits Decoder::decode(const std::vector<models::NewTokens>& batch, const st
     const at::Tensor of_sequences = step.inputs.narrow(1, 0, std::ssize(batch));
     const at::Tensor told = of_sequences.narrow(0, kDraws, kDrawRows);
     if (work.penalizes) occurred_.add(told.select(0, 0), of_sequences.select(0, kIds));
-    made.chosen = draw(made.logits.narrow(0, 0, std::ssize(batch)), told, work);
+    made.chosen = draw(made.logits.narrow(0, 0, std::ssize(batch)), told, work).chosen;
   }
   own.finish();
   return made;

@@ -19,7 +19,8 @@ namespace tessera::generation {
 
 // The result of one step, on the model's device: the logits of the next tokens, [at least as many rows as
 // sequences, vocabulary], and the tokens chosen from them, in the form that draw_tokens() gives; `chosen` is
-// undefined on a device without streams. Both are valid until the next call of the Decoder that gave them.
+// undefined on a device without streams, where the logits have their repetition penalties already. Both are
+// valid until the next call of the Decoder that gave them.
 struct NextLogits {
   at::Tensor logits, chosen;
 };
@@ -67,8 +68,8 @@ class Decoder {
   void write_draws(std::span<int64_t> to, int64_t columns, const std::vector<models::NewTokens>& batch,
                    const std::vector<TokenDraw>& draws);
   // Chooses tokens (draw_tokens()) from logits, [sequences, vocabulary], and `told`, [kDrawRows, sequences],
-  // on the device.
-  at::Tensor draw(const at::Tensor& logits, const at::Tensor& told, const DrawWork& work) const;
+  // on the device. On a device without streams it only applies the penalties (penalize()).
+  NextLogits draw(const at::Tensor& logits, const at::Tensor& told, const DrawWork& work) const;
 
   models::CausalLM& model_;
   nn::KvCache& cache_;

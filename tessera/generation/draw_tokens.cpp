@@ -16,15 +16,6 @@ enum Value : int64_t { kTemperature, kTopK, kTopP, kMinP, kPenalty, kRandom };
 // Returns the last column of [rows, vocabulary]: of running sums, the totals, [rows, 1].
 at::Tensor last_of(const at::Tensor& sums) { return sums.narrow(1, sums.size(1) - 1, 1); }
 
-// Does what penalize() does, for rows with different penalties: logits and occurred are [rows, vocabulary],
-// penalty is [rows, 1].
-at::Tensor penalize_rows(const at::Tensor& logits, const at::Tensor& penalty, const at::Tensor& occurred) {
-  const at::ScalarType exact = ops::compute_type(logits.scalar_type());
-  const at::Tensor scores = logits.to(exact), factor = penalty.to(exact);
-  const at::Tensor changed = at::where(scores.lt(0), scores * factor, scores / factor);
-  return at::where(occurred, changed.to(logits.scalar_type()), logits);
-}
-
 // Sets the weights of the tokens that top_k and top_p leave out to zero. weights (int64) and logits are
 // [rows, vocabulary], top_k and top_p are [rows, 1].
 void cut(const at::Tensor& weights, const at::Tensor& logits, const at::Tensor& top_k,
@@ -53,6 +44,13 @@ std::array<double, kDrawValues> draw_values(const TokenDraw& draw) {
           o.min_p,       o.repetition_penalty,       o.random_number(draw.index)};
 }
 
+at::Tensor penalize(const at::Tensor& logits, const at::Tensor& values, const at::Tensor& occurred) {
+  const at::ScalarType exact = ops::compute_type(logits.scalar_type());
+  const at::Tensor scores = logits.to(exact), factor = values.select(0, kPenalty).unsqueeze(1).to(exact);
+  const at::Tensor changed = at::where(scores.lt(0), scores * factor, scores / factor);
+  return at::where(occurred, changed.to(logits.scalar_type()), logits);
+}
+
 void DrawWork::add(const SamplingOptions& options) {
   draws = draws || !options.is_greedy();
   cuts = cuts || options.cuts();
@@ -73,7 +71,7 @@ at::Tensor draw_tokens(const at::Tensor& raw, const at::Tensor& values, const at
                  "draw_tokens: shapes or types");
   // Returns one value of every row, [rows, 1].
   const auto value = [&](Value which) { return values.select(0, which).unsqueeze(1); };
-  const at::Tensor logits = work.penalizes ? penalize_rows(raw, value(kPenalty), occurred) : raw;
+  const at::Tensor logits = work.penalizes ? penalize(raw, values, occurred) : raw;
   const at::Tensor likeliest = likeliest_tokens(logits);
   if (!work.draws) return likeliest;
   const at::Tensor highest = likeliest.select(0, 1).unsqueeze(1), temperature = value(kTemperature);

@@ -23,6 +23,10 @@ struct TokenDraw {
 inline constexpr int64_t kDrawValues = 6;
 std::array<double, kDrawValues> draw_values(const TokenDraw& draw);
 
+// Returns logits, [rows, vocabulary], with each row's repetition penalty applied to the tokens that have
+// occurred in it. `values` and `occurred` are those of draw_tokens(), on the device of the logits.
+at::Tensor penalize(const at::Tensor& logits, const at::Tensor& values, const at::Tensor& occurred);
+
 // The kinds of work that at least one row of a batch asks for. A kind is done for all rows; the rows that did
 // not ask for it are not changed by it.
 struct DrawWork {
@@ -41,10 +45,10 @@ struct DrawWork {
 at::Tensor likeliest_tokens(const at::Tensor& logits);
 // Chooses the tokens of all rows by their draw_values(): `values` is [kDrawValues, rows] float64 on the
 // device of the logits. `occurred` is [rows, vocabulary] bool and says which tokens have occurred; it is
-// undefined unless work.penalizes. A row gets the token that sample() chooses, whatever the other rows ask
-// for. Only where the exponential functions of host and device differ in the last bit may another token be
-// chosen: that happens to about one weight in a thousand, and moves the sum of the weights by 1, of 2^40 for
-// the likeliest token.
+// undefined unless work.penalizes. A row gets the token that sample() chooses after penalize(), whatever the
+// other rows ask for. Only where the exponential functions of host and device differ in the last bit may
+// another token be chosen: that happens to about one weight in a thousand, and moves the sum of the weights
+// by 1, of 2^40 for the likeliest token.
 at::Tensor draw_tokens(const at::Tensor& logits, const at::Tensor& values, const at::Tensor& occurred,
                        const DrawWork& work);
 

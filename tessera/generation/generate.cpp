@@ -113,7 +113,6 @@ bool Generator::admit() {
     running.sequence = cache_.add();
     reserved_pages_ += running.pages;
     tokens += static_cast<int64_t>(running.prompt.size());
-    if (running.options.sampling.repetition_penalty != 1.0) running.occurred = running.prompt;
     batch.push_back({running.sequence, std::exchange(running.prompt, {})});
     draws.push_back(running.next_draw());
     group.push_back(std::move(running));
@@ -175,13 +174,12 @@ std::exception_ptr Generator::take_tokens(std::vector<Running> batch, const Next
 bool Generator::accept(Running& running, const TokenChoice& choice, int64_t row) const {
   std::vector<int64_t>& ids = running.result.token_ids;
   const GenerateOptions& options = running.options;
-  const int64_t token = choice.choose(row, options.sampling, running.occurred, running.next_draw().index);
+  const int64_t token = choice.choose(row, options.sampling, running.next_draw().index);
   if (std::find(options.stop_ids.begin(), options.stop_ids.end(), token) != options.stop_ids.end()) {
     running.result.reason = FinishReason::Stop;
     return false;
   }
   ids.push_back(token);
-  if (!running.occurred.empty()) running.occurred.push_back(token);
   if (options.on_token && !options.on_token(token)) {
     running.result.reason = FinishReason::Callback;
     return false;

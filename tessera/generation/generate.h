@@ -97,7 +97,6 @@ class Generator {
     int64_t budget = 0;  // the most new tokens
     int64_t pages = 0;   // the most pages of the cache that it may come to need
     std::vector<int64_t> prompt;
-    std::vector<int64_t> occurred;  // all ids so far if repetition is penalized; else empty
     GenerateOptions options;
     Generation result;
 

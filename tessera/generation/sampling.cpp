@@ -5,7 +5,6 @@
 #include <limits>
 #include <numeric>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -164,18 +163,6 @@ double SamplingOptions::random_number(uint64_t index) const {
   return CounterRng(seed, kSamplingStream, sequence).uniform(index);
 }
 
-at::Tensor penalize(const at::Tensor& logits, const SamplingOptions& options,
-                    const std::vector<int64_t>& occurred) {
-  if (options.repetition_penalty == 1.0 || occurred.empty()) return logits;
-  const std::set<int64_t> once(occurred.begin(), occurred.end());
-  const at::Tensor ids =
-      at::tensor(std::vector<int64_t>(once.begin(), once.end()), on_host(at::kLong)).to(logits.device());
-  const at::Tensor scores = logits.index_select(0, ids);
-  const at::Tensor changed =
-      at::where(scores < 0, scores * options.repetition_penalty, scores / options.repetition_penalty);
-  return logits.index_copy(0, ids, changed);
-}
-
 int64_t sample(const at::Tensor& logits_in, const SamplingOptions& options, uint64_t index) {
   TESSERA_ASSERT(logits_in.dim() == 1 && logits_in.numel() > 0, "sample takes the logits of one position");
   const at::Tensor logits = logits_in.detach().to(kHost).contiguous();
@@ -190,9 +177,8 @@ int64_t sample(const at::Tensor& logits_in, const SamplingOptions& options, uint
 TokenChoice::TokenChoice(const at::Tensor& logits, const at::Tensor& chosen)
     : is_chosen_(chosen.defined()), values_(HostCopy(is_chosen_ ? chosen : logits).wait()) {}
 
-int64_t TokenChoice::choose(int64_t row, const SamplingOptions& options, const std::vector<int64_t>& occurred,
-                            uint64_t index) const {
-  if (!is_chosen_) return sample(penalize(values_.select(0, row), options, occurred), options, index);
+int64_t TokenChoice::choose(int64_t row, const SamplingOptions& options, uint64_t index) const {
+  if (!is_chosen_) return sample(values_.select(0, row), options, index);
   const auto values = host_span<const double>(values_);
   const auto rows = static_cast<size_t>(values_.size(1)), place = static_cast<size_t>(row);
   if (!std::isfinite(values[rows + place])) throw not_finite();

@@ -45,16 +45,10 @@ struct SamplingOptions {
 inline constexpr double kWeightOfOne = 0x1p40;
 inline constexpr int64_t kMostWeights = int64_t{1} << 21;
 
-// Returns logits [vocabulary] with options.repetition_penalty applied to the tokens `occurred`: ids below the
-// vocabulary's size, each any number of times. Without a penalty, or if nothing has occurred, returns the
-// tensor itself.
-at::Tensor penalize(const at::Tensor& logits, const SamplingOptions& options,
-                    const std::vector<int64_t>& occurred);
-
 // Chooses a token from logits [vocabulary] (any floating type, any device, copied to the host). The choice is
 // a function of the logits, the options and `index`, the number of the token in its sequence. The options
 // apply in the order temperature, top_k, top_p, min_p, as in Transformers; repetition_penalty is left to
-// penalize(). Throws Error(Numerics) if a logit is NaN or +infinity, or if all are -infinity.
+// penalize() (draw_tokens.h). Throws Error(Numerics) if a logit is NaN or +infinity, or if all are -infinity.
 int64_t sample(const at::Tensor& logits, const SamplingOptions& options, uint64_t index);
 
 // The next tokens of several sequences. The host waits once for all of them: for the tokens if a device has
@@ -65,11 +59,9 @@ class TokenChoice {
   // `chosen` is the result of draw_tokens() or likeliest_tokens() for them, or undefined.
   TokenChoice(const at::Tensor& logits, const at::Tensor& chosen);
 
-  // Returns the token of a row. If a device has chosen it, `options`, `occurred` and `index` must be those by
-  // which it did; otherwise the token is sample(penalize()) of the row. Throws Error(Numerics) as sample()
-  // does.
-  int64_t choose(int64_t row, const SamplingOptions& options, const std::vector<int64_t>& occurred,
-                 uint64_t index) const;
+  // Returns the token of a row. If a device has chosen it, `options` and `index` must be those by which it
+  // did; otherwise the token is sample() of the row. Throws Error(Numerics) as sample() does.
+  int64_t choose(int64_t row, const SamplingOptions& options, uint64_t index) const;
 
  private:
   bool is_chosen_;

@@ -9,6 +9,7 @@
 #include "tessera/core/rng.h"
 #include "tessera/ops/leaf.h"
 
+#include "tests/generation/draw_cases.h"
 #include "tests/models/reference_models.h"
 #include "tests/models/small_model.h"
 #include "tests/testing/skip.h"
@@ -77,11 +78,13 @@ TEST(Sample, MinPKeepsWhatIsNearTheLikeliest) {
 // The penalty is that of Transformers' RepetitionPenaltyLogitsProcessor.
 TEST(Sample, RepetitionPenaltyTouchesWhatHasOccurredOnce) {
   const at::Tensor logits = at::tensor({2.0, -1.0, 0.5, 3.0}, at::kFloat);
-  const SamplingOptions options{.repetition_penalty = 2.0};
-  const at::Tensor penalized = penalize(logits, options, {3, 1, 3, 3});
-  EXPECT_TRUE(at::equal(penalized, at::tensor({2.0, -2.0, 0.5, 1.5}, at::kFloat)));
+  const auto penalized_by = [&](double penalty) {
+    const DrawCase asked{logits.unsqueeze(0), {{{.repetition_penalty = penalty}, 0}}, {{3, 1, 3, 3}}};
+    return penalize(asked.logits, asked.values(), asked.has_occurred())[0];
+  };
+  EXPECT_TRUE(at::equal(penalized_by(2.0), at::tensor({2.0, -2.0, 0.5, 1.5}, at::kFloat)));
   EXPECT_TRUE(at::equal(logits, at::tensor({2.0, -1.0, 0.5, 3.0}, at::kFloat)));
-  EXPECT_TRUE(at::equal(penalize(logits, {}, {3}), logits));
+  EXPECT_TRUE(at::equal(penalized_by(1.0), logits));
   EXPECT_THROW((SamplingOptions{.repetition_penalty = 0.0}).check(), Error);
 }
 
