@@ -285,13 +285,13 @@ class SpaceJoinRun : public DecoderRun {
 
 }  // namespace
 
-std::string Decoder::token_bytes(const std::string& token) const {
+std::string TokenDecoder::token_bytes(const std::string& token) const {
   std::string bytes = token;
   for (const auto& step : steps) bytes = step->token_bytes(std::move(bytes));
   return bytes;
 }
 
-DecoderStream::DecoderStream(const Decoder& decoder) {
+DecoderStream::DecoderStream(const TokenDecoder& decoder) {
   if (!decoder.present) runs_.push_back(std::make_unique<SpaceJoinRun>());
   bool joined = false;
   for (const auto& step : decoder.steps) {

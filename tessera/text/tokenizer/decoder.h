@@ -47,7 +47,7 @@ std::unique_ptr<DecoderStep> make_metaspace_decoder(std::string replacement, boo
 
 // The steps of a tokenizer's decoder, in order. If the file has no decoder (`present` is false), tokens are
 // joined by spaces.
-struct Decoder {
+struct TokenDecoder {
   std::vector<std::unique_ptr<DecoderStep>> steps;
   bool present = false;
 
@@ -58,7 +58,7 @@ struct Decoder {
 // add() holds back the text that later tokens may still change. The decoder must outlive it.
 class DecoderStream {
  public:
-  explicit DecoderStream(const Decoder& decoder);
+  explicit DecoderStream(const TokenDecoder& decoder);
 
   void add(std::string token, std::string& out);
   void finish(std::string& out);

@@ -185,7 +185,7 @@ void add_post_processor(const JsonField& field, PostProcessor& out, TokenCheck c
   }
 }
 
-void add_decoder_step(const JsonField& field, Decoder& out) {
+void add_decoder_step(const JsonField& field, TokenDecoder& out) {
   const std::string& type = field.at("type").as_string();
   if (type == "Sequence") {
     field.allow_fields({"type", "decoders"});
@@ -271,8 +271,8 @@ PostProcessor read_post_processor(const JsonField& field, TokenCheck check) {
   return out;
 }
 
-Decoder read_decoder(const JsonField& field) {
-  Decoder out;
+TokenDecoder read_decoder(const JsonField& field) {
+  TokenDecoder out;
   if (field.is_null()) return out;
   out.present = true;
   add_decoder_step(field, out);

@@ -21,7 +21,7 @@ PreTokenizer read_pre_tokenizer(const JsonField& field);
 PostProcessor read_post_processor(
     const JsonField& field,
     FunctionRef<void(const JsonField& place, int32_t id, const std::string& token)> check);
-Decoder read_decoder(const JsonField& field);
+TokenDecoder read_decoder(const JsonField& field);
 // Reads an added token without its id, which some files give as the key of the field.
 AddedToken read_token_flags(const JsonField& field);
 

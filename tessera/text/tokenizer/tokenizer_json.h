@@ -41,7 +41,7 @@ struct TokenizerPipeline {
   std::unique_ptr<Bpe> model;
   AddedTokens added;
   PostProcessor post_processor;
-  Decoder decoder;
+  TokenDecoder decoder;
 
   // Looks in the added tokens first, then in the vocabulary.
   std::optional<int32_t> token_to_id(std::string_view token) const;
