@@ -2,7 +2,8 @@
 
 namespace tessera::nn {
 
-TransformerBlock::TransformerBlock(const TransformerBlockOptions& o, int64_t layer, at::ScalarType dtype) {
+TransformerBlock::TransformerBlock(const TransformerBlockOptions& o, int64_t layer, at::ScalarType dtype)
+    : options_(o) {
   const int64_t hidden = o.attention.hidden_size;
   attention = register_module(o.attention_name, std::make_shared<Attention>(o.attention, layer, dtype));
   if (o.sparse) {

@@ -34,11 +34,16 @@ class TransformerBlock : public Block {
     mlp != nullptr ? mlp->recompute_hidden() : sparse_mlp->recompute_hidden();
   }
 
+  const TransformerBlockOptions& options() const { return options_; }
+
   std::shared_ptr<Norm> attention_norm, mlp_norm;
   std::shared_ptr<Attention> attention;
   // Exactly one of the two is null.
   std::shared_ptr<MLP> mlp;
   std::shared_ptr<SparseMLP> sparse_mlp;
+
+ private:
+  const TransformerBlockOptions options_;
 };
 
 }  // namespace tessera::nn

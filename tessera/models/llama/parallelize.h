@@ -1,14 +1,15 @@
 // How tensor parallelism cuts the layers of the Llama family.
 #pragma once
 
-#include "tessera/models/llama/model.h"
-#include "tessera/parallel/tensor_parallel/plan.h"
+#include "tessera/models/common/causal_lm.h"
+
+namespace tessera::parallel {
+struct TensorParallelPlan;
+}
 
 namespace tessera::models {
 
-// Returns the plan. Attention is cut between its key/value heads, each with the query heads that share it; if
-// there are more ranks than key/value heads, it is cut between query heads, and ranks hold copies of keys and
-// values. The MLP is cut along its hidden size, embedding and output projection along the vocabulary.
-parallel::TensorParallelPlan tensor_parallel_plan(const LlamaForCausalLM& model);
+// Returns the plan for a model of this family (transformer_plan()).
+parallel::TensorParallelPlan llama_plan(const CausalLM& model);
 
 }  // namespace tessera::models

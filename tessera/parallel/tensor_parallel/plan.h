@@ -66,9 +66,11 @@ struct LayerStyle {
   static LayerStyle sliced() { return {Kind::Sliced}; }
 };
 
+// Layers by their names in named_modules().
+using StyledLayers = std::vector<std::pair<std::string, LayerStyle>>;
+
 struct TensorParallelPlan {
-  // Layers by their names in named_modules().
-  std::vector<std::pair<std::string, LayerStyle>> layers;
+  StyledLayers layers;
   // Largest number of parts into which shared_colwise() layers can be cut; 0: any number. More ranks than
   // that must be a multiple of it, and form two axes: one over these parts, and one whose ranks share a part.
   int64_t most_shared_parts = 0;
