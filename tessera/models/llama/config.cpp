@@ -43,8 +43,7 @@ nn::RopeOptions read_rope(const io::JsonReader& reader, const LlamaConfig& confi
   nn::RopeOptions out;
   out.head_dim = config.head_dim;
   out.max_position_embeddings = config.max_position_embeddings;
-  const double theta = config.model_type == "mixtral" ? 1e6 : 10000.0;
-  out.theta = reader.number("rope_theta", 1.0 + 1e-9, kHuge, theta);
+  out.theta = reader.number("rope_theta", 1.0 + 1e-9, kHuge, config.kind().rope_theta);
 
   const std::string section = reader.has("rope_scaling") ? "rope_scaling" : "rope_parameters";
   const auto rope = reader.object(section);
@@ -98,15 +97,12 @@ void read_lengths(const io::JsonReader& reader, LlamaConfig& config) {
           : "max_position_embeddings of its config.json is where its positions end"};
 }
 
-// Reads the window of each layer. The window of Mistral and Mixtral applies to all layers whenever it is
-// given. That of the Qwens applies only if use_sliding_window says so: in Qwen3-MoE to all layers, in the
-// others to those that layer_types names, or else from layer max_window_layers on.
+// Reads the window of each layer.
 void read_windows(const io::JsonReader& reader, LlamaConfig& config) {
-  const bool is_mistral = config.model_type == "mistral" || config.model_type == "mixtral";
-  const bool slides_all = is_mistral || config.model_type == "qwen3_moe";
-  const bool may_slide =
-      is_mistral || (config.model_type != "llama" && reader.boolean("use_sliding_window", false));
-  if (!may_slide) return;
+  const LlamaWindows windows = config.kind().windows;
+  if (windows == LlamaWindows::None) return;
+  if (windows != LlamaWindows::All && !reader.boolean("use_sliding_window", false)) return;
+  const bool slides_all = windows != LlamaWindows::SomeIfAsked;
   const auto window = reader.optional_integer("sliding_window", 1, kMaxSize);
   if (!window.has_value()) return;
   const int64_t first = slides_all ? 0 : reader.integer("max_window_layers", 0, kMaxSize, 28);
@@ -122,25 +118,27 @@ void read_windows(const io::JsonReader& reader, LlamaConfig& config) {
   }
 }
 
-// Reads which layers have experts, and of what size. Mixtral has experts in all layers, Qwen3-MoE in every
+// Reads which layers have experts, and of what size. Where there are keys for it, these are every
 // decoder_sparse_step-th layer except those of mlp_only_layers.
 void read_experts(const io::JsonReader& reader, LlamaConfig& config) {
-  const bool is_mixtral = config.model_type == "mixtral";
-  if (!is_mixtral && config.model_type != "qwen3_moe") return;
-  const char* const count = is_mixtral || !reader.has("num_experts") ? "num_local_experts" : "num_experts";
-  config.num_experts = reader.integer(count, 1, kMaxExperts / config.num_layers, is_mixtral ? 8 : 128);
-  config.experts_per_token = reader.integer("num_experts_per_tok", 1, config.num_experts, is_mixtral ? 2 : 8);
-  config.expert_size =
-      is_mixtral ? config.intermediate_size : reader.integer("moe_intermediate_size", 1, kMaxSize, 768);
-  check_products(reader, config,
-                 {{is_mixtral ? "intermediate_size" : "moe_intermediate_size", config.expert_size}});
-  config.normalises_router = is_mixtral || reader.boolean("norm_topk_prob", false);
-  if (is_mixtral && reader.number("router_jitter_noise", 0.0, 1.0, 0.0) != 0.0) {
+  const std::optional<LlamaExperts>& experts = config.kind().experts;
+  if (!experts) return;
+  const char* const count =
+      experts->has_num_experts_key && reader.has("num_experts") ? "num_experts" : "num_local_experts";
+  config.num_experts = reader.integer(count, 1, kMaxExperts / config.num_layers, experts->num_experts);
+  config.experts_per_token =
+      reader.integer("num_experts_per_tok", 1, config.num_experts, experts->experts_per_token);
+  config.expert_size = reader.integer(experts->size_key, 1, kMaxSize, experts->size);
+  check_products(reader, config, {{experts->size_key, config.expert_size}});
+  const bool has_layer_keys = experts->has_layer_keys;
+  config.normalises_router = !has_layer_keys || reader.boolean("norm_topk_prob", false);
+  if (experts->has_jitter_key && reader.number("router_jitter_noise", 0.0, 1.0, 0.0) != 0.0) {
     throw unsupported(reader, "router_jitter_noise", "noise in the router's input is not implemented")
         .need("0");
   }
-  const int64_t step = is_mixtral ? 1 : reader.integer("decoder_sparse_step", 1, kMaxLayers, 1);
-  const auto dense = is_mixtral ? std::vector<int64_t>() : reader.integers("mlp_only_layers", 0, kMaxLayers);
+  const int64_t step = has_layer_keys ? reader.integer("decoder_sparse_step", 1, kMaxLayers, 1) : 1;
+  const auto dense =
+      has_layer_keys ? reader.integers("mlp_only_layers", 0, kMaxLayers) : std::vector<int64_t>();
   for (int64_t i = 0; i < config.num_layers; ++i) {
     config.sparse_layers.push_back((i + 1) % step == 0 && std::ranges::find(dense, i) == dense.end());
   }
@@ -172,6 +170,7 @@ LlamaConfig read_llama_config(const io::JsonReader& reader) {
   read_common(reader, c);
   refuse_unsupported(reader);
 
+  const LlamaKind& kind = c.kind();
   c.vocab_size = reader.integer("vocab_size", 1, kMaxSize);
   c.hidden_size = reader.integer("hidden_size", 1, kMaxSize);
   c.intermediate_size = reader.integer("intermediate_size", 1, kMaxSize);
@@ -183,11 +182,8 @@ LlamaConfig read_llama_config(const io::JsonReader& reader) {
         .got(std::to_string(c.num_kv_heads))
         .need("a divisor of " + std::to_string(c.num_heads));
   }
-  // The default head_dim of Qwen3 is fixed; that of the others is hidden_size / num_attention_heads.
-  if (c.model_type == "qwen3") {
-    c.head_dim = reader.integer("head_dim", 1, kMaxHeads, 128);
-  } else if (reader.has("head_dim")) {
-    c.head_dim = reader.integer("head_dim", 1, kMaxHeads);
+  if (kind.head_dim || reader.has("head_dim")) {
+    c.head_dim = reader.integer("head_dim", 1, kMaxHeads, kind.head_dim);
   } else {
     if (c.hidden_size % c.num_heads != 0) {
       throw reader.problem("hidden_size", "not a multiple of num_attention_heads, and no head_dim is given")
@@ -204,18 +200,17 @@ LlamaConfig read_llama_config(const io::JsonReader& reader) {
                  {{"vocab_size", c.vocab_size},
                   {"intermediate_size", c.intermediate_size},
                   {"head_dim", c.num_heads * c.head_dim}});
-  const int64_t length = c.model_type == "mixtral" ? 131072 : c.model_type == "qwen3_moe" ? 32768 : 2048;
-  c.max_position_embeddings = reader.integer("max_position_embeddings", 1, kMaxSize, length);
+  c.max_position_embeddings =
+      reader.integer("max_position_embeddings", 1, kMaxSize, kind.max_position_embeddings);
   c.initializer_range = reader.number("initializer_range", 0.0, 1e3, 0.02);
-  c.rms_norm_eps = reader.number("rms_norm_eps", 0.0, 1.0, c.model_type == "mixtral" ? 1e-5 : 1e-6);
+  c.rms_norm_eps = reader.number("rms_norm_eps", 0.0, 1.0, kind.rms_norm_eps);
   c.tie_word_embeddings = reader.boolean("tie_word_embeddings", false);
 
-  const bool has_bias_key = c.model_type != "mistral" && c.model_type != "mixtral";
-  const bool attention_bias = has_bias_key && reader.boolean("attention_bias", false);
-  c.qkv_bias = c.model_type == "qwen2" || attention_bias;
-  c.output_bias = c.model_type != "qwen2" && attention_bias;
-  c.mlp_bias = c.model_type == "llama" && reader.boolean("mlp_bias", false);
-  c.qk_norm = c.model_type == "qwen3" || c.model_type == "qwen3_moe";
+  const bool attention_bias = kind.has_attention_bias_key && reader.boolean("attention_bias", false);
+  c.qkv_bias = kind.has_qkv_bias || attention_bias;
+  c.output_bias = !kind.has_qkv_bias && attention_bias;
+  c.mlp_bias = kind.has_mlp_bias_key && reader.boolean("mlp_bias", false);
+  c.qk_norm = kind.qk_norm;
 
   c.rope = read_rope(reader, c);
   read_lengths(reader, c);

@@ -8,6 +8,7 @@
 
 #include "tessera/io/json_reader.h"
 #include "tessera/models/common/model_config.h"
+#include "tessera/models/llama/kind.h"
 #include "tessera/nn/rotary_embedding.h"
 
 namespace tessera::models {
@@ -25,10 +26,7 @@ struct LlamaConfig : ModelConfig {
   int64_t expert_size = 0;               // hidden size of an expert
   bool normalises_router = true;         // nn::SparseMLPOptions::normalises
 
-  // Returns the name that the files give to the MLP of a layer.
-  std::string mlp_name(int64_t layer) const {
-    return is_sparse(layer) && model_type == "mixtral" ? "block_sparse_moe" : "mlp";
-  }
+  const LlamaKind& kind() const { return llama_kind(model_type); }
   bool is_sparse(int64_t layer) const {
     return !sparse_layers.empty() && sparse_layers.at(static_cast<size_t>(layer));
   }

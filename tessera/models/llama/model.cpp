@@ -18,14 +18,14 @@ nn::TransformerBlockOptions block_options(const LlamaConfig& c, int64_t layer) {
                  .window = c.windows.empty() ? 0 : c.windows.at(static_cast<size_t>(layer))};
   o.mlp = {.hidden_size = c.hidden_size, .intermediate_size = c.intermediate_size, .bias = c.mlp_bias};
   o.norm = {nn::NormOptions::Kind::Rms, c.rms_norm_eps};
-  o.mlp_name = c.mlp_name(layer);
   if (!c.is_sparse(layer)) return o;
-  nn::MLPOptions expert = {.hidden_size = c.hidden_size, .intermediate_size = c.expert_size};
-  if (c.model_type == "mixtral") {
-    expert.gate = "w1";
-    expert.up = "w3";
-    expert.down = "w2";
-  }
+  const LlamaExperts& names = c.kind().experts.value();
+  const nn::MLPOptions expert = {.hidden_size = c.hidden_size,
+                                 .intermediate_size = c.expert_size,
+                                 .gate = names.gate,
+                                 .up = names.up,
+                                 .down = names.down};
+  o.mlp_name = names.mlp_name;
   o.sparse = {c.num_experts, c.experts_per_token, c.normalises_router, expert};
   return o;
 }

@@ -1,0 +1,49 @@
+// What the values of `model_type` in the Llama family differ in: a row for each.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tessera::models {
+
+// Which layers' attention has the window that the key `sliding_window` gives. "If asked" means that the key
+// `use_sliding_window` is true; "some" are those that `layer_types` names, or else those from layer
+// `max_window_layers` on.
+enum class LlamaWindows { None, All, AllIfAsked, SomeIfAsked };
+
+// How config.json and the files of a model describe its experts. Numbers are the defaults of keys.
+struct LlamaExperts {
+  bool has_num_experts_key = false;  // `num_experts` stands for `num_local_experts` where it is given
+  int64_t num_experts = 0, experts_per_token = 0;
+  const char* size_key = "intermediate_size";  // of the hidden size of an expert
+  std::optional<int64_t> size;                 // nothing: the key must be there
+  // The keys `norm_topk_prob`, `decoder_sparse_step` and `mlp_only_layers` have a meaning. Otherwise the
+  // weights of a token's experts add up to 1, and all layers have experts.
+  bool has_layer_keys = false;
+  bool has_jitter_key = false;  // `router_jitter_noise` has a meaning, and is refused unless it is 0
+  // Names of the sparse MLP and of an expert's projections in the model's files.
+  std::string mlp_name = "mlp", gate = "gate_proj", up = "up_proj", down = "down_proj";
+};
+
+struct LlamaKind {
+  std::string model_type;
+  // Defaults of keys.
+  double rope_theta = 10000.0, rms_norm_eps = 1e-6;
+  int64_t max_position_embeddings = 2048;
+  std::optional<int64_t> head_dim;  // nothing: hidden_size / num_attention_heads
+  // The key `attention_bias` has a meaning: q, k, v and the output projection have biases if it is true.
+  bool has_attention_bias_key = true;
+  bool has_qkv_bias = false;  // q, k and v always have biases, and the output projection has none
+  bool has_mlp_bias_key = false;
+  bool qk_norm = false;
+  LlamaWindows windows = LlamaWindows::None;
+  std::optional<LlamaExperts> experts = {};
+};
+
+// Returns the row of this model_type, which must be one of llama_model_types().
+const LlamaKind& llama_kind(const std::string& model_type);
+std::vector<std::string> llama_model_types();
+
+}  // namespace tessera::models
