@@ -1,10 +1,10 @@
 #include "tessera/checkpoint/gguf_model.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -16,56 +16,17 @@
 namespace tessera::checkpoint {
 namespace {
 
-struct Architecture {
-  const char* gguf;
-  const char* model_type;
-  const char* class_name;
-  // Says in which order GGUF files keep the rows of a head of q and k: (pair, half) if true, which rotates
-  // neighbouring rows, or Hugging Face's (half, pair).
-  bool interleaves_rope;
+struct Found {
+  const GgufName* name = nullptr;
+  std::string hugging_face;
 };
-constexpr std::array<Architecture, 3> kArchitectures = {{
-    {"llama", "llama", "LlamaForCausalLM", true},
-    {"qwen2", "qwen2", "Qwen2ForCausalLM", false},
-    {"qwen3", "qwen3", "Qwen3ForCausalLM", false},
-}};
 
-struct NamePair {
-  const char* gguf;
-  const char* hugging_face;
-};
-constexpr std::array<NamePair, 3> kOuterNames = {{
-    {"token_embd.weight", "model.embed_tokens.weight"},
-    {"output_norm.weight", "model.norm.weight"},
-    {"output.weight", "lm_head.weight"},
-}};
-// Names of a layer's tensors after the prefixes "blk.<n>." and "model.layers.<n>.".
-constexpr std::array<NamePair, 15> kLayerNames = {{
-    {"attn_norm.weight", "input_layernorm.weight"},
-    {"attn_q.weight", "self_attn.q_proj.weight"},
-    {"attn_k.weight", "self_attn.k_proj.weight"},
-    {"attn_v.weight", "self_attn.v_proj.weight"},
-    {"attn_q.bias", "self_attn.q_proj.bias"},
-    {"attn_k.bias", "self_attn.k_proj.bias"},
-    {"attn_v.bias", "self_attn.v_proj.bias"},
-    {"attn_q_norm.weight", "self_attn.q_norm.weight"},
-    {"attn_k_norm.weight", "self_attn.k_norm.weight"},
-    {"attn_output.weight", "self_attn.o_proj.weight"},
-    {"attn_output.bias", "self_attn.o_proj.bias"},
-    {"ffn_norm.weight", "post_attention_layernorm.weight"},
-    {"ffn_gate.weight", "mlp.gate_proj.weight"},
-    {"ffn_up.weight", "mlp.up_proj.weight"},
-    {"ffn_down.weight", "mlp.down_proj.weight"},
-}};
-
-// Tensors that every layer has, whatever the architecture.
-constexpr std::array<const char*, 9> kLayerWeights = {
-    "attn_norm.weight", "attn_q.weight",   "attn_k.weight", "attn_v.weight",  "attn_output.weight",
-    "ffn_norm.weight",  "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight"};
-
-std::optional<std::string> hugging_face_name(const std::string& gguf, int64_t num_layers) {
-  for (const NamePair& pair : kOuterNames) {
-    if (gguf == pair.gguf) return pair.hugging_face;
+// Returns the name of a tensor, and Hugging Face's with the number of the layer; nullopt if no model of the
+// architecture with so many layers has the tensor.
+std::optional<Found> find_name(const GgufArchitecture& architecture, const std::string& gguf,
+                               int64_t num_layers) {
+  for (const GgufName& name : architecture.outer_names) {
+    if (gguf == name.gguf) return Found{&name, name.hugging_face};
   }
   if (gguf.rfind("blk.", 0) != 0) return std::nullopt;
   const size_t dot = gguf.find('.', 4);
@@ -76,8 +37,8 @@ std::optional<std::string> hugging_face_name(const std::string& gguf, int64_t nu
   if (parsed.ec != std::errc() || std::to_string(index) != layer || index < 0 || index >= num_layers) {
     return std::nullopt;
   }
-  for (const NamePair& pair : kLayerNames) {
-    if (rest == pair.gguf) return "model.layers." + layer + "." + pair.hugging_face;
+  for (const GgufName& name : architecture.layer_names) {
+    if (rest == name.gguf) return Found{&name, architecture.layers + layer + "." + name.hugging_face};
   }
   return std::nullopt;
 }
@@ -87,24 +48,24 @@ void require_tensor(const io::GgufFile& file, const std::string& name) {
   throw Error(ErrorKind::Model, "TENSORS", "a tensor is missing").in(file.path() + ": tensor '" + name + "'");
 }
 
-void check_layers(const io::GgufFile& file, int64_t num_layers) {
-  require_tensor(file, "output_norm.weight");
-  for (int64_t layer = 0; layer < num_layers; ++layer) {
-    for (const char* name : kLayerWeights) require_tensor(file, "blk." + std::to_string(layer) + "." + name);
+void require_tensors(const io::GgufFile& file, std::span<const GgufName> names, const std::string& prefix) {
+  for (const GgufName& name : names) {
+    if (name.is_required) require_tensor(file, prefix + name.gguf);
   }
 }
 
-const Architecture& architecture_of(const io::GgufFile& file) {
+const GgufArchitecture& architecture_of(const io::GgufFile& file,
+                                        const std::vector<GgufArchitecture>& known) {
   const std::string& name = file.get_string("general.architecture");
-  std::vector<std::string> known;
-  for (const Architecture& architecture : kArchitectures) {
-    if (name == architecture.gguf) return architecture;
-    known.emplace_back(architecture.gguf);
+  std::vector<std::string> names;
+  for (const GgufArchitecture& architecture : known) {
+    if (name == architecture.name) return architecture;
+    names.push_back(architecture.name);
   }
   throw Error(ErrorKind::Model, "ARCHITECTURE", "no model of this architecture")
       .in(file.path() + ": key 'general.architecture'")
       .got(name)
-      .need(join(known, ", "));
+      .need(join(names, ", "));
 }
 
 struct Shape {
@@ -140,8 +101,9 @@ double positive_number(const io::GgufFile& file, const std::string& key, double 
   return value;
 }
 
-nlohmann::ordered_json make_config(const io::GgufFile& file, const Architecture& architecture, Shape& shape) {
-  const std::string prefix = std::string(architecture.gguf) + ".";
+nlohmann::ordered_json make_config(const io::GgufFile& file, const GgufArchitecture& architecture,
+                                   Shape& shape) {
+  const std::string prefix = architecture.name + ".";
   const io::GgufTensor* embedding = file.find("token_embd.weight");
   if (embedding == nullptr || embedding->shape.size() != 2) {
     throw Error(ErrorKind::Model, "TENSORS", "no matrix of token embeddings")
@@ -183,7 +145,7 @@ nlohmann::ordered_json make_config(const io::GgufFile& file, const Architecture&
   config["rms_norm_eps"] = positive_number(file, prefix + "attention.layer_norm_rms_epsilon");
   config["rope_theta"] = positive_number(file, prefix + "rope.freq_base", 10000.0);
   config["tie_word_embeddings"] = file.find("output.weight") == nullptr;
-  if (std::string(architecture.model_type) == "llama") {
+  if (architecture.has_bias_keys) {
     config["attention_bias"] = file.find("blk.0.attn_q.bias") != nullptr;
     config["mlp_bias"] = false;
   }
@@ -221,10 +183,6 @@ void each_run(const GgufWeight& weight, int64_t first_row, int64_t num_rows, con
   for (int64_t row = 0; row < num_rows; ++row) f(interleaved_row(first_row + row, weight.head_dim), 1, row);
 }
 
-bool is_rotated(const std::string& name) {
-  return name.find("attn_q.") != std::string::npos || name.find("attn_k.") != std::string::npos;
-}
-
 void check_tensor(const io::GgufFile& file, const io::GgufTensor& tensor) {
   if (!tensor.shape.empty() && tensor.shape.size() <= 2) return;
   throw Error(ErrorKind::Model, "TENSORS", "neither a vector nor a matrix")
@@ -242,15 +200,18 @@ void check_heads(const io::GgufFile& file, const io::GgufTensor& tensor, int64_t
 
 }  // namespace
 
-GgufModel::GgufModel(io::GgufFile file) : file_(std::move(file)) {
-  const Architecture& architecture = architecture_of(file_);
+GgufModel::GgufModel(io::GgufFile file, const std::vector<GgufArchitecture>& known) : file_(std::move(file)) {
+  const GgufArchitecture& architecture = architecture_of(file_, known);
   model_type_ = architecture.model_type;
   Shape shape;
   config_ = make_config(file_, architecture, shape);
-  check_layers(file_, shape.layers);
+  require_tensors(file_, architecture.outer_names, "");
+  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+    require_tensors(file_, architecture.layer_names, "blk." + std::to_string(layer) + ".");
+  }
   for (const io::GgufTensor& tensor : file_.tensors()) {
-    const auto name = hugging_face_name(tensor.name, shape.layers);
-    if (!name) {
+    const auto found = find_name(architecture, tensor.name, shape.layers);
+    if (!found) {
       throw Error(ErrorKind::Model, "TENSORS", "a tensor that no model of this architecture has")
           .in(file_.path() + ": tensor '" + tensor.name + "'")
           .hint(tensor.name == "rope_freqs.weight"
@@ -258,9 +219,10 @@ GgufModel::GgufModel(io::GgufFile file) : file_(std::move(file)) {
                     : "");
     }
     check_tensor(file_, tensor);
-    const bool is_interleaved = architecture.interleaves_rope && is_rotated(tensor.name);
+    const bool is_interleaved = architecture.interleaves_rope && found->name->is_rotated;
     if (is_interleaved) check_heads(file_, tensor, shape.head_dim);
-    weights_.push_back({{*name, DType::F32, tensor.shape}, &tensor, is_interleaved ? shape.head_dim : 0});
+    weights_.push_back(
+        {{found->hugging_face, DType::F32, tensor.shape}, &tensor, is_interleaved ? shape.head_dim : 0});
     (void)weights_.back().spec.num_bytes();  // throws for one that is too large
   }
 }

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tessera/checkpoint/gguf_architecture.h"
 #include "tessera/core/dtype.h"
 #include "tessera/io/gguf.h"
 #include "tessera/io/safetensors.h"
@@ -24,12 +25,13 @@ struct GgufWeight {
 // Safe to read from several threads.
 class GgufModel {
  public:
-  // Throws Error(Model) for an architecture or a tensor that is not known, for a missing tensor or missing
-  // metadata, and for a setting that is no valid number.
-  explicit GgufModel(io::GgufFile file);
+  // Throws Error(Model) for an architecture that is not among `known`, for a tensor that it does not have,
+  // for a missing tensor or missing metadata, and for a setting that is no valid number.
+  explicit GgufModel(io::GgufFile file,
+                     const std::vector<GgufArchitecture>& known = known_gguf_architectures());
 
   const std::string& path() const { return file_.path(); }
-  const std::string& model_type() const { return model_type_; }  // "llama", "qwen2", "qwen3"
+  const std::string& model_type() const { return model_type_; }  // "llama"
   // The weights in file order.
   const std::vector<GgufWeight>& weights() const { return weights_; }
   // Returns the text of config.json for weights of type F32, BF16 or F16.

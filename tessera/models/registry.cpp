@@ -6,20 +6,15 @@
 #include "tessera/core/strings.h"
 #include "tessera/io/file.h"
 #include "tessera/io/json_reader.h"
-#include "tessera/models/gpt2/config.h"
+#include "tessera/models/family.h"
 #include "tessera/models/gpt2/model.h"
-#include "tessera/models/llama/config.h"
+#include "tessera/models/gpt2/parallelize.h"
+#include "tessera/models/llama/gguf.h"
 #include "tessera/models/llama/model.h"
+#include "tessera/models/llama/parallelize.h"
 
 namespace tessera::models {
 namespace {
-
-struct Family {
-  std::vector<std::string> model_types;
-  std::shared_ptr<const ModelConfig> (*read)(const io::JsonReader&);
-  // Returns null if the config belongs to another family.
-  std::shared_ptr<CausalLM> (*build)(const ModelConfig&, at::ScalarType);
-};
 
 template <class Config, Config (*Read)(const io::JsonReader&)>
 std::shared_ptr<const ModelConfig> read_as(const io::JsonReader& reader) {
@@ -28,22 +23,10 @@ std::shared_ptr<const ModelConfig> read_as(const io::JsonReader& reader) {
 
 template <class Config, class Model>
 std::shared_ptr<CausalLM> build_as(const ModelConfig& config, at::ScalarType dtype) {
-  const auto* own = dynamic_cast<const Config*>(&config);
-  return own == nullptr ? nullptr : std::make_shared<Model>(*own, dtype);
+  const auto* const own = dynamic_cast<const Config*>(&config);
+  TESSERA_ASSERT(own != nullptr, "the config belongs to the family of its model_type");
+  return std::make_shared<Model>(*own, dtype);
 }
-
-// A new family adds one entry here.
-const std::vector<Family>& families() {
-  static const std::vector<Family> table = {
-      {{"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe"},
-       read_as<LlamaConfig, read_llama_config>,
-       build_as<LlamaConfig, LlamaForCausalLM>},
-      {{"gpt2"}, read_as<Gpt2Config, read_gpt2_config>, build_as<Gpt2Config, Gpt2ForCausalLM>},
-  };
-  return table;
-}
-
-}  // namespace
 
 std::vector<std::string> known_model_types() {
   std::vector<std::string> names;
@@ -51,6 +34,37 @@ std::vector<std::string> known_model_types() {
     names.insert(names.end(), family.model_types.begin(), family.model_types.end());
   }
   return names;
+}
+
+}  // namespace
+
+// A new family adds one row here.
+const std::vector<Family>& families() {
+  static const std::vector<Family> table = {
+      {.model_types = llama_model_types(),
+       .read = read_as<LlamaConfig, read_llama_config>,
+       .build = build_as<LlamaConfig, LlamaForCausalLM>,
+       .plan = llama_plan,
+       .gguf = llama_gguf_architectures()},
+      {.model_types = {"gpt2"},
+       .read = read_as<Gpt2Config, read_gpt2_config>,
+       .build = build_as<Gpt2Config, Gpt2ForCausalLM>,
+       .plan = gpt2_plan},
+  };
+  return table;
+}
+
+const Family* find_family(const std::string& model_type) {
+  for (const Family& family : families()) {
+    if (std::ranges::count(family.model_types, model_type) > 0) return &family;
+  }
+  return nullptr;
+}
+
+const Family& family_of(const ModelConfig& config) {
+  const Family* const family = find_family(config.model_type);
+  TESSERA_ASSERT(family != nullptr, "no family has model_type " + config.model_type);
+  return *family;
 }
 
 std::shared_ptr<const ModelConfig> read_model_config(const std::string& path) {
@@ -61,20 +75,14 @@ std::shared_ptr<const ModelConfig> read_model_config(const std::string& path) {
 std::shared_ptr<const ModelConfig> parse_model_config(const std::string& text, const std::string& file) {
   const io::JsonReader reader = io::JsonReader::parse(text, file);
   const std::string type = reader.text("model_type");
-  for (const Family& family : families()) {
-    const auto& types = family.model_types;
-    if (std::find(types.begin(), types.end(), type) != types.end()) return family.read(reader);
-  }
+  if (const Family* const family = find_family(type)) return family->read(reader);
   throw Error(ErrorKind::Model, "UNSUPPORTED", "unknown model_type '" + type + "'")
       .in(file + ": key 'model_type'")
       .need(join(known_model_types(), ", "));
 }
 
 std::shared_ptr<CausalLM> build_model(const ModelConfig& config, at::ScalarType dtype) {
-  for (const Family& family : families()) {
-    if (auto model = family.build(config, dtype)) return model;
-  }
-  throw_internal(__FILE__, __LINE__, "family", "no family builds model_type " + config.model_type);
+  return family_of(config).build(config, dtype);
 }
 
 std::shared_ptr<CausalLM> build_model(const std::string& path, at::ScalarType dtype) {
@@ -82,3 +90,14 @@ std::shared_ptr<CausalLM> build_model(const std::string& path, at::ScalarType dt
 }
 
 }  // namespace tessera::models
+
+const std::vector<tessera::checkpoint::GgufArchitecture>& tessera::checkpoint::known_gguf_architectures() {
+  static const std::vector<GgufArchitecture> known = [] {
+    std::vector<GgufArchitecture> all;
+    for (const models::Family& family : models::families()) {
+      all.insert(all.end(), family.gguf.begin(), family.gguf.end());
+    }
+    return all;
+  }();
+  return known;
+}

@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include <c10/core/ScalarType.h>
 
@@ -21,8 +20,5 @@ std::shared_ptr<const ModelConfig> parse_model_config(const std::string& text, c
 std::shared_ptr<CausalLM> build_model(const ModelConfig& config, at::ScalarType dtype);
 // Reads the config at `path` (read_model_config()) and builds its model.
 std::shared_ptr<CausalLM> build_model(const std::string& path, at::ScalarType dtype);
-
-// Lists the values of model_type that can be built.
-std::vector<std::string> known_model_types();
 
 }  // namespace tessera::models

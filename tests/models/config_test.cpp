@@ -1,12 +1,17 @@
 #include "tessera/models/llama/config.h"
 
+#include <set>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
 #include "tessera/io/file.h"
+#include "tessera/models/family.h"
+#include "tessera/models/parallelize_plan.h"
 #include "tessera/models/registry.h"
+#include "tessera/parallel/tensor_parallel/tensor_parallel.h"
 
 #include "tests/models/bad_config.h"
 #include "tests/testing/temp_folder.h"
@@ -195,6 +200,42 @@ TEST(LlamaConfigTest, TokensAndTypes) {
   EXPECT_EQ(config.bos_token_id, 1);
   EXPECT_FALSE(config.pad_token_id.has_value());
   EXPECT_EQ(config.stored_dtype, DType::BF16);
+}
+
+// Sizes under the keys of every family; each family reads its own.
+json json_of_any(const std::string& model_type) {
+  json value = llama_json();
+  value.update({{"model_type", model_type}, {"n_layer", 2}, {"n_embd", 24}, {"n_head", 4}});
+  return value;
+}
+
+TEST(Registry, EveryRowIsWhole) {
+  std::set<std::string> seen, architectures;
+  for (const Family& family : families()) {
+    ASSERT_FALSE(family.model_types.empty());
+    SCOPED_TRACE(family.model_types.front());
+    ASSERT_TRUE(family.read != nullptr && family.build != nullptr);
+    for (const std::string& type : family.model_types) {
+      SCOPED_TRACE(type);
+      EXPECT_TRUE(seen.insert(type).second) << "two rows";
+      EXPECT_EQ(find_family(type), &family);
+      const auto config = parse_model_config(json_of_any(type).dump(), "config.json");
+      EXPECT_EQ(config->model_type, type);
+      const auto model = build_model(*config, at::kFloat);
+      EXPECT_EQ(model->blocks().size(), 2U);
+      if (family.plan == nullptr) {
+        EXPECT_THROW(tensor_parallel_plan(*model), Error);
+      } else {  // it names layers that the model has
+        parallel::check_tensor_parallel(*model, tensor_parallel_plan(*model), 2);
+      }
+    }
+    for (const checkpoint::GgufArchitecture& architecture : family.gguf) {
+      EXPECT_TRUE(architectures.insert(architecture.name).second) << architecture.name << " is in two rows";
+      EXPECT_EQ(find_family(architecture.model_type), &family);
+      EXPECT_FALSE(architecture.outer_names.empty() || architecture.layer_names.empty());
+    }
+  }
+  EXPECT_EQ(architectures.size(), checkpoint::known_gguf_architectures().size());
 }
 
 TEST(Registry, UnknownModelTypesAreRefusedWithTheKnownOnes) {

@@ -1,4 +1,4 @@
-// What the values of `model_type` in the Llama family differ in: a row for each.
+// Says in a row for each value of `model_type` what differs between the models of the Llama family.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace tessera::models {
 
-// Which layers' attention has the window that the key `sliding_window` gives. "If asked" means that the key
-// `use_sliding_window` is true; "some" are those that `layer_types` names, or else those from layer
-// `max_window_layers` on.
+// Says which layers' attention has the window that the key `sliding_window` gives. "If asked" means that the
+// key `use_sliding_window` must be true; "some" are the layers that `layer_types` names, or else those from
+// layer `max_window_layers` on.
 enum class LlamaWindows { None, All, AllIfAsked, SomeIfAsked };
 
-// How config.json and the files of a model describe its experts. Numbers are the defaults of keys.
+// Says how config.json and the files of a model describe its experts. Numbers are the defaults of keys.
 struct LlamaExperts {
   bool has_num_experts_key = false;  // `num_experts` stands for `num_local_experts` where it is given
   int64_t num_experts = 0, experts_per_token = 0;
@@ -23,13 +23,13 @@ struct LlamaExperts {
   // weights of a token's experts add up to 1, and all layers have experts.
   bool has_layer_keys = false;
   bool has_jitter_key = false;  // `router_jitter_noise` has a meaning, and is refused unless it is 0
-  // Names of the sparse MLP and of an expert's projections in the model's files.
+  // The model's files give these names to the sparse MLP and to an expert's projections.
   std::string mlp_name = "mlp", gate = "gate_proj", up = "up_proj", down = "down_proj";
 };
 
 struct LlamaKind {
   std::string model_type;
-  // Defaults of keys.
+  // These numbers are the defaults of keys.
   double rope_theta = 10000.0, rms_norm_eps = 1e-6;
   int64_t max_position_embeddings = 2048;
   std::optional<int64_t> head_dim;  // nothing: hidden_size / num_attention_heads
