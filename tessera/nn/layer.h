@@ -9,6 +9,7 @@
 
 #include <torch/nn/module.h>
 
+#include "tessera/nn/parameter_role.h"
 #include "tessera/ops/activation.h"
 
 namespace tessera::nn {
@@ -40,6 +41,10 @@ class Layer : public torch::nn::Module {
   void set_parallel(std::shared_ptr<const LayerParallel> parallel) { parallel_ = std::move(parallel); }
   const LayerParallel* parallel() const { return parallel_.get(); }
 
+  // Says what the layer's own parameters are for.
+  void set_role(ParameterRole role) { role_ = role; }
+  ParameterRole role() const { return role_; }
+
  protected:
   // Returns forward(x) or, with a LayerParallel, output(forward(input(x))).
   template <class F>
@@ -50,6 +55,7 @@ class Layer : public torch::nn::Module {
 
  private:
   std::shared_ptr<const LayerParallel> parallel_;
+  ParameterRole role_ = ParameterRole::Other;
 };
 
 // All layers below `module` by their names in named_modules(), such as "self_attn.q_proj" of a block.

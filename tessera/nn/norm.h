@@ -12,6 +12,7 @@ namespace tessera::nn {
 // Normalises the last dim. A LayerParallel gets the residual sum as input and the normalised value as output.
 class Norm : public Layer {
  public:
+  Norm() { set_role(ParameterRole::Norm); }
   // x: [..., size] -> [..., size].
   at::Tensor forward(const at::Tensor& x) const;
   // Returns the residual sum x + delta (x itself without a delta) and its norm, for products to read. Both

@@ -56,11 +56,13 @@ SparseMLP::SparseMLP(const SparseMLPOptions& o, at::ScalarType dtype)
     : options_(o), core_(std::make_shared<ExpertsHere>()) {
   gate = register_module("gate", std::make_shared<Linear>(o.expert.hidden_size, o.num_experts, false, dtype));
   gate->refuse_adapter("is a router; list it in lora_modules_to_save to train it whole");
+  gate->set_role(ParameterRole::Router);
   // A bare module serves as the list, since only the names of its children matter.
   const auto list = register_module("experts", std::make_shared<torch::nn::Module>("experts"));
   for (int64_t e = 0; e < o.num_experts; ++e) {
     experts.push_back(list->register_module(std::to_string(e), std::make_shared<MLP>(o.expert, dtype)));
   }
+  for (const auto& [name, layer] : named_layers(*list)) layer->set_role(ParameterRole::Expert);
 }
 
 bool SparseMLP::drops() const {

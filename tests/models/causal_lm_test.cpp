@@ -41,6 +41,31 @@ TEST(CausalLM, TiedModelsHaveNoHeadOfTheirOwn) {
   EXPECT_TRUE(small_model()->tied_parameters().empty());
 }
 
+TEST(CausalLM, EveryParameterHasARole) {
+  using enum nn::ParameterRole;
+  const auto roles_of = [](const char* family) {
+    const auto model = build_model(reference_folder(family), at::kFloat);
+    nn::ParameterRoles roles = model->parameter_roles();
+    for (const std::string& name : names_of(*model)) EXPECT_TRUE(roles.contains(name)) << name;
+    EXPECT_EQ(roles.size(), names_of(*model).size());
+    return roles;
+  };
+  nn::ParameterRoles roles = roles_of("llama2");
+  EXPECT_EQ(roles["model.embed_tokens.weight"], Embedding);
+  EXPECT_EQ(roles["lm_head.weight"], OutputHead);
+  EXPECT_EQ(roles["model.norm.weight"], Norm);
+  EXPECT_EQ(roles["model.layers.0.self_attn.q_proj.weight"], Other);
+  roles = roles_of("gpt2");
+  EXPECT_EQ(roles["transformer.wte.weight"], Embedding) << "it is the output head, too";
+  EXPECT_EQ(roles["transformer.wpe.weight"], Positions);
+  EXPECT_EQ(roles["transformer.h.0.ln_1.bias"], Norm);
+  EXPECT_EQ(roles["transformer.h.0.attn.c_attn.bias"], Bias);
+  roles = roles_of("mixtral");
+  EXPECT_EQ(roles["model.layers.0.block_sparse_moe.gate.weight"], Router);
+  EXPECT_EQ(roles["model.layers.0.block_sparse_moe.experts.1.w2.weight"], Expert);
+  EXPECT_TRUE(small_model(true)->parameter_roles()["model.embed_tokens.weight"] == Embedding);
+}
+
 TEST(CausalLM, IsBuiltOnTheMetaDevice) {
   const auto model = build_model(reference_folder("qwen3"), at::kBFloat16);
   for (const auto& parameter : model->parameters()) {

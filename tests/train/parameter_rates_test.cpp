@@ -12,13 +12,17 @@ namespace {
 
 using ::testing::HasSubstr;
 
+const nn::ParameterRoles kRoles = {{"model.embed_tokens.weight", nn::ParameterRole::Embedding},
+                                   {"lm_head.weight", nn::ParameterRole::OutputHead},
+                                   {"transformer.wpe.weight", nn::ParameterRole::Positions}};
+
 optim::OptimizedTile tile_of(const config::Recipe& recipe, const std::string& name,
                              std::vector<int64_t> shape = {4, 4}) {
   std::vector<optim::OptimizedTile> tiles(1);
   tiles[0].name = name;
   tiles[0].weight_decay = 0.1;
   tiles[0].layout = {std::move(shape), DType::F32, {}};
-  set_learning_rates(recipe, tiles);
+  set_learning_rates(recipe, kRoles, tiles);
   return tiles[0];
 }
 
@@ -29,7 +33,7 @@ TEST(ParameterRates, EmbeddingsAndGroupsAsAxolotlHasThem) {
   recipe.lr_groups = {{"attention", {"q_proj", "k_proj"}, 2e-3}, {"rest", {"proj"}, 5e-4}};
   EXPECT_DOUBLE_EQ(tile_of(recipe, "model.embed_tokens.weight").lr_scale, 0.1);
   EXPECT_DOUBLE_EQ(tile_of(recipe, "lm_head.weight").lr_scale, 0.1);
-  EXPECT_DOUBLE_EQ(tile_of(recipe, "transformer.wte.weight").lr_scale, 0.1);
+  EXPECT_DOUBLE_EQ(tile_of(recipe, "transformer.wpe.weight").lr_scale, 1.0);
   EXPECT_EQ(tile_of(recipe, "lm_head.weight").weight_decay, 0.0);
   EXPECT_DOUBLE_EQ(tile_of(recipe, "model.layers.0.self_attn.q_proj.weight").lr_scale, 2.0);
   EXPECT_DOUBLE_EQ(tile_of(recipe, "model.layers.0.mlp.up_proj.weight").lr_scale, 0.5);
@@ -59,7 +63,7 @@ TEST(ParameterRates, KeysThatMeanNothingAreToldOf) {
   recipe.embedding_lr = 1e-4;
   recipe.lr_groups = {{"typo", {"q_porj"}, 2e-3}, {"there", {"q_proj"}, 2e-3}};
   ::testing::internal::CaptureStderr();
-  warn_of_unused_rates(recipe, {"model.layers.0.self_attn.q_proj.lora_A.weight"});
+  warn_of_unused_rates(recipe, kRoles, {"model.layers.0.self_attn.q_proj.lora_A.weight"});
   const std::string told = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(told, HasSubstr("'embedding_lr' has no effect: no embedding is trained"));
   EXPECT_THAT(told, HasSubstr("the group 'typo' means no trained parameter"));

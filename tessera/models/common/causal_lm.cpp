@@ -11,7 +11,6 @@
 #include "tessera/device/device.h"
 #include "tessera/device/device_copy.h"
 #include "tessera/nn/call_hook.h"
-#include "tessera/nn/embedding.h"
 #include "tessera/nn/sparse_mlp.h"
 
 namespace tessera::models {
@@ -82,11 +81,28 @@ at::Tensor CausalLM::through_blocks(at::Tensor x, int64_t begin, int64_t end,
 
 std::vector<at::Tensor> CausalLM::forward_only_parameters() const {
   std::vector<at::Tensor> parameters = {head().weight()};
-  for (const auto& module : modules(/*include_self=*/false)) {
-    const auto* embedding = dynamic_cast<const nn::Embedding*>(module.get());
-    if (embedding != nullptr) parameters.push_back(embedding->weight);
-  }
+  for (const auto& embedding : embeddings()) parameters.push_back(embedding->weight);
   return parameters;
+}
+
+nn::ParameterRoles CausalLM::parameter_roles() const {
+  const auto tables = embeddings();
+  nn::ParameterRoles roles;
+  for (const auto& [layer_name, layer] : nn::named_layers(*this)) {
+    for (const auto& parameter : layer->named_parameters(/*recurse=*/false)) {
+      nn::ParameterRole& role = roles[layer_name + "." + parameter.key()];
+      const auto table = std::ranges::find(tables, layer);
+      if (table != tables.end()) {
+        role = table == tables.begin() ? nn::ParameterRole::Embedding : nn::ParameterRole::Positions;
+      } else if (parameter.value().is_same(head().weight())) {
+        role = nn::ParameterRole::OutputHead;
+      } else {
+        const bool is_plain = layer->role() == nn::ParameterRole::Other;
+        role = is_plain && parameter.key() == "bias" ? nn::ParameterRole::Bias : layer->role();
+      }
+    }
+  }
+  return roles;
 }
 
 at::Tensor CausalLM::loss(const nn::TokenBatch& batch) {
@@ -98,15 +114,7 @@ nn::RouterLossWeights CausalLM::router_loss_weights() const {
   return {router_aux_loss_coef_.value_or(config().router_aux_loss_coef), router_z_loss_coef_};
 }
 
-void CausalLM::set_embedding_noise(double alpha) {
-  for (const auto& module : modules(/*include_self=*/false)) {
-    auto* const embedding = dynamic_cast<nn::Embedding*>(module.get());
-    if (embedding == nullptr) continue;
-    // The first embedding in the tree is that of the tokens; a table of positions (GPT-2) comes after it.
-    embedding->set_noise(alpha);
-    return;
-  }
-}
+void CausalLM::set_embedding_noise(double alpha) { embeddings().front()->set_noise(alpha); }
 
 int64_t CausalLM::carried_rows() const {
   if (!router_loss_weights().is_any()) return 0;

@@ -14,8 +14,10 @@
 #include "tessera/checkpoint/layer_parts.h"
 #include "tessera/models/common/model_config.h"
 #include "tessera/nn/block.h"
+#include "tessera/nn/embedding.h"
 #include "tessera/nn/kv_cache.h"
 #include "tessera/nn/output_head.h"
+#include "tessera/nn/parameter_role.h"
 #include "tessera/nn/sequence.h"
 #include "tessera/ops/pass_through.h"
 
@@ -118,6 +120,10 @@ class CausalLM : public torch::nn::Module {
   virtual void add_positions(nn::SequenceContext& context, const at::Tensor& position_ids) const;
   virtual const std::vector<std::shared_ptr<nn::Block>>& blocks() const = 0;
   virtual nn::OutputHead& head() const = 0;
+  // Lists the tables that embed() reads: that of the tokens, then any others, such as that of positions.
+  virtual std::vector<std::shared_ptr<nn::Embedding>> embeddings() const = 0;
+  // Returns what each parameter is for, by its name in named_parameters().
+  nn::ParameterRoles parameter_roles() const;
 
   // Lists second names that files may use for a parameter that named_parameters() lists under its owner's
   // name.

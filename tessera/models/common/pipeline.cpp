@@ -6,7 +6,6 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
-#include "tessera/nn/embedding.h"
 #include "tessera/nn/sparse_mlp.h"
 
 namespace tessera::models {
@@ -31,10 +30,7 @@ double idle_work_of(const torch::nn::Module& block, const ModelConfig& config) {
 parallel::PipelineParts pipeline_parts(const CausalLM& model) {
   const auto& blocks = model.blocks();
   parallel::PipelineParts parts{{}, {blocks.begin(), blocks.end()}, model.head().used_parameters()};
-  for (const auto& module : model.modules(/*include_self=*/false)) {
-    const auto* embedding = dynamic_cast<const nn::Embedding*>(module.get());
-    if (embedding != nullptr) parts.first.push_back(embedding->weight);
-  }
+  for (const auto& embedding : model.embeddings()) parts.first.push_back(embedding->weight);
   return parts;
 }
 

@@ -38,6 +38,9 @@ class Gpt2ForCausalLM : public CausalLM {
   at::Tensor embed(const at::Tensor& input_ids, const at::Tensor& position_ids) override;
   const std::vector<std::shared_ptr<nn::Block>>& blocks() const override { return transformer->h; }
   nn::OutputHead& head() const override { return *head_; }
+  std::vector<std::shared_ptr<nn::Embedding>> embeddings() const override {
+    return {transformer->wte, transformer->wpe};
+  }
 
   std::shared_ptr<Gpt2Model> transformer;
   std::shared_ptr<nn::Linear> lm_head;  // null where tied

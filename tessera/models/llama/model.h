@@ -37,6 +37,7 @@ class LlamaForCausalLM : public CausalLM {
   void add_positions(nn::SequenceContext& context, const at::Tensor& position_ids) const override;
   const std::vector<std::shared_ptr<nn::Block>>& blocks() const override { return model->layers; }
   nn::OutputHead& head() const override { return *head_; }
+  std::vector<std::shared_ptr<nn::Embedding>> embeddings() const override { return {model->embed_tokens}; }
 
   std::shared_ptr<LlamaModel> model;
   std::shared_ptr<nn::Linear> lm_head;  // null with tied embeddings

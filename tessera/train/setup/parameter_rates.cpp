@@ -9,16 +9,19 @@ namespace {
 
 bool has(const std::string& name, const std::string& part) { return name.find(part) != std::string::npos; }
 
-bool is_embedding(const std::string& name) {
-  return has(name, "embed_tokens") || has(name, "lm_head") || has(name, ".wte.");
+bool is_embedding(const nn::ParameterRoles& roles, const std::string& name) {
+  const auto found = roles.find(name);
+  return found != roles.end() &&
+         (found->second == nn::ParameterRole::Embedding || found->second == nn::ParameterRole::OutputHead);
 }
 
 bool is_in(const config::LrGroup& group, const std::string& name) {
   return std::ranges::any_of(group.modules, [&](const std::string& module) { return has(name, module); });
 }
 
-void set_group(const config::Recipe& recipe, optim::OptimizedTile& tile, bool is_matrix) {
-  if (is_embedding(tile.name)) {
+void set_group(const config::Recipe& recipe, const nn::ParameterRoles& roles, optim::OptimizedTile& tile,
+               bool is_matrix) {
+  if (is_embedding(roles, tile.name)) {
     tile.weight_decay = 0.0;
     if (recipe.embedding_lr_scale) tile.lr_scale = *recipe.embedding_lr_scale;
     if (recipe.embedding_lr) tile.lr_scale = *recipe.embedding_lr / recipe.learning_rate;
@@ -32,18 +35,21 @@ void set_group(const config::Recipe& recipe, optim::OptimizedTile& tile, bool is
 
 }  // namespace
 
-void set_learning_rates(const config::Recipe& recipe, std::vector<optim::OptimizedTile>& tiles) {
+void set_learning_rates(const config::Recipe& recipe, const nn::ParameterRoles& roles,
+                        std::vector<optim::OptimizedTile>& tiles) {
   const bool has_groups = recipe.embedding_lr || recipe.embedding_lr_scale || !recipe.lr_groups.empty();
   for (optim::OptimizedTile& tile : tiles) {
     const bool is_matrix = tile.layout.shape().size() >= 2;
-    if (has_groups) set_group(recipe, tile, is_matrix);
+    if (has_groups) set_group(recipe, roles, tile, is_matrix);
     if (recipe.loraplus_lr_ratio > 0.0 && (has(tile.name, "lora_B") || !is_matrix))
       tile.lr_scale = recipe.loraplus_lr_ratio;
   }
 }
 
-void warn_of_unused_rates(const config::Recipe& recipe, const std::vector<std::string>& names) {
-  if ((recipe.embedding_lr || recipe.embedding_lr_scale) && std::ranges::none_of(names, is_embedding)) {
+void warn_of_unused_rates(const config::Recipe& recipe, const nn::ParameterRoles& roles,
+                          const std::vector<std::string>& names) {
+  const auto is_role = [&](const std::string& name) { return is_embedding(roles, name); };
+  if ((recipe.embedding_lr || recipe.embedding_lr_scale) && std::ranges::none_of(names, is_role)) {
     log::warn(std::string("key '") + (recipe.embedding_lr ? "embedding_lr" : "embedding_lr_scale") +
               "' has no effect: no embedding is trained");
   }

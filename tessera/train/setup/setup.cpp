@@ -367,7 +367,7 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig&
   for (const auto& entry : model.named_parameters()) {
     if (entry.value().requires_grad()) trained_names.push_back(entry.key());
   }
-  warn_of_unused_rates(recipe, trained_names);
+  warn_of_unused_rates(recipe, model.parameter_roles(), trained_names);
   planned.pipeline = plan_pipeline(model, recipe);
   sources.push_back(models::random_source(model, static_cast<uint64_t>(recipe.seed)));
   planned.source = std::make_shared<checkpoint::SourceList>(std::move(sources));

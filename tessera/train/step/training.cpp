@@ -14,11 +14,10 @@
 namespace tessera::train {
 namespace {
 
-std::unique_ptr<optim::Optimizer> make_optimizer(const config::Recipe& recipe,
-                                                 const parallel::ShardedModel& sharded) {
+std::unique_ptr<optim::Optimizer> make_optimizer(const config::Recipe& recipe, const TrainedModel& trained) {
   const MemoryScope memory(MemoryCategory::OptimizerState);
-  auto tiles = optimized_tiles(sharded, recipe.weight_decay, recipe.decay_norm_and_bias);
-  set_learning_rates(recipe, tiles);
+  auto tiles = optimized_tiles(*trained.sharded, recipe.weight_decay, recipe.decay_norm_and_bias);
+  set_learning_rates(recipe, trained.model->parameter_roles(), tiles);
   if (recipe.optimizer == config::OptimizerKind::Sgd) return optim::make_sgd(std::move(tiles));
   return optim::make_adamw(std::move(tiles), adamw_options(recipe));
 }
@@ -56,7 +55,7 @@ Training::Training(config::Recipe recipe, const parallel::DeviceMesh& mesh,
   state_.cursor = data_->cursor();
   state_.scaler = LossScaler(recipe_);
   trained_.model->train();
-  optimizer_ = make_optimizer(recipe_, *trained_.sharded);
+  optimizer_ = make_optimizer(recipe_, trained_);
   schedule_ = make_schedule(recipe_, total_steps_, data_->samples_per_step());
 }
 
