@@ -8,6 +8,7 @@
 
 #include "tests/models/reference_models.h"
 #include "tests/testing/temp_folder.h"
+#include "tests/train/parity_families.h"
 
 namespace tessera::train {
 
@@ -18,7 +19,7 @@ class DeepModel {
   DeepModel(const std::string& family, int64_t layers, const nlohmann::json& changes = {}) {
     nlohmann::json config;
     std::ifstream(models::reference_folder(family) + "/config.json") >> config;
-    config[family == "gpt2" ? "n_layer" : "num_hidden_layers"] = layers;
+    config[parity_family(family).layers_key] = layers;
     config["initializer_range"] = 0.3;
     if (changes.is_object()) config.update(changes);
     std::ofstream(folder_.path() + "/config.json") << config.dump();

@@ -27,10 +27,12 @@ constexpr Parity operator|(Parity a, Parity b) {
 
 struct ParityFamily {
   std::string name;  // of the reference model (tests/reference)
-  int64_t heads, kv_heads;
-  Parity in;
+  int64_t heads = 1, kv_heads = 1;
+  Parity in = {};
   int64_t experts = 1;
   nlohmann::json changes = {};  // to config.json, for Parity::Products
+  // Its files call the last norm `final_norm`; config.json holds the number of layers under `layers_key`.
+  std::string final_norm = "norm", layers_key = "num_hidden_layers";
 
   bool is_in(Parity parity) const { return (static_cast<unsigned>(in) & static_cast<unsigned>(parity)) != 0; }
   bool allows(int64_t tp) const { return tp <= kv_heads || (tp % kv_heads == 0 && tp <= heads); }
@@ -41,7 +43,7 @@ inline const std::vector<ParityFamily>& parity_families() {
   static const std::vector<ParityFamily> families = {
       {"llama3", 4, 2, Layouts | Pipelines | FrozenPipelines | Bf16States | Products},
       // Biases and transposed matrices.
-      {"gpt2", 3, 3, Layouts | Pipelines | Bf16States | Products},
+      {"gpt2", 3, 3, Layouts | Pipelines | Bf16States | Products, 1, {}, "ln_f", "n_layer"},
       {"qwen3", 4, 2, Layouts | Products},
       // Five and seven experts, which no number of ranks shares evenly.
       {"mixtral", 4, 2, Experts | Products, 5},
@@ -65,6 +67,14 @@ inline const std::vector<ParityFamily>& parity_families() {
        {{"hidden_size", 32}, {"num_attention_heads", 8}, {"num_key_value_heads", 4}, {"head_dim", 4}}},
   };
   return families;
+}
+
+// Returns the first row of this name; models that have none are called as Llama is.
+inline ParityFamily parity_family(const std::string& name) {
+  for (const ParityFamily& family : parity_families()) {
+    if (family.name == name) return family;
+  }
+  return {name};
 }
 
 // Returns the rows that take part in `parity`, as the parameters of a test suite.

@@ -12,6 +12,7 @@
 
 #include "tests/models/reference_models.h"
 #include "tests/testing/mpi_world.h"
+#include "tests/train/parity_families.h"
 
 namespace tessera::train {
 
@@ -39,9 +40,7 @@ struct LayoutCase {
 };
 
 // Tells whether the family has experts; the loss then asks for balanced routers and small logits too.
-inline bool has_experts(const std::string& family) {
-  return family == "mixtral" || family.starts_with("qwen3_moe");
-}
+inline bool has_experts(const std::string& family) { return parity_family(family).experts > 1; }
 
 inline config::Recipe recipe_of(const LayoutCase& layout) {
   config::Recipe recipe;
@@ -79,7 +78,7 @@ inline config::Recipe recipe_of(const LayoutCase& layout) {
     recipe.neftune_noise_alpha = 5.0;
     recipe.label_smoothing_factor = 0.1;
     recipe.z_loss_coef = 0.02;
-    recipe.lora_modules_to_save = {layout.family == "gpt2" ? "ln_f" : "norm"};
+    recipe.lora_modules_to_save = {parity_family(layout.family).final_norm};
   }
   return recipe;
 }
