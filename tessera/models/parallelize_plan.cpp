@@ -1,15 +1,98 @@
 #include "tessera/models/parallelize_plan.h"
 
+#include <map>
+#include <string_view>
+#include <utility>
+
 #include "tessera/core/error.h"
-#include "tessera/models/family.h"
+#include "tessera/nn/transformer_block.h"
 
 namespace tessera::models {
+namespace {
+
+using parallel::LayerStyle;
+using parallel::StyledLayers;
+
+constexpr std::string_view kWeight = ".weight";
+
+void add_attention(const std::string& name, const nn::AttentionOptions& o, StyledLayers& layers) {
+  const int64_t heads = o.num_heads / o.num_kv_heads, group = heads * o.head_dim;
+  const auto add = [&](const std::string& layer, LayerStyle style) {
+    layers.emplace_back(name + "." + layer, style);
+  };
+  layers.emplace_back(name, LayerStyle::region());
+  if (o.qkv.empty()) {
+    add(o.q, LayerStyle::colwise(group, o.head_dim));
+    add(o.k, LayerStyle::shared_colwise(o.head_dim));
+    add(o.v, LayerStyle::shared_colwise(o.head_dim));
+  } else {
+    add(o.qkv, LayerStyle::colwise((heads + 2) * o.head_dim));  // the queries, key and value of a head
+  }
+  add(o.o, LayerStyle::rowwise(group, o.head_dim));
+  if (o.qk_norm) {
+    add("q_norm", LayerStyle::partial_gradient());
+    add("k_norm", LayerStyle::partial_gradient());
+  }
+}
+
+void add_projections(const std::string& name, const nn::MLPOptions& o, LayerStyle down,
+                     StyledLayers& layers) {
+  if (!o.gate.empty()) layers.emplace_back(name + "." + o.gate, LayerStyle::colwise());
+  layers.emplace_back(name + "." + o.up, LayerStyle::colwise());
+  layers.emplace_back(name + "." + o.down, down);
+}
+
+// All ranks compute the whole router, so they choose the same experts, and the outputs of a token's experts
+// are summed over ranks once.
+void add_experts(const std::string& name, const nn::SparseMLPOptions& o, StyledLayers& layers) {
+  layers.emplace_back(name, LayerStyle::summed_region());
+  layers.emplace_back(name + ".gate", LayerStyle::partial_gradient());
+  for (int64_t e = 0; e < o.num_experts; ++e) {
+    add_projections(name + ".experts." + std::to_string(e), o.expert, LayerStyle::rowwise_part(), layers);
+  }
+}
+
+void add_block(const std::string& name, const nn::TransformerBlockOptions& o, StyledLayers& layers) {
+  layers.emplace_back(name + o.attention_norm_name, LayerStyle::per_token());
+  add_attention(name + o.attention_name, o.attention, layers);
+  layers.emplace_back(name + o.mlp_norm_name, LayerStyle::per_token());
+  if (o.sparse) return add_experts(name + o.mlp_name, *o.sparse, layers);
+  layers.emplace_back(name + o.mlp_name, LayerStyle::region());
+  add_projections(name + o.mlp_name, o.mlp, LayerStyle::rowwise(), layers);
+}
+
+}  // namespace
 
 parallel::TensorParallelPlan tensor_parallel_plan(const CausalLM& model) {
-  if (const auto plan = family_of(model.config()).plan) return plan(model);
-  throw Error(ErrorKind::Config, "TENSOR-PARALLEL",
-              "tensor parallelism is not built for model_type '" + model.config().model_type + "'")
-      .hint("leave out tensor_parallel_size");
+  using enum nn::ParameterRole;
+  std::map<const torch::nn::Module*, std::string> names;
+  for (const auto& module : model.named_modules("", /*include_self=*/false)) {
+    names[module.value().get()] = module.key();
+  }
+  const std::string first = names.at(model.blocks().front().get());
+  const std::string blocks = first.substr(0, first.rfind('.') + 1);  // "model.layers."
+  const nn::ParameterRoles roles = model.parameter_roles();
+  parallel::TensorParallelPlan plan;
+  for (const auto& [role, style] :
+       {std::pair(Embedding, LayerStyle::vocabulary()), std::pair(Positions, LayerStyle::sliced()),
+        std::pair(Norm, LayerStyle::per_token()), std::pair(OutputHead, LayerStyle::vocabulary())}) {
+    for (const auto& [name, own] : roles) {
+      const bool is_layer = own == role && name.ends_with(kWeight) && !name.starts_with(blocks);
+      if (is_layer) plan.layers.emplace_back(name.substr(0, name.size() - kWeight.size()), style);
+    }
+  }
+  for (const auto& block : model.blocks()) {
+    const auto* const transformer = dynamic_cast<const nn::TransformerBlock*>(block.get());
+    if (transformer == nullptr) {
+      throw Error(ErrorKind::Config, "TENSOR-PARALLEL",
+                  "tensor parallelism is not built for model_type '" + model.config().model_type + "'")
+          .hint("leave out tensor_parallel_size");
+    }
+    const nn::TransformerBlockOptions& options = transformer->options();
+    if (options.attention.qkv.empty()) plan.most_shared_parts = options.attention.num_kv_heads;
+    add_block(names.at(block.get()) + ".", options, plan.layers);
+  }
+  return plan;
 }
 
 }  // namespace tessera::models

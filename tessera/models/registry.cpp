@@ -5,13 +5,9 @@
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
 #include "tessera/io/file.h"
-#include "tessera/io/json_reader.h"
-#include "tessera/models/family.h"
 #include "tessera/models/gpt2/model.h"
-#include "tessera/models/gpt2/parallelize.h"
 #include "tessera/models/llama/gguf.h"
 #include "tessera/models/llama/model.h"
-#include "tessera/models/llama/parallelize.h"
 
 namespace tessera::models {
 namespace {
@@ -44,12 +40,10 @@ const std::vector<Family>& families() {
       {.model_types = llama_model_types(),
        .read = read_as<LlamaConfig, read_llama_config>,
        .build = build_as<LlamaConfig, LlamaForCausalLM>,
-       .plan = llama_plan,
        .gguf = llama_gguf_architectures()},
       {.model_types = {"gpt2"},
        .read = read_as<Gpt2Config, read_gpt2_config>,
-       .build = build_as<Gpt2Config, Gpt2ForCausalLM>,
-       .plan = gpt2_plan},
+       .build = build_as<Gpt2Config, Gpt2ForCausalLM>},
   };
   return table;
 }
@@ -59,12 +53,6 @@ const Family* find_family(const std::string& model_type) {
     if (std::ranges::count(family.model_types, model_type) > 0) return &family;
   }
   return nullptr;
-}
-
-const Family& family_of(const ModelConfig& config) {
-  const Family* const family = find_family(config.model_type);
-  TESSERA_ASSERT(family != nullptr, "no family has model_type " + config.model_type);
-  return *family;
 }
 
 std::shared_ptr<const ModelConfig> read_model_config(const std::string& path) {
@@ -82,7 +70,9 @@ std::shared_ptr<const ModelConfig> parse_model_config(const std::string& text, c
 }
 
 std::shared_ptr<CausalLM> build_model(const ModelConfig& config, at::ScalarType dtype) {
-  return family_of(config).build(config, dtype);
+  const Family* const family = find_family(config.model_type);
+  TESSERA_ASSERT(family != nullptr, "no family builds model_type " + config.model_type);
+  return family->build(config, dtype);
 }
 
 std::shared_ptr<CausalLM> build_model(const std::string& path, at::ScalarType dtype) {

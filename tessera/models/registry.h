@@ -1,14 +1,32 @@
-// Reads the config.json of any family and builds its model.
+// Lists the families of models, a row for each; reads the config.json of any of them and builds its model.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <c10/core/ScalarType.h>
 
+#include "tessera/checkpoint/gguf_architecture.h"
+#include "tessera/io/json_reader.h"
 #include "tessera/models/common/causal_lm.h"
 
 namespace tessera::models {
+
+// A row says what a family consists of, and what it can do.
+struct Family {
+  std::vector<std::string> model_types;
+  // Reads a config.json whose model_type is one of these.
+  std::shared_ptr<const ModelConfig> (*read)(const io::JsonReader&);
+  // Builds the model of a config that `read` returned, as build_model() does.
+  std::shared_ptr<CausalLM> (*build)(const ModelConfig&, at::ScalarType);
+  // The GGUF files that can hold its models; empty if there are none.
+  std::vector<checkpoint::GgufArchitecture> gguf = {};
+};
+
+const std::vector<Family>& families();
+// Returns the family that has this model_type, or null.
+const Family* find_family(const std::string& model_type);
 
 // Reads config.json of the folder `path`, or the file `path` itself if it ends in .json, with the reader of
 // the family that its model_type names. Throws Error(Model) for an unknown model_type, naming the known ones.

@@ -8,7 +8,6 @@
 
 #include "tessera/core/error.h"
 #include "tessera/io/file.h"
-#include "tessera/models/family.h"
 #include "tessera/models/parallelize_plan.h"
 #include "tessera/models/registry.h"
 #include "tessera/parallel/tensor_parallel/tensor_parallel.h"
@@ -223,11 +222,7 @@ TEST(Registry, EveryRowIsWhole) {
       EXPECT_EQ(config->model_type, type);
       const auto model = build_model(*config, at::kFloat);
       EXPECT_EQ(model->blocks().size(), 2U);
-      if (family.plan == nullptr) {
-        EXPECT_THROW(tensor_parallel_plan(*model), Error);
-      } else {  // it names layers that the model has
-        parallel::check_tensor_parallel(*model, tensor_parallel_plan(*model), 2);
-      }
+      parallel::check_tensor_parallel(*model, tensor_parallel_plan(*model), 2);
     }
     for (const checkpoint::GgufArchitecture& architecture : family.gguf) {
       EXPECT_TRUE(architectures.insert(architecture.name).second) << architecture.name << " is in two rows";

@@ -7,6 +7,7 @@
 #include "tessera/io/file.h"
 #include "tessera/models/common/causal_lm.h"
 #include "tessera/models/gpt2/model.h"
+#include "tessera/models/parallelize_plan.h"
 #include "tessera/ops/leaf.h"
 #include "tessera/peft/adapter_files.h"
 #include "tessera/peft/merge.h"
@@ -62,6 +63,32 @@ TEST(Gpt2Config, DefaultsAreThoseOfTransformers) {
   EXPECT_EQ(
       read({{"model_type", "gpt2"}, {"embd_pdrop", 0}, {"resid_pdrop", 0}, {"attn_pdrop", 0}}).training_note,
       "");
+}
+
+TEST(Gpt2, TensorParallelismCutsItsLayers) {
+  using Kind = parallel::LayerStyle::Kind;
+  const auto model = build_model(*parse_model_config(config_json().dump(), "config.json"), at::kFloat);
+  const parallel::TensorParallelPlan plan = tensor_parallel_plan(*model);
+  std::vector<std::pair<std::string, Kind>> want = {{"transformer.wte", Kind::Vocabulary},
+                                                    {"transformer.wpe", Kind::Sliced},
+                                                    {"transformer.ln_f", Kind::PerToken}};
+  for (const std::string block : {"transformer.h.0.", "transformer.h.1."}) {
+    want.insert(want.end(), {{block + "ln_1", Kind::PerToken},
+                             {block + "attn", Kind::Region},
+                             {block + "attn.c_attn", Kind::Colwise},
+                             {block + "attn.c_proj", Kind::Rowwise},
+                             {block + "ln_2", Kind::PerToken},
+                             {block + "mlp", Kind::Region},
+                             {block + "mlp.c_fc", Kind::Colwise},
+                             {block + "mlp.c_proj", Kind::Rowwise}});
+  }
+  ASSERT_EQ(plan.layers.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) {
+    EXPECT_EQ(plan.layers[i].first, want[i].first);
+    EXPECT_EQ(plan.layers[i].second.kind, want[i].second) << want[i].first;
+  }
+  EXPECT_EQ(plan.layers[5].second.unit, 3 * 4) << "a head's query, key and value";
+  EXPECT_EQ(plan.most_shared_parts, 0);
 }
 
 TEST(Gpt2, DocumentsEndWherePositionsEnd) {

@@ -48,8 +48,8 @@ void set_learning_rates(const config::Recipe& recipe, const nn::ParameterRoles& 
 
 void warn_of_unused_rates(const config::Recipe& recipe, const nn::ParameterRoles& roles,
                           const std::vector<std::string>& names) {
-  const auto is_role = [&](const std::string& name) { return is_embedding(roles, name); };
-  if ((recipe.embedding_lr || recipe.embedding_lr_scale) && std::ranges::none_of(names, is_role)) {
+  const auto is_one = [&](const std::string& name) { return is_embedding(roles, name); };
+  if ((recipe.embedding_lr || recipe.embedding_lr_scale) && std::ranges::none_of(names, is_one)) {
     log::warn(std::string("key '") + (recipe.embedding_lr ? "embedding_lr" : "embedding_lr_scale") +
               "' has no effect: no embedding is trained");
   }
