@@ -65,9 +65,8 @@ End end_of(const std::function<JobEnd()>& start) {
   } catch (const Error& error) {
     end.error = std::current_exception();
     end.job.exit_code = exit_code(error.kind());
-    end.text = error.what();
     // The line about a restart must not look like an error, so the error's code and hint are cut off.
-    if (const size_t code = end.text.find("]: "); code != std::string::npos) end.text.erase(0, code + 3);
+    end.text = error.message();
     end.text.resize(std::min(end.text.size(), end.text.find(". hint: ")));
   }
   return end;

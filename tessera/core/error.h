@@ -25,6 +25,12 @@ enum class ErrorKind {
 // Gives the exit code of the process for a kind.
 int exit_code(ErrorKind kind);
 
+// A place in a file; line and column are 1-based, and 0 where they are not known.
+struct SourcePlace {
+  std::string file;
+  int64_t line = 0, column = 0;
+};
+
 // An error that names its place. It is built in one expression:
 //   throw Error(ErrorKind::Config, "UNKNOWN-KEY", "unknown key 'sead'")
 //       .at("r.yaml", 3, 1).hint("did you mean 'seed'?");
@@ -37,6 +43,7 @@ class Error : public std::exception {
 
   // Sets the place: a file, and the line and column in it (1-based; 0 = not known).
   Error& at(std::string_view file, int64_t line = 0, int64_t column = 0);
+  Error& at(const SourcePlace& place) { return at(place.file, place.line, place.column); }
   // Sets a place that has no lines: "file: byte 120", "file: tensor 'x'".
   Error& in(std::string_view place);
   // Says within which operation it happened: puts "<text>: " before the message.
@@ -45,17 +52,26 @@ class Error : public std::exception {
   Error& got(std::string_view value);
   Error& need(std::string_view value);
   Error& hint(std::string_view text);
+  // Notes the key of a recipe that the error speaks of, for a caller that knows where the recipe gives it.
+  // The text stays as it is.
+  Error& about(std::string_view key) {
+    key_ = key;
+    return *this;
+  }
 
   ErrorKind kind() const { return kind_; }
+  const std::string& key() const { return key_; }  // set by about(); else ""
   // The error's code, such as "E-CONFIG-UNKNOWN-KEY".
   const std::string& code() const { return code_; }
   const char* what() const noexcept override { return text_.c_str(); }
+  // The part of what() behind the code, to be told at another place.
+  std::string_view message() const { return std::string_view(what()).substr(code_.size() + 9); }
 
  private:
   void compose();
 
   ErrorKind kind_;
-  std::string code_, place_, what_, got_, need_, hint_, text_;
+  std::string code_, key_, place_, what_, got_, need_, hint_, text_;
 };
 
 // Throws an Internal error unless `condition` holds: for invariants, never for input.

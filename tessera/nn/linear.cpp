@@ -58,7 +58,8 @@ std::vector<at::Tensor> forward_all(const ops::Activation& x, std::initializer_l
 
 void Linear::set_adapter(const std::shared_ptr<LinearAdapter>& adapter, const std::string& name) {
   if (!refusal_.empty()) {
-    throw Error(ErrorKind::Config, "ADAPTER-TARGET", "no adapter fits '" + name + "': the layer " + refusal_);
+    throw Error(ErrorKind::Config, "ADAPTER-TARGET", "no adapter fits '" + name + "': the layer " + refusal_)
+        .about("lora_modules_to_save");
   }
   TESSERA_ASSERT(adapter != nullptr && adapter_ == nullptr, "a layer takes one adapter");
   for (const auto& child : adapter->named_children()) register_module(child.key(), child.value());

@@ -70,11 +70,13 @@ std::vector<std::string> find_saved(const torch::nn::Module& model, const LoraOp
       throw Error(
           ErrorKind::Config, "LORA-TARGET",
           "'" + wanted + "' of lora_modules_to_save shares its weight with another module (tied embeddings)")
+          .about("lora_modules_to_save")
           .hint("train a model with untied embeddings, or leave it out");
     }
     if (std::none_of(saved.begin(), saved.end(), named)) {
       throw Error(ErrorKind::Config, "LORA-TARGET",
                   "'" + wanted + "' of lora_modules_to_save names no module")
+          .about("lora_modules_to_save")
           .need(join(kinds_of(all), ", "));
     }
   }

@@ -15,6 +15,9 @@ TEST(ErrorTest, NamesPlaceValueAndHint) {
                "error[E-CONFIG-UNKNOWN-KEY]: r.yaml:3:5: unknown key 'sead'; got sead, need a known key. "
                "hint: did you mean 'seed'?");
   EXPECT_EQ(exit_code(error.kind()), 2);
+  EXPECT_TRUE(error.message().starts_with("r.yaml:3:5: unknown key")) << error.message();
+  EXPECT_EQ(Error(error).about("seed").key(), "seed");
+  EXPECT_STREQ(Error(error).about("seed").what(), error.what());
 }
 
 TEST(ErrorTest, StaysOnOneLine) {

@@ -39,13 +39,6 @@ std::string text_of(const Json& message, const std::string& key) {
   return found != message.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-// Returns what an error says behind its code, to be told at another place.
-std::string message_of(const Error& error) {
-  const std::string text = error.what();
-  const size_t colon = text.find("]: ");
-  return colon == std::string::npos ? text : text.substr(colon + 3);
-}
-
 }  // namespace
 
 std::shared_ptr<const text::ChatTemplate> choose_template(const config::DatasetConfig& dataset,
@@ -122,7 +115,7 @@ text::RenderedChat ChatPrompt::render(const Json& messages, const Json& tools,
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Model) throw;
     throw Error(ErrorKind::Data, "CHAT-TEMPLATE",
-                "the chat template refuses this conversation: " + message_of(error));
+                "the chat template refuses this conversation: " + std::string(error.message()));
   }
 }
 

@@ -28,11 +28,10 @@ void WireWriter::ids(std::span<const int32_t> ids) {
 
 void WireWriter::error(const Error& error) {
   number(static_cast<uint64_t>(error.kind()));
-  // The code is "E-<KIND>-<NAME>", and the text is "error[<code>]: ...". The parts are sent from which
-  // Error's constructor makes both again.
-  const std::string_view code = error.code(), text_of = error.what();
+  // The code is "E-<KIND>-<NAME>". What is sent are the parts from which Error's constructor makes it again.
+  const std::string_view code = error.code();
   text(code.substr(code.find('-', 2) + 1));
-  text(text_of.substr(code.size() + std::strlen("error[]: ")));
+  text(error.message());
 }
 
 uint64_t WireReader::number() {
