@@ -52,7 +52,7 @@ Error config_error(std::string_view name, std::string what, const Place& place) 
 }
 
 KeyPlace to_key_place(const Place& place) {
-  return {place.file ? *place.file : std::string(), place.line, place.column};
+  return {{place.file ? *place.file : std::string(), place.line, place.column}};
 }
 
 std::string describe_place(const Place& place, const Place& other) {
@@ -62,7 +62,7 @@ std::string describe_place(const Place& place, const Place& other) {
   return *place.file + ':' + std::to_string(place.line);
 }
 
-std::string place_text(const KeyPlace& place) {
+std::string place_text(const SourcePlace& place) {
   return place.file + (place.line > 0 ? ':' + std::to_string(place.line) : "");
 }
 

@@ -66,7 +66,7 @@ KeyPlace to_key_place(const Place& place);
 // Returns "line 3", or "r.yaml:3" if the file differs from that of `other`, or "the command line".
 std::string describe_place(const Place& place, const Place& other);
 // Returns "r.yaml:3"; a place of the command line gives "command line", without a line number.
-std::string place_text(const KeyPlace& place);
+std::string place_text(const SourcePlace& place);
 // Returns the beginning of a warning: "r.yaml:3: ", "command line: ", or "" when no file is known.
 std::string place_prefix(const Place& place);
 

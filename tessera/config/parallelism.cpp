@@ -7,19 +7,8 @@
 namespace tessera::config {
 
 ParallelDims validate_parallelism(const Recipe& recipe, int64_t world_size) {
-  const auto locate = [&](Error& error, const std::string& key) {
-    const auto place = recipe.key_places.find(key);
-    if (place == recipe.key_places.end()) {
-      error.at(recipe.source_file);
-    } else {
-      error.at(place->second.file, place->second.line, place->second.column);
-    }
-  };
-  if (recipe.device.number >= 0 && world_size > 1) {
-    Error error = one_process_only(recipe.device, world_size);
-    locate(error, "device");
-    throw error;
-  }
+  if (recipe.device.number >= 0 && world_size > 1)
+    throw one_process_only(recipe.device, world_size).at(recipe.place_of({"device"}));
   ParallelDims dims;
   dims.dp_replicate = recipe.dp_replicate_size;
   dims.dp_shard = recipe.dp_shard_size;
@@ -28,20 +17,20 @@ ParallelDims validate_parallelism(const Recipe& recipe, int64_t world_size) {
   dims.pp = recipe.pipeline_parallel_size;
   dims.ep = recipe.expert_parallel_size;
   dims.hpz = recipe.zero_hpz_partition_size;
-  dims = dims.resolved(world_size, locate);
+  dims = dims.resolved(world_size,
+                       [&](Error& error, const std::string& key) { error.at(recipe.place_of({key})); });
   if (dims.ep > 1 && recipe.zero_stage == ZeroStage::Ddp) {
-    Error error(ErrorKind::Config, "PARALLELISM", "experts are spread over ranks that share parameters out");
-    locate(error, "expert_parallel_size");
-    throw error
+    throw recipe
+        .error("PARALLELISM", "experts are spread over ranks that share parameters out",
+               {"expert_parallel_size"})
         .got("expert_parallel_size " + std::to_string(dims.ep) + " and zero_stage 0, where each rank has all")
         .need("zero_stage 1, 2 or 3")
         .hint("zero_stage: 1 sends as much and keeps less");
   }
   if (dims.hpz > 1 && recipe.zero_stage != ZeroStage::Zero3) {
-    Error error(ErrorKind::Config, "PARALLELISM",
-                "zero_hpz_partition_size is where the backward gathers the parameters from");
-    locate(error, "zero_hpz_partition_size");
-    throw error
+    throw recipe
+        .error("PARALLELISM", "zero_hpz_partition_size is where the backward gathers the parameters from",
+               {"zero_hpz_partition_size"})
         .got("zero_hpz_partition_size " + std::to_string(dims.hpz) + " and zero_stage " +
              std::to_string(static_cast<int>(recipe.zero_stage)) + ", which gathers them once a step")
         .need("zero_stage 3")
@@ -50,9 +39,7 @@ ParallelDims validate_parallelism(const Recipe& recipe, int64_t world_size) {
   const int64_t readers = dims.dp_replicate * dims.dp_shard;
   const int64_t batch = recipe.micro_batch_size * recipe.gradient_accumulation_steps * readers;
   if (recipe.train_batch_size > 0 && recipe.train_batch_size != batch) {
-    Error error(ErrorKind::Config, "PARALLELISM", "train_batch_size does not fit the other sizes");
-    locate(error, "train_batch_size");
-    throw error
+    throw recipe.error("PARALLELISM", "train_batch_size does not fit the other sizes", {"train_batch_size"})
         .got("micro_batch_size " + std::to_string(recipe.micro_batch_size) +
              " x gradient_accumulation_steps " + std::to_string(recipe.gradient_accumulation_steps) + " x " +
              std::to_string(readers) + (readers == 1 ? " rank = " : " ranks = ") + std::to_string(batch))

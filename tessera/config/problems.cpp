@@ -22,7 +22,7 @@ constexpr size_t kMaxLines = 100;
 
 }  // namespace
 
-void Problems::add(std::string_view key, const KeyPlace& place, const Error& error) {
+void Problems::add(std::string_view key, const SourcePlace& place, const Error& error) {
   if (!key.empty()) refused_.emplace(key);
   const auto file = std::find(files_.begin(), files_.end(), place.file);
   const auto index = static_cast<size_t>(file - files_.begin());

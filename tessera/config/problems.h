@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/config/recipe.h"
 #include "tessera/core/error.h"
 
 namespace tessera::config {
@@ -17,7 +16,7 @@ class Problems {
   // Runs `check`. Keeps an Error of kind Config that it throws as a problem of the native key `key`, written
   // at `place`; other exceptions pass through.
   template <class Check>
-  void attempt(std::string_view key, const KeyPlace& place, Check&& check) {
+  void attempt(std::string_view key, const SourcePlace& place, Check&& check) {
     try {
       std::forward<Check>(check)();
     } catch (const Error& error) {
@@ -25,7 +24,7 @@ class Problems {
       add(key, place, error);
     }
   }
-  void add(std::string_view key, const KeyPlace& place, const Error& error);
+  void add(std::string_view key, const SourcePlace& place, const Error& error);
   // Keeps a warning, which settle() writes if there is no problem.
   void warn(std::string text) { warnings_.push_back(std::move(text)); }
 

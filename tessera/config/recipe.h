@@ -4,22 +4,23 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/config/data_config.h"
 #include "tessera/core/device_choice.h"
+#include "tessera/core/error.h"
 #include "tessera/core/parallel_dims.h"
 #include "tessera/core/schedule_kind.h"
 
 namespace tessera::config {
 
 // Position of a key in a recipe; the line is 0 when the key came from the command line.
-struct KeyPlace {
-  std::string file;
-  int64_t line = 0, column = 0;
+struct KeyPlace : SourcePlace {
   std::string written_as = {};  // key path as it stands there, if it is another spelling; else ""
 };
 
@@ -214,6 +215,13 @@ struct Recipe : DataConfig {
   std::map<std::string, KeyPlace> key_places;
 
   std::string source_file;  // the recipe's path, for errors
+
+  // Returns the first of `keys` that the recipe gives; the last of them where it gives none.
+  std::string first_given(std::initializer_list<std::string_view> keys) const;
+  // Returns the place of the first of `keys` that the recipe gives; the recipe's file where it gives none.
+  SourcePlace place_of(std::initializer_list<std::string_view> keys) const;
+  // Makes a config error named `name` at that place.
+  Error error(std::string_view name, std::string what, std::initializer_list<std::string_view> keys) const;
 };
 
 }  // namespace tessera::config

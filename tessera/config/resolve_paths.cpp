@@ -26,14 +26,7 @@ bool is_folder(const fs::path& path) {
 
 Error path_error(const Recipe& recipe, std::string_view name, const std::string& what, const std::string& key,
                  const std::string& path) {
-  Error error(ErrorKind::Config, name, "key '" + key + "': " + what);
-  const auto it = recipe.key_places.find(key);
-  if (it == recipe.key_places.end()) {
-    error.at(recipe.source_file);
-  } else {
-    error.at(it->second.file, it->second.line, it->second.column);
-  }
-  return error.got(path);
+  return recipe.error(name, "key '" + key + "': " + what, {key}).got(path);
 }
 
 // Returns the absolute path, without "." and ".." unless removing a ".." would name another place (it follows
@@ -244,9 +237,7 @@ Recipe with_absolute_paths(Recipe recipe) {
 
 void resolve_paths(Recipe& recipe, Problems& problems) {
   const auto attempt = [&](const std::string& key, auto&& check) {
-    const auto place = recipe.key_places.find(key);
-    problems.attempt(key, place == recipe.key_places.end() ? KeyPlace{recipe.source_file} : place->second,
-                     check);
+    problems.attempt(key, recipe.place_of({key}), check);
   };
   const auto attempt_folder = [&](const char* key, std::string& path) {
     attempt(key, [&] { resolve_folder(recipe, key, path); });

@@ -25,8 +25,6 @@ class Rules {
   void warn(const std::string& key, const std::string& text);
 
  private:
-  KeyPlace place_of(const std::string& key) const;
-
   const Recipe& recipe_;
   Problems& problems_;
 };

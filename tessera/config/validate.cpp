@@ -256,7 +256,7 @@ void validate(const Recipe& recipe, Problems& problems) {
     rules.warn(key, "key '" + key + "' has no effect without 'val_set_size' or 'test_datasets'");
   }
   if (recipe.min_sample_len > recipe.sequence_len) {
-    const std::string key = recipe.key_places.contains("min_sample_len") ? "min_sample_len" : "sequence_len";
+    const std::string key = recipe.first_given({"min_sample_len", "sequence_len"});
     rules.refuse(
         {key, "min_sample_len", "sequence_len"},
         rules.error("CONFLICT", "keys 'min_sample_len' and 'sequence_len': every row would be dropped", key)

@@ -69,22 +69,11 @@ data::PreparedData read_rows(const config::Recipe& recipe, const std::optional<t
   return data::prepare_data(recipe, *tokenizer, chat_template.get(), options);
 }
 
-config::KeyPlace place_of(const config::Recipe& recipe, const std::string& key) {
-  const auto place = recipe.key_places.find(key);
-  return place == recipe.key_places.end() ? config::KeyPlace{recipe.source_file} : place->second;
-}
-
-Error key_error(const config::Recipe& recipe, const std::string& key, const char* code,
-                const std::string& what) {
-  const config::KeyPlace place = place_of(recipe, key);
-  return Error(ErrorKind::Config, code, "key '" + key + "': " + what)
-      .at(place.file, place.line, place.column);
-}
-
 void set_special_token(const config::Recipe& recipe, text::Tokenizer& tokenizer, const std::string& role,
                        const std::string& token) {
   if (tokenizer.token_to_id(token)) return tokenizer.set_special_token(role, token);
-  throw key_error(recipe, "special_tokens." + role, "SPECIAL-TOKEN", "no token of the model's vocabulary")
+  const std::string key = "special_tokens." + role;
+  throw recipe.error("SPECIAL-TOKEN", "key '" + key + "': no token of the model's vocabulary", {key})
       .got("'" + token + "'")
       .need("a token that " + tokenizer_folder(recipe) + "/tokenizer.json has")
       .hint("adding tokens to the vocabulary is not built yet");
@@ -96,9 +85,10 @@ void check_tokens(const config::Recipe& recipe, const text::Tokenizer& tokenizer
   for (const std::string& token : recipe.tokens) {
     const auto id = tokenizer.token_to_id(token);
     if (id && tokenizer.is_added(*id)) continue;
-    throw key_error(recipe, "tokens", "UNSUPPORTED",
-                    id ? "an ordinary token of the vocabulary cannot be made one that is found whole"
-                       : "adding tokens to the vocabulary is not built yet")
+    const char* what =
+        id ? "key 'tokens': an ordinary token of the vocabulary cannot be made one that is found whole"
+           : "key 'tokens': adding tokens to the vocabulary is not built yet";
+    throw recipe.error("UNSUPPORTED", what, {"tokens"})
         .got("'" + token + "'")
         .need("one of the added tokens of " + tokenizer_folder(recipe) + "/tokenizer.json")
         .hint("add it to the tokenizer and to the model's embeddings before, or leave it out");
@@ -112,8 +102,9 @@ void check_embeddings(const config::Recipe& recipe, const text::Tokenizer& token
   const int64_t need = (tokenizer.vocab_size() + 31) / 32 * 32;
   const int64_t got = models::read_model_config(recipe.base_model)->vocab_size;
   if (got >= need) return;
-  throw key_error(recipe, "resize_token_embeddings_to_32x", "UNSUPPORTED",
-                  "adding rows to the embeddings is not built yet")
+  const std::string key = "resize_token_embeddings_to_32x";
+  throw recipe
+      .error("UNSUPPORTED", "key '" + key + "': adding rows to the embeddings is not built yet", {key})
       .got("a model with " + std::to_string(got) + " rows")
       .need(std::to_string(need))
       .hint("leave it out: rows beyond the vocabulary stand for no token");
@@ -132,16 +123,13 @@ std::optional<text::Tokenizer> load_recipe_tokenizer(const config::Recipe& recip
     return std::nullopt;
   }
   text::Tokenizer tokenizer = text::Tokenizer::from_folder(folder);
-  const auto attempt = [&](const std::string& list, const std::string& key, auto&& work) {
-    problems.attempt(list, place_of(recipe, key), work);
+  const auto attempt = [&](const std::string& key, auto&& work) {
+    problems.attempt(key.substr(0, key.find('.')), recipe.place_of({key}), work);
   };
-  for (const auto& [role, token] : recipe.special_tokens) {
-    attempt("special_tokens", "special_tokens." + role,
-            [&] { set_special_token(recipe, tokenizer, role, token); });
-  }
-  attempt("tokens", "tokens", [&] { check_tokens(recipe, tokenizer); });
-  attempt("resize_token_embeddings_to_32x", "resize_token_embeddings_to_32x",
-          [&] { check_embeddings(recipe, tokenizer); });
+  for (const auto& [role, token] : recipe.special_tokens)
+    attempt("special_tokens." + role, [&] { set_special_token(recipe, tokenizer, role, token); });
+  attempt("tokens", [&] { check_tokens(recipe, tokenizer); });
+  attempt("resize_token_embeddings_to_32x", [&] { check_embeddings(recipe, tokenizer); });
   return tokenizer;
 }
 

@@ -101,9 +101,8 @@ at::Device device_of(const config::Recipe& recipe) {
   try {
     return resolve_device(recipe.device, comm::launch_info().local_rank);
   } catch (Error& error) {
-    const auto place = recipe.key_places.find("device");
-    if (place == recipe.key_places.end()) throw;
-    throw error.at(place->second.file, place->second.line, place->second.column);
+    if (recipe.key_places.contains("device")) error.at(recipe.place_of({"device"}));
+    throw;
   }
 }
 
@@ -146,29 +145,15 @@ config::Recipe with_lora_options(config::Recipe recipe, const peft::LoraOptions&
 
 namespace {
 
-// Returns the place of the first of these keys that the recipe gives; else the recipe's file.
-config::KeyPlace place_of(const config::Recipe& recipe, std::initializer_list<const char*> keys) {
-  for (const char* key : keys) {
-    const auto place = recipe.key_places.find(key);
-    if (place != recipe.key_places.end()) return place->second;
-  }
-  return {recipe.source_file};
-}
-
 // Returns the value of `work()`. An error of it names the line of the first of these keys that is given.
 template <class Work>
-decltype(auto) at_place_of(const config::Recipe& recipe, std::initializer_list<const char*> keys,
+decltype(auto) at_place_of(const config::Recipe& recipe, std::initializer_list<std::string_view> keys,
                            Work&& work) {
   try {
     return work();
   } catch (Error& error) {
-    const config::KeyPlace place = place_of(recipe, keys);
-    throw error.at(place.file, place.line, place.column);
+    throw error.at(recipe.place_of(keys));
   }
-}
-
-config::KeyPlace place_of_targets(const config::Recipe& recipe) {
-  return place_of(recipe, {"lora_target_modules", "lora_target_regex", "lora_target_linear", "adapter"});
 }
 
 // Runs `work`, which resolves the recipe's targets. Its Error(Config) is added to `problems` with the line of
@@ -179,11 +164,11 @@ void attempt_targets(const config::Recipe& recipe, config::Problems& problems,
     work();
   } catch (Error& error) {
     if (error.kind() != ErrorKind::Config) throw;
-    const bool is_saved =
-        std::string_view(error.what()).find("lora_modules_to_save") != std::string_view::npos;
-    const config::KeyPlace place =
-        is_saved ? place_of(recipe, {"lora_modules_to_save"}) : place_of_targets(recipe);
-    problems.add("adapter", place, error.at(place.file, place.line, place.column));
+    const SourcePlace place =
+        error.key().empty()
+            ? recipe.place_of({"lora_target_modules", "lora_target_regex", "lora_target_linear", "adapter"})
+            : recipe.place_of({error.key()});
+    problems.add("adapter", place, error.at(place));
   }
 }
 
@@ -202,20 +187,17 @@ std::string describe_layers(const std::vector<std::string>& names) {
 // added to `problems`.
 void check_continued(const config::Recipe& recipe, const models::CausalLM& model,
                      const peft::AdapterConfig& adapter, config::Problems& problems) {
-  const auto refuse = [&](const std::string& key, const config::KeyPlace& place, const std::string& got,
-                          const std::string& need) {
-    Error error(ErrorKind::Config, "LORA-CONTINUED",
-                "key '" + key + "': the adapter of lora_model_dir was made with another");
-    problems.add(key, place,
-                 error.at(place.file, place.line, place.column)
+  const auto refuse = [&](const std::string& key, const std::string& got, const std::string& need) {
+    const std::string what = "key '" + key + "': the adapter of lora_model_dir was made with another";
+    problems.add(key, recipe.place_of({key, "adapter"}),
+                 recipe.error("LORA-CONTINUED", what, {key, "adapter"})
                      .got(got)
                      .need(need + ", as in " + adapter.source_file)
                      .hint("leave the key out: the adapter's own holds"));
   };
   const auto hold = [&](const char* key, auto given, auto wanted) {
-    const auto place = recipe.key_places.find(key);
-    if (place == recipe.key_places.end() || given == wanted) return;
-    refuse(key, place->second, nlohmann::json(given).dump(), nlohmann::json(wanted).dump());
+    if (!recipe.key_places.contains(key) || given == wanted) return;
+    refuse(key, nlohmann::json(given).dump(), nlohmann::json(wanted).dump());
   };
   const peft::LoraOptions given = lora_options(recipe);
   hold("lora_r", given.rank, adapter.options.rank);
@@ -232,15 +214,10 @@ void check_continued(const config::Recipe& recipe, const models::CausalLM& model
     const auto found = peft::find_lora_targets(model, asked, shared_modules(model));
     const auto wanted = peft::find_lora_targets(model, adapter.options, shared_modules(model));
     if (!same_names(found.saved, wanted.saved)) {
-      refuse("lora_modules_to_save", place_of(recipe, {"lora_modules_to_save"}), describe_layers(found.saved),
-             describe_layers(wanted.saved));
+      refuse("lora_modules_to_save", describe_layers(found.saved), describe_layers(wanted.saved));
     } else if (!same_names(found.adapted, wanted.adapted)) {
-      const bool is_list = recipe.key_places.contains("lora_target_modules");
-      const bool is_text = recipe.key_places.contains("lora_target_regex");
-      refuse(is_list   ? "lora_target_modules"
-             : is_text ? "lora_target_regex"
-                       : "lora_target_linear",
-             place_of_targets(recipe), describe_layers(found.adapted), describe_layers(wanted.adapted));
+      refuse(recipe.first_given({"lora_target_modules", "lora_target_regex", "lora_target_linear"}),
+             describe_layers(found.adapted), describe_layers(wanted.adapted));
     }
   });
 }
@@ -306,8 +283,7 @@ void warn_of_unused_routers(const config::Recipe& recipe, const models::ModelCon
 // Freezes all that unfrozen_parameters leaves out; nothing where the recipe has no such key.
 void freeze_parameters(PlannedModel& planned, const config::Recipe& recipe, config::Problems& problems) {
   if (recipe.unfrozen_parameters.empty()) return;
-  const config::KeyPlace place = place_of(recipe, {"unfrozen_parameters"});
-  problems.attempt("unfrozen_parameters", place, [&] {
+  problems.attempt("unfrozen_parameters", recipe.place_of({"unfrozen_parameters"}), [&] {
     at_place_of(recipe, {"unfrozen_parameters"}, [&] {
       planned.trained_rows = freeze_all_but(*planned.model, planned.saved, recipe.unfrozen_parameters);
     });

@@ -1,0 +1,25 @@
+#include "tessera/config/recipe.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace tessera::config {
+
+std::string Recipe::first_given(std::initializer_list<std::string_view> keys) const {
+  const auto is_given = [&](std::string_view key) { return key_places.contains(std::string(key)); };
+  return std::string(*std::find_if(keys.begin(), std::prev(keys.end()), is_given));
+}
+
+SourcePlace Recipe::place_of(std::initializer_list<std::string_view> keys) const {
+  const auto place = key_places.find(first_given(keys));
+  if (place == key_places.end()) return {source_file};
+  return place->second;
+}
+
+Error Recipe::error(std::string_view name, std::string what,
+                    std::initializer_list<std::string_view> keys) const {
+  return Error(ErrorKind::Config, name, std::move(what)).at(place_of(keys));
+}
+
+}  // namespace tessera::config
