@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace tessera::comm {
 
@@ -22,6 +23,11 @@ struct OpOptions {
   // run in the order of submission, those of several groups in any order.
   std::shared_ptr<Work> after = nullptr;
 };
+
+// Makes the options of an operation that only says what it moves, and after which other one.
+inline OpOptions hint(std::string text, std::shared_ptr<Work> after = nullptr) {
+  return {{}, std::move(text), std::move(after)};
+}
 
 struct AllGatherOptions : OpOptions {};
 struct AllToAllOptions : OpOptions {};

@@ -27,7 +27,7 @@ at::Tensor gather_tensor(const at::Tensor& tile, const Layout& layout, const std
       const int64_t holder = placement.holders.front();
       gathered = group.rank() == holder ? gathered.detach().contiguous()
                                         : at::empty(before.size, tile.options().requires_grad(false));
-      group.broadcast(gathered, holder, false, {{{}, hint}});
+      group.broadcast(gathered, holder, false, {comm::hint(hint)});
       continue;
     }
     const Layout cut = layout.first_axes(a + 1);
@@ -40,7 +40,7 @@ at::Tensor gather_tensor(const at::Tensor& tile, const Layout& layout, const std
       counts.push_back(boxes.back().numel());
     }
     const at::Tensor pieces = at::empty({before.numel()}, tile.options().requires_grad(false));
-    group.all_gather_v(pieces, gathered.contiguous(), counts, false, {{{}, hint}});
+    group.all_gather_v(pieces, gathered.contiguous(), counts, false, {comm::hint(hint)});
     if (placement.dim == 0) {  // the pieces are consecutive rows, in the order of the ranks
       gathered = pieces.view(before.size);
       continue;

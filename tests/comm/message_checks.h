@@ -120,7 +120,8 @@ inline void check_message_errors(comm::Communicator& group) {
   for (const int64_t count : {int64_t{0}, int64_t{3}, int64_t{300'000}}) {
     if (rank == 0) {
       const at::Tensor buffer = at::full({5}, -1.0, on(group, at::kFloat));
-      const std::string error = error_of([&] { group.recv(buffer, last, 6, false, {{{}, "stage 1"}}); });
+      const std::string error =
+          error_of([&] { group.recv(buffer, last, 6, false, {comm::hint("stage 1")}); });
       const std::string tail = " -> 0 tag 6 (" + std::to_string(4 * count) + " bytes)";
       EXPECT_NE(error.find("send " + std::to_string(last) + tail), std::string::npos) << error;
       EXPECT_NE(error.find("recv 0 <- " + std::to_string(last) + " tag 6 (20 bytes)"), std::string::npos)

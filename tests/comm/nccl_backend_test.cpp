@@ -526,9 +526,7 @@ TEST_P(NcclBackendTest, ARankThatDoesNotComeToTheStartEndsInAHangError) {
     }
     const at::Tensor value = at::ones({4}, on(group, at::kFloat));
     if (group.rank() == 0) {
-      is_hang(testing::error_of([&] {
-                group.send(value, 1, 0, true, {{{}, "the test"}})->wait_host();
-              }),
+      is_hang(testing::error_of([&] { group.send(value, 1, 0, true, {hint("the test")})->wait_host(); }),
               "(the test)");
     } else if (group.rank() == 1) {
       const std::string error = testing::error_of([&] {
@@ -591,9 +589,8 @@ TEST_P(NcclBackendTest, AnErrorOfNcclNamesTheOperation) {
       testing::stub().set_async_error(0, 6);
       const at::Tensor value = at::ones({4}, on(group, at::kFloat));
       // The error comes in the call, or in the wait.
-      const std::string error = testing::error_of([&] {
-        group.broadcast(value, 0, true, {{{}, "the test"}})->wait_host();
-      });
+      const std::string error =
+          testing::error_of([&] { group.broadcast(value, 0, true, {hint("the test")})->wait_host(); });
       EXPECT_NE(error.find("E-PEER-NCCL"), std::string::npos) << error;
       EXPECT_NE(error.find("broadcast number 1 of group 'world' on rank 0"), std::string::npos) << error;
       EXPECT_NE(error.find("remote process exited: the stub says so"), std::string::npos) << error;

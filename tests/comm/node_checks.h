@@ -292,7 +292,7 @@ inline void check_shared_bytes(comm::Communicator& world) {
                              std::memset(static_cast<char*>(memory.mutable_data_ptr()) + rank * kBytes,
                                          static_cast<int>((round + rank) % 251), kBytes);
                            },
-                           true, {{{}, "the test"}});
+                           true, {comm::hint("the test")});
     work->wait();
     for (int64_t r = 0; r < n; ++r) {
       EXPECT_TRUE(memory.narrow(0, r * kBytes, kBytes).eq((round + r) % 251).all().item<bool>()) << round;

@@ -69,7 +69,7 @@ TEST(TrafficTest, WaitsAreThoseOfTheCaller) {
     const auto work = world->all_reduce(tensor, /*async_op=*/true);
     EXPECT_EQ(world->traffic().wait_s, 0.0);
     // The second operation waits for the first one, which is no wait of the caller.
-    const auto next = world->all_reduce(tensor, true, {{{}, "", work}, ReduceOp::Sum});
+    const auto next = world->all_reduce(tensor, true, {hint("", work), ReduceOp::Sum});
     next->wait();
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
     EXPECT_GT(world->traffic().wait_s, 0.0);

@@ -29,9 +29,8 @@ ParallelModel parallelize(CausalLM& model, const parallel::DeviceMesh& mesh,
   if (mesh.size(parallel::kAxisCp) > 1) {
     const auto& cp = mesh.group(parallel::kAxisCp);
     parallel::context_parallel(model, options.context_parallel, cp);
-    model.set_token_sum([cp](const at::Tensor& sums) {
-      cp->all_reduce(sums, false, {{{}, "choices of experts"}});
-    });
+    model.set_token_sum(
+        [cp](const at::Tensor& sums) { cp->all_reduce(sums, false, {comm::hint("choices of experts")}); });
   }
   std::optional<parallel::Pipeline> pipeline;
   if (options.pipeline) {

@@ -55,14 +55,14 @@ void decode_in_stages(CausalLM& model, const parallel::PipelinePlan& plan,
     at::Tensor hidden;
     if (rank > 0) {
       hidden = at::empty({tokens, config.hidden_size}, options);
-      group->recv(hidden, rank - 1, 0, false, {{{}, "hidden states of the stage before"}});
+      group->recv(hidden, rank - 1, 0, false, {comm::hint("hidden states of the stage before")});
     }
     at::Tensor result = run(hidden).contiguous();
     if (rank < last) {
-      group->send(result, rank + 1, 0, false, {{{}, "hidden states for the next stage"}});
+      group->send(result, rank + 1, 0, false, {comm::hint("hidden states for the next stage")});
       result = at::empty({sequences, config.vocab_size}, options);
     }
-    group->broadcast(result, last, false, {{{}, "logits of the last stage"}});
+    group->broadcast(result, last, false, {comm::hint("logits of the last stage")});
     return result;
   };
   model.set_decode_stage({plan.bounds[rank], plan.bounds[rank + 1], between});

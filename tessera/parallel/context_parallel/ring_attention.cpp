@@ -47,7 +47,7 @@ Passing pass_on(const at::Tensor& tensor, const at::Tensor& room, const Group& g
   std::vector<int64_t> to_come(static_cast<size_t>(size), 0), to_go = to_come;
   to_go[static_cast<size_t>((rank + 1) % size)] = tensor.numel();
   to_come[static_cast<size_t>((rank + size - 1) % size)] = room.numel();
-  return {tensor, room, group->all_to_all_v(room, tensor, to_come, to_go, true, {{{}, what}})};
+  return {tensor, room, group->all_to_all_v(room, tensor, to_come, to_go, true, {comm::hint(what)})};
 }
 
 // Returns memory for the keys and values of a rank, or for their gradients, together: [2, tokens, kv_heads,

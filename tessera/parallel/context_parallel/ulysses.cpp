@@ -20,7 +20,7 @@ at::Tensor exchange(const at::Tensor& flat, const Counts& to_come, const Counts&
   for (const int64_t count : to_come) total += count;
   const at::Tensor received = at::empty({total}, flat.options());
   group->all_to_all_v(received, flat.contiguous(), to_come, to_go, false,
-                      {{{}, "heads of Ulysses attention"}});
+                      {comm::hint("heads of Ulysses attention")});
   return received;
 }
 

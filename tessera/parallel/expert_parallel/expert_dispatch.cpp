@@ -33,7 +33,8 @@ at::Tensor exchange_rows(const at::Tensor& rows, const Counts& to_come, const Co
     for (int64_t& count : counts) count *= width;
     return counts;
   };
-  group->all_to_all_v(received, rows.contiguous(), elements(to_come), elements(to_go), false, {{{}, what}});
+  group->all_to_all_v(received, rows.contiguous(), elements(to_come), elements(to_go), false,
+                      {comm::hint(what)});
   return received;
 }
 
@@ -68,7 +69,7 @@ Plan make_plan(const Counts& counts, const Group& group, at::Device device) {
   const at::Tensor sent = at::tensor(counts, on_host(at::kLong));
   const at::Tensor received = at::empty({ranks * own}, sent.options());
   group->all_to_all_v(received, sent, Counts(static_cast<size_t>(ranks), own), experts_of, false,
-                      {{{}, "numbers of rows for experts"}});
+                      {comm::hint("numbers of rows for experts")});
   const auto by_rank = host_span<const int64_t>(received);
   const auto from = [&](int64_t rank, int64_t expert) {
     return by_rank[static_cast<size_t>(rank * own + expert)];

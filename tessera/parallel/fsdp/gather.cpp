@@ -117,7 +117,7 @@ class SlotGather : public Gather {
   std::shared_ptr<comm::Work> write_shards(ShardKind kind, const std::string& hint) {
     return slots_.group().write_shared(places_.num_bytes,
                                        [shards = shards(kind), slot = slot_->bytes] { cast(shards); }, true,
-                                       {{{}, hint}});
+                                       {comm::hint(hint)});
   }
   std::shared_ptr<comm::Work> gather_shards(ShardKind kind, const std::string& hint) {
     // The tiles' last update and the slot's last reader are on the current stream, so the copy stream waits
@@ -147,7 +147,7 @@ class SlotGather : public Gather {
       part.input = part.output.narrow(0, own.begin, own.count);
       parts.push_back(std::move(part));
     }
-    auto work = slots_.group().all_gather_parts(std::move(parts), true, {{{}, hint}});
+    auto work = slots_.group().all_gather_parts(std::move(parts), true, {comm::hint(hint)});
     // In a group of one rank nothing else orders the copies before the unit's compute.
     if (beside) is_here_.record();
     return work;
@@ -189,7 +189,7 @@ class CopyGather : public Gather {
     }
     // The input is this rank's part of the output, so nothing is copied for it.
     const at::Tensor input = buffer_.narrow(0, own.offsets.front(), counts[group.rank()]);
-    work_ = group.all_gather_v(buffer_, input, counts, true, {{{}, hint}});
+    work_ = group.all_gather_v(buffer_, input, counts, true, {comm::hint(hint)});
   }
 
   void finish() override {

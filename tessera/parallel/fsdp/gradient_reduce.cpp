@@ -108,10 +108,11 @@ void GradientReduce::start(bool is_last) {
     // The all-reduces add up sums, so each starts behind the operation before it (the option `after`)
     // although nobody waits for that on the host. If the sharded axis has one rank, the reduce-scatter just
     // packs the gradients into the buffer, in the type of the reduction.
-    works_.push_back(
-        axes_.back().group->reduce_scatter_parts(take_gradients(bucket), bucket.type, true, {{{}, hint_}}));
+    works_.push_back(axes_.back().group->reduce_scatter_parts(take_gradients(bucket), bucket.type, true,
+                                                              {comm::hint(hint_)}));
     for (const size_t axis : bucket.summed_over) {
-      works_.push_back(axes_[axis].group->all_reduce(bucket.buffer, true, {{{}, hint_, works_.back()}}));
+      works_.push_back(
+          axes_[axis].group->all_reduce(bucket.buffer, true, {comm::hint(hint_, works_.back())}));
     }
   }
 }

@@ -59,7 +59,7 @@ class Executor {
     at::Tensor loss =
         loss_.defined() ? loss_ : at::empty({1}, at::TensorOptions(group_device()).dtype(at::kDouble));
     group_.broadcast(loss, schedule_.rank_of(schedule_.num_stages - 1), false,
-                     {{{}, "losses of the pipeline"}});
+                     {comm::hint("losses of the pipeline")});
     return loss;
   }
 
@@ -97,8 +97,8 @@ class Executor {
       const int64_t stage = message->stage + (message->is_gradient ? 1 : 0);
       const int64_t sender = schedule_.rank_of(message->stage + (message->is_gradient ? 1 : -1));
       const at::Tensor tensor = stage_.make_input(stage, message->micro_batch);
-      received_[*message] = {tensor,
-                             group_.recv(tensor, sender, tag_of(*message), true, {{{}, hint_of(*message)}})};
+      received_[*message] = {
+          tensor, group_.recv(tensor, sender, tag_of(*message), true, {comm::hint(hint_of(*message))})};
     }
   }
 
@@ -119,7 +119,7 @@ class Executor {
     TESSERA_ASSERT(value.defined(), "the " + describe(action) + " has nothing to send");
     const at::Tensor tensor = value.detach().contiguous();
     sent_.push_back({tensor, group_.send(tensor, schedule_.rank_of(message->stage), tag_of(*message), true,
-                                         {{{}, hint_of(*message)}})});
+                                         {comm::hint(hint_of(*message))})});
   }
 
   void free_sent() {

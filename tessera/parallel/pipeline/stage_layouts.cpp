@@ -74,7 +74,7 @@ void complete_gradients(const ShardedModel& model, const RankAxis& axis) {
               [](const auto& a, const auto& b) { return a.first < b.first; });
   }
   if (messages.empty()) return;
-  axis.group->batch_p2p(std::move(messages), false, {{{}, "gradients of tied weights"}});
+  axis.group->batch_p2p(std::move(messages), false, {comm::hint("gradients of tied weights")});
   for (const Sum& sum : sums) {
     // Every rank adds the parts in the order of the ranks, so all get the same bits.
     at::Tensor total = sum.parts.front().second.clone();

@@ -19,7 +19,7 @@ ops::Transform gather_tokens(const Group& group, const std::string& what) {
     std::vector<int64_t> sizes = own.sizes().vec();
     sizes[0] *= group->size();
     const at::Tensor tokens = at::empty(sizes, own.options().requires_grad(false));
-    group->all_gather_single(tokens, own.contiguous(), false, {{{}, what}});
+    group->all_gather_single(tokens, own.contiguous(), false, {comm::hint(what)});
     return tokens;
   };
 }
@@ -30,7 +30,7 @@ ops::Transform scatter_sum(const Group& group, const std::string& what) {
     std::vector<int64_t> sizes = tokens.sizes().vec();
     sizes[0] = num_own_tokens(tokens, *group);
     const at::Tensor own = at::empty(sizes, tokens.options().requires_grad(false));
-    group->reduce_scatter_single(own, tokens.contiguous(), false, {{{}, what}});
+    group->reduce_scatter_single(own, tokens.contiguous(), false, {comm::hint(what)});
     return own;
   };
 }
@@ -162,7 +162,9 @@ class HeadExchange : public nn::LayerParallel {
 }  // namespace
 
 ops::ChangeInPlace sum_over(const Group& group, const std::string& what, comm::ReduceOp op) {
-  return [group, what, op](const at::Tensor& value) { group->all_reduce(value, false, {{{}, what}, op}); };
+  return [group, what, op](const at::Tensor& value) {
+    group->all_reduce(value, false, {comm::hint(what), op});
+  };
 }
 
 Exchange region_input(const Group& group, const std::string& name, const TensorParallelOptions& options) {

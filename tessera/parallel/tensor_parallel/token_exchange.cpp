@@ -33,7 +33,7 @@ class Messages {
   ops::RowRange rows(int64_t rank) const { return {rank * num_own_, num_own_}; }
 
   std::shared_ptr<comm::Work> issue(comm::P2pOp op) const {
-    return group_->batch_p2p({std::move(op)}, true, {{{}, what_}});
+    return group_->batch_p2p({std::move(op)}, true, {comm::hint(what_)});
   }
   std::shared_ptr<comm::Work> send(const at::Tensor& rows, int64_t to) const {
     return issue(comm::isend(rows, to, tag_));

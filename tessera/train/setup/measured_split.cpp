@@ -36,7 +36,7 @@ parallel::PartCosts agreed(const parallel::PartCosts& own, comm::Communicator& w
   values.insert(values.end(), own.blocks.begin(), own.blocks.end());
   values.push_back(own.last);
   const at::Tensor sums = at::tensor(values, on_host(at::kDouble));
-  world.all_reduce(sums, false, {{{}, "times of the model's parts"}});
+  world.all_reduce(sums, false, {comm::hint("times of the model's parts")});
   const auto all = host_span<const double>(sums);
   const auto ranks = static_cast<double>(world.size());
   parallel::PartCosts mean{all.front() / ranks, {}, all.back() / ranks};
