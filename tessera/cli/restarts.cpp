@@ -28,8 +28,8 @@ Made made(const std::string& output_dir, const std::string& name) {
 // the folder before the job belong to another run.
 class OwnCheckpoints {
  public:
-  explicit OwnCheckpoints(const config::Recipe& recipe) : output_dir_(recipe.output_dir) {
-    if (recipe.auto_resume_from_checkpoints && recipe.resume_from_checkpoint.empty()) return;
+  explicit OwnCheckpoints(const config::CheckpointConfig& keys) : output_dir_(keys.output_dir) {
+    if (keys.auto_resume_from_checkpoints && keys.resume_from_checkpoint.empty()) return;
     for (const auto& found : io::list_checkpoints(output_dir_)) others_.insert(made(output_dir_, found.name));
   }
   // Returns the name of the newest checkpoint; "" when there is none.

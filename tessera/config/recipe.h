@@ -57,8 +57,55 @@ struct LrGroup {
   double lr = 0.0;
 };
 
-// All keys of a recipe; those about data are in the base DataConfig.
-struct Recipe : DataConfig {
+// Keys of the peak learning rate, and of those of parts of the model.
+struct RateConfig {
+  double learning_rate = 0.0;  // required
+  std::optional<double> embedding_lr, embedding_lr_scale;
+  std::vector<LrGroup> lr_groups;
+  double loraplus_lr_ratio = 0.0;  // 0 = off
+};
+
+// Keys of checkpoints, and of the folder in which they lie.
+struct CheckpointConfig {
+  std::string output_dir = "./model-out";
+  Cadence save_strategy = Cadence::No;
+  double save_steps = 0.0;  // below 1: a share of the steps; 0 with saves_per_epoch 0: 500
+  double saves_per_epoch = 0.0;
+  int64_t save_total_limit = 4;        // number of checkpoints that are kept
+  std::string resume_from_checkpoint;  // a checkpoint's folder
+  bool auto_resume_from_checkpoints = false;
+  bool async_save = true;                                 // ours: a thread writes while the steps go on
+  SaveErrorAction on_save_error = SaveErrorAction::Stop;  // ours
+  bool save_only_model = false;                           // leave optimizer states out of checkpoints
+  bool allow_data_change = false;                         // ours: may go on with other training rows
+  bool load_best_model_at_end = false;
+};
+
+// Keys of a LoRA adapter, under the names of Axolotl.
+struct LoraConfig {
+  int64_t lora_r = 8;
+  double lora_alpha = 16.0;
+  double lora_dropout = 0.0;
+  std::vector<std::string> lora_target_modules;  // names of modules
+  std::string lora_target_regex;                 // lora_target_modules given as one string
+  bool lora_target_linear = false;
+  std::vector<std::string> lora_modules_to_save;
+  bool peft_use_rslora = false;
+};
+
+// Keys of the programs that follow a run.
+struct TrackerConfig {
+  std::optional<bool> use_wandb;  // unset = only if wandb_project is given
+  std::string wandb_project, wandb_entity, wandb_name, wandb_run_id;
+  std::string wandb_mode;          // only the value "disabled" has an effect
+  std::string prometheus_file;     // ours
+  std::optional<bool> use_mlflow;  // unset = only if mlflow_experiment_name or mlflow_tracking_uri is given
+  std::string mlflow_tracking_uri, mlflow_experiment_name, mlflow_run_name;
+  bool use_otel_metrics = false;
+};
+
+// All keys of a recipe. Those that other code reads apart from the rest are in its bases.
+struct Recipe : DataConfig, RateConfig, CheckpointConfig, LoraConfig, TrackerConfig {
   // Model
   std::string base_model;        // a folder, or a name on the hub; load_recipe() resolves it
   std::string tokenizer_config;  // folder of the tokenizer; "" = base_model
@@ -77,7 +124,6 @@ struct Recipe : DataConfig {
   int64_t gradient_accumulation_steps = 1;
   double num_epochs = 1.0;
   int64_t max_steps = 0;                   // 0 = as many as num_epochs has
-  double learning_rate = 0.0;              // required
   LrScaling lr_scaling = LrScaling::None;  // ours
   int64_t base_batch_size = 0;             // ours: sequences of a step that learning_rate is meant for
   OptimizerKind optimizer = OptimizerKind::AdamW;
@@ -101,10 +147,6 @@ struct Recipe : DataConfig {
   int64_t lr_plateau_patience = 10, lr_plateau_cooldown = 0;
   int64_t jagged_restart_steps = 0;  // steps between restarts of the learning rate; 0 = never
   int64_t jagged_restart_warmup_steps = 10, jagged_restart_anneal_steps = 1;
-  // Peak learning rates of parts of the model.
-  std::optional<double> embedding_lr, embedding_lr_scale;
-  std::vector<LrGroup> lr_groups;
-  double loraplus_lr_ratio = 0.0;  // 0 = off
   // If neither of the two is given, the warm-up takes 3 % of the steps, at most 100.
   std::optional<double> warmup_ratio;
   std::optional<double> warmup_steps;  // below 1: a share of the steps
@@ -132,7 +174,6 @@ struct Recipe : DataConfig {
   double z_loss_coef = 0.0;  // ours: see ops::LossTerms
 
   // Output
-  std::string output_dir = "./model-out";
   double logging_steps = 1.0;  // below 1: a share of the steps
   Cadence eval_strategy = Cadence::Epoch;
   double eval_steps = 0.0;  // below 1: a share of the steps; 0 with evals_per_epoch 0: logging_steps
@@ -140,29 +181,9 @@ struct Recipe : DataConfig {
   // Evaluations in a row without a better loss after which the run ends; 0 = never.
   int64_t early_stopping_patience = 0;
   double early_stopping_threshold = 0.0;
-  bool load_best_model_at_end = false;
   std::string metric_for_best_model;  // name of a loss; "" = the loss of all evaluation data
   bool save_final = true;             // ours
-  Cadence save_strategy = Cadence::No;
-  double save_steps = 0.0;  // below 1: a share of the steps; 0 with saves_per_epoch 0: 500
-  double saves_per_epoch = 0.0;
-  int64_t save_total_limit = 4;        // number of checkpoints that are kept
-  std::string resume_from_checkpoint;  // a checkpoint's folder
-  bool auto_resume_from_checkpoints = false;
-  bool async_save = true;                                 // ours: a thread writes while the steps go on
-  SaveErrorAction on_save_error = SaveErrorAction::Stop;  // ours
-  bool save_only_model = false;                           // leave optimizer states out of checkpoints
-  bool allow_data_change = false;                         // ours: may go on with other training rows
-  bool overwrite_output_dir = false;                      // replace an older result in output_dir
-
-  // Trackers
-  std::optional<bool> use_wandb;  // unset = only if wandb_project is given
-  std::string wandb_project, wandb_entity, wandb_name, wandb_run_id;
-  std::string wandb_mode;          // only the value "disabled" has an effect
-  std::string prometheus_file;     // ours
-  std::optional<bool> use_mlflow;  // unset = only if mlflow_experiment_name or mlflow_tracking_uri is given
-  std::string mlflow_tracking_uri, mlflow_experiment_name, mlflow_run_name;
-  bool use_otel_metrics = false;
+  bool overwrite_output_dir = false;  // replace an older result in output_dir
 
   // Guards
   double loss_watchdog_threshold = 0.0;  // 0 = off
@@ -175,14 +196,6 @@ struct Recipe : DataConfig {
   // Adapter
   AdapterKind adapter = AdapterKind::None;
   std::string lora_model_dir;  // folder of the adapter to start from
-  int64_t lora_r = 8;
-  double lora_alpha = 16.0;
-  double lora_dropout = 0.0;
-  std::vector<std::string> lora_target_modules;  // names of modules
-  std::string lora_target_regex;                 // lora_target_modules given as one string
-  bool lora_target_linear = false;
-  std::vector<std::string> lora_modules_to_save;
-  bool peft_use_rslora = false;
 
   // Parallelism
   DeviceChoice device;  // ours

@@ -3,7 +3,7 @@
 namespace tessera::config {
 namespace {
 
-// Reads and writes an enum field of the recipe, those of its base DataConfig included.
+// Reads and writes an enum field of the recipe, those of its bases included.
 template <auto Member>
 struct EnumAccess {
   static int get(const Recipe& recipe) { return static_cast<int>(recipe.*Member); }

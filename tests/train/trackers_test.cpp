@@ -234,12 +234,12 @@ TEST(Otlp, ALineIsARequestWithAGaugeForEachMetric) {
 TEST(Otlp, ARunThatGoesOnKeepsItsFile) {
   const TempFolder first, second;
   RunLogs logs(first.path());
-  OtlpFile file(logs, recipe());
+  OtlpFile file(logs, recipe().output_dir);
   file.on_line(line_of(1));
   file.on_evaluation(1, 2.5, {});
   const auto kept = logs.contents();
   RunLogs again(second.path(), {kept.begin(), kept.end()});
-  OtlpFile resumed(again, recipe());
+  OtlpFile resumed(again, recipe().output_dir);
   resumed.on_line(line_of(2));
   const std::string text = read_text(second / "otel/metrics.jsonl");
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);
@@ -351,7 +351,7 @@ TEST(Trackers, ADiskThatIsFullOrReadOnlyStopsNoneThatHasBegun) {
     ::testing::internal::CaptureStderr();
     {
       WandbFile wandb(logs, recipe());
-      OtlpFile otlp(logs, recipe());
+      OtlpFile otlp(logs, recipe().output_dir);
       PrometheusFile prometheus(here / "run.prom", "out");
       MlflowRun mlflow(mlflow_recipe(here), 0, is_never_done);
       TrainState state;
@@ -394,7 +394,7 @@ TEST(Trackers, ADiskThatFailsAtTheBeginningGivesOneErrorOfStorage) {
   EXPECT_GT(refused, 5);
   const DiskThatFails disk(EROFS);
   EXPECT_THROW(WandbFile(logs, recipe()), Error);
-  EXPECT_THROW(OtlpFile(logs, recipe()), Error);
+  EXPECT_THROW(OtlpFile(logs, recipe().output_dir), Error);
 }
 
 }  // namespace

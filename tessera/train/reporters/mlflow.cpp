@@ -60,8 +60,8 @@ std::string random_digits(size_t count, const char* digits, uint32_t base) {
   return text;
 }
 
-std::string store_folder(const config::Recipe& recipe) {
-  std::string place = recipe.mlflow_tracking_uri.empty() ? "mlruns" : recipe.mlflow_tracking_uri;
+std::string store_folder(const config::TrackerConfig& keys) {
+  std::string place = keys.mlflow_tracking_uri.empty() ? "mlruns" : keys.mlflow_tracking_uri;
   if (place.starts_with("file://")) {
     place.erase(0, std::string("file://").size());
   } else if (place.starts_with("file:")) {
@@ -123,9 +123,8 @@ std::string metric_name(std::string name) {
 
 }  // namespace
 
-bool wants_mlflow(const config::Recipe& recipe) {
-  return recipe.use_mlflow.value_or(!recipe.mlflow_experiment_name.empty() ||
-                                    !recipe.mlflow_tracking_uri.empty());
+bool wants_mlflow(const config::TrackerConfig& keys) {
+  return keys.use_mlflow.value_or(!keys.mlflow_experiment_name.empty() || !keys.mlflow_tracking_uri.empty());
 }
 
 MlflowRun::MlflowRun(const config::Recipe& recipe, int64_t resumed_step, std::function<bool()> is_done)

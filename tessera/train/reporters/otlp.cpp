@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -52,8 +53,8 @@ std::string otlp_line(const Scalars& scalars, int64_t step, const std::string& r
   return request.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-OtlpFile::OtlpFile(RunLogs& logs, const config::Recipe& recipe)
-    : logs_(logs), file_(logs.open("otel/metrics.jsonl", "otel")), run_(recipe.output_dir) {}
+OtlpFile::OtlpFile(RunLogs& logs, std::string run)
+    : logs_(logs), file_(logs.open("otel/metrics.jsonl", "otel")), run_(std::move(run)) {}
 
 void OtlpFile::on_line(const StepMetrics& line) {
   logs_.append(file_, otlp_line(scalars_of(line), line.step, run_, unix_time_ns()));

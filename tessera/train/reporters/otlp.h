@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "tessera/config/recipe.h"
 #include "tessera/train/reporters/reporter.h"
 #include "tessera/train/reporters/run_logs.h"
 #include "tessera/train/reporters/scalars.h"
@@ -16,9 +15,9 @@ namespace tessera::train {
 // Writes otel/metrics.jsonl, with an ExportMetricsServiceRequest in each line.
 class OtlpFile : public Reporter {
  public:
-  // Starts the file in `logs`, which outlives this, or goes on with the one that a checkpoint kept. Throws
-  // Error(Storage).
-  OtlpFile(RunLogs& logs, const config::Recipe& recipe);
+  // Starts the file in `logs`, which outlives this, or goes on with the one that a checkpoint kept. `run`
+  // names the run in each line. Throws Error(Storage).
+  OtlpFile(RunLogs& logs, std::string run);
 
   void on_line(const StepMetrics& line) override;
   void on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) override;

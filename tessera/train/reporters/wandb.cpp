@@ -100,8 +100,8 @@ std::string run_record(const config::Recipe& recipe, const std::string& number, 
 
 }  // namespace
 
-bool wants_wandb(const config::Recipe& recipe) {
-  return recipe.use_wandb.value_or(!recipe.wandb_project.empty()) && recipe.wandb_mode != "disabled";
+bool wants_wandb(const config::TrackerConfig& keys) {
+  return keys.use_wandb.value_or(!keys.wandb_project.empty()) && keys.wandb_mode != "disabled";
 }
 
 // Returns struct { char ident[4]; uint16 magic; uint8 version; }.

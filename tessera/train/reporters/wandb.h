@@ -16,7 +16,7 @@ namespace tessera::train {
 
 // Tells whether the recipe asks for it: by use_wandb, or where that is not given, by a wandb_project; never
 // with wandb_mode: disabled.
-bool wants_wandb(const config::Recipe& recipe);
+bool wants_wandb(const config::TrackerConfig& keys);
 
 // Writes wandb/offline-run-<date>_<time>-<number>/run-<number>.wandb.
 class WandbFile : public Reporter {

@@ -84,32 +84,32 @@ nlohmann::ordered_json to_json(const RunInputs& inputs) {
           {"libraries", inputs.libraries}};
 }
 
-bool continues_output(const config::Recipe& recipe) {
-  if (recipe.resume_from_checkpoint.empty()) return recipe.auto_resume_from_checkpoints;
+bool continues_output(const config::CheckpointConfig& keys) {
+  if (keys.resume_from_checkpoint.empty()) return keys.auto_resume_from_checkpoints;
   namespace fs = std::filesystem;
   std::error_code failed;
-  const fs::path named = fs::weakly_canonical(recipe.resume_from_checkpoint, failed);
+  const fs::path named = fs::weakly_canonical(keys.resume_from_checkpoint, failed);
   const fs::path folder = named.has_filename() ? named.parent_path() : named.parent_path().parent_path();
-  return folder == fs::weakly_canonical(recipe.output_dir, failed);
+  return folder == fs::weakly_canonical(keys.output_dir, failed);
 }
 
-Opened find_checkpoint(const config::Recipe& recipe, comm::Communicator& world) {
+Opened find_checkpoint(const config::CheckpointConfig& keys, comm::Communicator& world) {
   Opened found;
-  if (!recipe.resume_from_checkpoint.empty()) {
-    found = open_checkpoint(recipe.resume_from_checkpoint, world);
-  } else if (recipe.auto_resume_from_checkpoints) {
+  if (!keys.resume_from_checkpoint.empty()) {
+    found = open_checkpoint(keys.resume_from_checkpoint, world);
+  } else if (keys.auto_resume_from_checkpoints) {
     // All ranks take the list of the first one, so that they open the same checkpoints in the same order.
     std::string names;
     comm::AgreedWork work({&world}, "list the checkpoints");
     work.run_on_first([&] {
-      for (const auto& folder : io::list_checkpoints(recipe.output_dir)) names += folder.name + '\n';
+      for (const auto& folder : io::list_checkpoints(keys.output_dir)) names += folder.name + '\n';
     });
     work.finish();
     std::istringstream candidates(world.all_gather_string(names).front());
     std::string fault;
     for (std::string name; !found && std::getline(candidates, name);) {
       Opened checkpoint;
-      const std::string path = io::join_path(recipe.output_dir, name);
+      const std::string path = io::join_path(keys.output_dir, name);
       fault = fault_of(world, [&] { checkpoint = open_part(path, world); });
       if (fault.empty()) {
         found = checkpoint;
@@ -119,7 +119,7 @@ Opened find_checkpoint(const config::Recipe& recipe, comm::Communicator& world) 
     }
     if (!found && !fault.empty()) {
       throw Error(ErrorKind::Checkpoint, "NONE-WHOLE", "no checkpoint is whole")
-          .in(recipe.output_dir)
+          .in(keys.output_dir)
           .hint("to start from the beginning move them away; the warnings above say what is wrong");
     }
   }
@@ -147,14 +147,14 @@ config::Recipe with_dtype_of(config::Recipe recipe, const ShardedCheckpoint& che
 }
 
 void check_resumable(const ShardedCheckpoint& checkpoint, const RunInputs& inputs,
-                     const models::CausalLM& model, const config::Recipe& recipe) {
+                     const models::CausalLM& model, const config::CheckpointConfig& keys) {
   if (checkpoint.manifest().state.value("only_model", false)) {
     throw Error(ErrorKind::Checkpoint, "ONLY-MODEL", "the checkpoint was saved with save_only_model: true")
         .in(checkpoint.place())
         .need("the optimizer's states, to go on with the same numbers")
         .hint("`tessera convert` makes a model folder of it, which base_model or lora_model_dir can name");
   }
-  if (noted(checkpoint, "rows") != inputs.rows && recipe.allow_data_change) {
+  if (noted(checkpoint, "rows") != inputs.rows && keys.allow_data_change) {
     log::warn(
         "the run goes on with other training rows than its checkpoint's, from the same place on "
         "(allow_data_change): it is another run from here");

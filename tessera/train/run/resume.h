@@ -25,15 +25,15 @@ struct RunInputs {
 };
 nlohmann::ordered_json to_json(const RunInputs& inputs);
 
-// Tells whether the recipe may go on from checkpoints that lie in its output_dir.
-bool continues_output(const config::Recipe& recipe);
+// Tells whether a run may go on from checkpoints that lie in its output_dir.
+bool continues_output(const config::CheckpointConfig& keys);
 
 // Opens the checkpoint that resume_from_checkpoint names, or with auto_resume_from_checkpoints the newest
 // whole one in output_dir. Returns null for a run from the beginning. All values are read once, shared among
 // the ranks, and compared with their hashes. A checkpoint that is not whole is warned of and passed over in
-// favour of the one before. Throws on every rank: Error(Checkpoint) for one that the recipe names, and
+// favour of the one before. Throws on every rank: Error(Checkpoint) for one that the keys name, and
 // Error(Checkpoint, "NONE-WHOLE") where output_dir has checkpoints and none is whole. Collective.
-std::shared_ptr<const checkpoint::ShardedCheckpoint> find_checkpoint(const config::Recipe& recipe,
+std::shared_ptr<const checkpoint::ShardedCheckpoint> find_checkpoint(const config::CheckpointConfig& keys,
                                                                      comm::Communicator& world);
 
 // Opens the checkpoint in this folder and compares all of its values with their hashes, shared among the
@@ -49,7 +49,7 @@ config::Recipe with_dtype_of(config::Recipe recipe, const checkpoint::ShardedChe
 // trains (Error(Checkpoint)). Warns of other keys that change the numbers of the steps and differ from that
 // run's.
 void check_resumable(const checkpoint::ShardedCheckpoint& checkpoint, const RunInputs& inputs,
-                     const models::CausalLM& model, const config::Recipe& recipe);
+                     const models::CausalLM& model, const config::CheckpointConfig& keys);
 
 // Does the part of check_resumable() that the values need: throws unless the base model has the fingerprint
 // that the checkpoint notes, and the trained parameters of `model` are those that it holds.

@@ -137,7 +137,8 @@ void RunOutput::add_trackers(std::vector<std::unique_ptr<Reporter>>& reporters, 
     return std::make_unique<MlflowRun>(saved_recipe_, resumed_step_,
                                        [&training] { return training.is_done(); });
   });
-  add("OpenTelemetry", recipe_.use_otel_metrics, [&] { return std::make_unique<OtlpFile>(*logs_, recipe_); });
+  add("OpenTelemetry", recipe_.use_otel_metrics,
+      [&] { return std::make_unique<OtlpFile>(*logs_, recipe_.output_dir); });
   add("Prometheus", !recipe_.prometheus_file.empty(),
       [&] { return std::make_unique<PrometheusFile>(recipe_.prometheus_file, recipe_.output_dir); });
 }

@@ -19,41 +19,41 @@ bool is_in(const config::LrGroup& group, const std::string& name) {
   return std::ranges::any_of(group.modules, [&](const std::string& module) { return has(name, module); });
 }
 
-void set_group(const config::Recipe& recipe, const nn::ParameterRoles& roles, optim::OptimizedTile& tile,
+void set_group(const config::RateConfig& rates, const nn::ParameterRoles& roles, optim::OptimizedTile& tile,
                bool is_matrix) {
   if (is_embedding(roles, tile.name)) {
     tile.weight_decay = 0.0;
-    if (recipe.embedding_lr_scale) tile.lr_scale = *recipe.embedding_lr_scale;
-    if (recipe.embedding_lr) tile.lr_scale = *recipe.embedding_lr / recipe.learning_rate;
+    if (rates.embedding_lr_scale) tile.lr_scale = *rates.embedding_lr_scale;
+    if (rates.embedding_lr) tile.lr_scale = *rates.embedding_lr / rates.learning_rate;
     return;
   }
   if (!is_matrix) return;
   const auto group = std::ranges::find_if(
-      recipe.lr_groups, [&](const config::LrGroup& candidate) { return is_in(candidate, tile.name); });
-  if (group != recipe.lr_groups.end()) tile.lr_scale = group->lr / recipe.learning_rate;
+      rates.lr_groups, [&](const config::LrGroup& candidate) { return is_in(candidate, tile.name); });
+  if (group != rates.lr_groups.end()) tile.lr_scale = group->lr / rates.learning_rate;
 }
 
 }  // namespace
 
-void set_learning_rates(const config::Recipe& recipe, const nn::ParameterRoles& roles,
+void set_learning_rates(const config::RateConfig& rates, const nn::ParameterRoles& roles,
                         std::vector<optim::OptimizedTile>& tiles) {
-  const bool has_groups = recipe.embedding_lr || recipe.embedding_lr_scale || !recipe.lr_groups.empty();
+  const bool has_groups = rates.embedding_lr || rates.embedding_lr_scale || !rates.lr_groups.empty();
   for (optim::OptimizedTile& tile : tiles) {
     const bool is_matrix = tile.layout.shape().size() >= 2;
-    if (has_groups) set_group(recipe, roles, tile, is_matrix);
-    if (recipe.loraplus_lr_ratio > 0.0 && (has(tile.name, "lora_B") || !is_matrix))
-      tile.lr_scale = recipe.loraplus_lr_ratio;
+    if (has_groups) set_group(rates, roles, tile, is_matrix);
+    if (rates.loraplus_lr_ratio > 0.0 && (has(tile.name, "lora_B") || !is_matrix))
+      tile.lr_scale = rates.loraplus_lr_ratio;
   }
 }
 
-void warn_of_unused_rates(const config::Recipe& recipe, const nn::ParameterRoles& roles,
+void warn_of_unused_rates(const config::RateConfig& rates, const nn::ParameterRoles& roles,
                           const std::vector<std::string>& names) {
   const auto is_one = [&](const std::string& name) { return is_embedding(roles, name); };
-  if ((recipe.embedding_lr || recipe.embedding_lr_scale) && std::ranges::none_of(names, is_one)) {
-    log::warn(std::string("key '") + (recipe.embedding_lr ? "embedding_lr" : "embedding_lr_scale") +
+  if ((rates.embedding_lr || rates.embedding_lr_scale) && std::ranges::none_of(names, is_one)) {
+    log::warn(std::string("key '") + (rates.embedding_lr ? "embedding_lr" : "embedding_lr_scale") +
               "' has no effect: no embedding is trained");
   }
-  for (const config::LrGroup& group : recipe.lr_groups) {
+  for (const config::LrGroup& group : rates.lr_groups) {
     if (std::ranges::any_of(names, [&](const std::string& name) { return is_in(group, name); })) continue;
     log::warn("key 'lr_groups': the group '" + group.name + "' means no trained parameter");
   }

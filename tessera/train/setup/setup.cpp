@@ -117,24 +117,24 @@ RunTypes run_types(config::ComputeType type) {
 
 namespace {
 
-// Calls f(key, option) for each LoRA key of a recipe and the option that it stands for.
-template <class Recipe, class Options, class F>
-void for_each_lora_key(Recipe& recipe, Options& options, const F& f) {
-  f(recipe.lora_r, options.rank);
-  f(recipe.lora_alpha, options.alpha);
-  f(recipe.lora_dropout, options.dropout);
-  f(recipe.peft_use_rslora, options.use_rslora);
-  f(recipe.lora_target_linear, options.all_linear);
-  f(recipe.lora_target_regex, options.target_regex);
-  f(recipe.lora_target_modules, options.target_modules);
-  f(recipe.lora_modules_to_save, options.modules_to_save);
+// Calls f(key, option) for each LoRA key and the option that it stands for.
+template <class Keys, class Options, class F>
+void for_each_lora_key(Keys& keys, Options& options, const F& f) {
+  f(keys.lora_r, options.rank);
+  f(keys.lora_alpha, options.alpha);
+  f(keys.lora_dropout, options.dropout);
+  f(keys.peft_use_rslora, options.use_rslora);
+  f(keys.lora_target_linear, options.all_linear);
+  f(keys.lora_target_regex, options.target_regex);
+  f(keys.lora_target_modules, options.target_modules);
+  f(keys.lora_modules_to_save, options.modules_to_save);
 }
 
 }  // namespace
 
-peft::LoraOptions lora_options(const config::Recipe& recipe) {
+peft::LoraOptions lora_options(const config::LoraConfig& keys) {
   peft::LoraOptions options;
-  for_each_lora_key(recipe, options, [](const auto& key, auto& option) { option = key; });
+  for_each_lora_key(keys, options, [](const auto& key, auto& option) { option = key; });
   return options;
 }
 

@@ -54,8 +54,8 @@ struct RunTypes {
 };
 RunTypes run_types(config::ComputeType type);
 
-// Returns the options that the recipe's LoRA keys stand for.
-peft::LoraOptions lora_options(const config::Recipe& recipe);
+// Returns the options that these keys stand for.
+peft::LoraOptions lora_options(const config::LoraConfig& keys);
 // Returns the recipe with its LoRA keys as these options have them.
 config::Recipe with_lora_options(config::Recipe recipe, const peft::LoraOptions& options);
 

@@ -28,8 +28,8 @@ BestEvaluation BestEvaluation::from_json(const nlohmann::ordered_json& json) {
   return best;
 }
 
-bool keeps_best(const config::Recipe& recipe) {
-  return recipe.load_best_model_at_end || recipe.save_strategy == config::Cadence::Best;
+bool keeps_best(const config::CheckpointConfig& keys) {
+  return keys.load_best_model_at_end || keys.save_strategy == config::Cadence::Best;
 }
 
 double deciding_loss(const config::Recipe& recipe, double loss, const std::vector<DatasetLoss>& datasets) {

@@ -25,7 +25,7 @@ struct BestEvaluation {
 };
 
 // Tells whether a checkpoint is saved after each evaluation that is the best so far, and kept.
-bool keeps_best(const config::Recipe& recipe);
+bool keeps_best(const config::CheckpointConfig& keys);
 
 // Returns the loss that the recipe's metric_for_best_model names: `loss`, that of all evaluation data, or for
 // "eval_<name>_loss" that of one dataset among several. Throws Error(Config) where there is no dataset of
