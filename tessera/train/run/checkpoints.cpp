@@ -155,10 +155,8 @@ bool Checkpoints::may_copy(const std::vector<checkpoint::StateTensor>& tensors) 
 
 int64_t Checkpoints::roll_back() {
   settle();
-  config::Recipe newest = recipe_;
-  newest.resume_from_checkpoint.clear();
-  newest.auto_resume_from_checkpoints = true;
-  const auto found = find_checkpoint(newest, world_);
+  const auto found =
+      find_checkpoint({.output_dir = recipe_.output_dir, .auto_resume_from_checkpoints = true}, world_);
   if (!found || found->manifest().run != run_) return -1;
   comm::AgreedWork work({&world_}, "read the checkpoint");
   work.run([&] { checkpoint::load_checkpoint(*found, training_.tensors()); });
