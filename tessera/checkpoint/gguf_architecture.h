@@ -28,8 +28,4 @@ struct GgufArchitecture {
   std::string layers;  // "model.layers."
 };
 
-// Lists the architectures that can be read, in the order in which errors name them. It is defined in
-// models/registry.cpp, since each family of models says which are its own.
-const std::vector<GgufArchitecture>& known_gguf_architectures();
-
 }  // namespace tessera::checkpoint

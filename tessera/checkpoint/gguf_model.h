@@ -27,8 +27,7 @@ class GgufModel {
  public:
   // Throws Error(Model) for an architecture that is not among `known`, for a tensor that it does not have,
   // for a missing tensor or missing metadata, and for a setting that is no valid number.
-  explicit GgufModel(io::GgufFile file,
-                     const std::vector<GgufArchitecture>& known = known_gguf_architectures());
+  GgufModel(io::GgufFile file, const std::vector<GgufArchitecture>& known);
 
   const std::string& path() const { return file_.path(); }
   const std::string& model_type() const { return model_type_; }  // "llama"

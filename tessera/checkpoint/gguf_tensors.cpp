@@ -1,6 +1,8 @@
 #include "tessera/checkpoint/gguf_tensors.h"
 
 #include <algorithm>
+#include <span>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -61,6 +63,25 @@ class GgufTensors : public StoredTensors {
       model_->read_rows(weight, first + row, count, staging.mutable_data_ptr<float>());
       copy_rows(row, staging);
     });
+  }
+
+  void add_sample(ContentHash& hash) const override {
+    constexpr int64_t kSampledEvery = int64_t{1} << 20;
+    std::vector<float> row;
+    for (const GgufWeight& weight : model_->weights()) {
+      const std::vector<int64_t>& shape = weight.spec.shape;
+      hash.add(weight.spec.name);
+      hash.add(std::to_string(static_cast<uint32_t>(weight.tensor->type)));
+      hash.add(std::span<const int64_t>(shape));
+      const int64_t rows = shape.size() == 1 ? 1 : shape.front(),
+                    bytes = io::GgufFile::row_bytes(*weight.tensor);
+      const int64_t step = std::max<int64_t>(1, kSampledEvery / std::max<int64_t>(1, bytes));
+      row.resize(static_cast<size_t>(shape.back()));
+      for (int64_t i = 0; i < rows; i += step) {
+        model_->read_rows(weight, i, 1, row.data());
+        hash.add(std::span<const float>(row));
+      }
+    }
   }
 
  private:

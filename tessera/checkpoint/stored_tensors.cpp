@@ -1,6 +1,7 @@
 #include "tessera/checkpoint/stored_tensors.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -17,6 +18,8 @@ using parallel::Box;
 constexpr int64_t kStagingBytes = int64_t{16} << 20;
 // Reading this many bytes more takes no longer than another call.
 constexpr int64_t kLargestGapBytes = int64_t{16} << 10;
+// A sample has this many bytes of every kSampledEvery bytes of a tensor, and of its end.
+constexpr int64_t kSampledBytes = 1024, kSampledEvery = int64_t{1} << 20;
 
 // Tells whether values of the stored type can be converted to the wanted one.
 bool is_converted(DType stored, at::ScalarType wanted) {
@@ -102,6 +105,24 @@ class FolderTensors : public StoredTensors {
     read_box(*files_, name, box, destination);
   }
 
+  void add_sample(ContentHash& hash) const override {
+    std::string sample;
+    for (const io::TensorInfo* tensor : files_->tensors()) {
+      hash.add(tensor->name);
+      hash.add(dtype_name(tensor->dtype));
+      hash.add(std::span<const int64_t>(tensor->shape));
+      const int64_t size = std::min(kSampledBytes, tensor->num_bytes());
+      sample.resize(static_cast<size_t>(size));
+      const int64_t last = tensor->num_bytes() - size;
+      for (int64_t offset = 0; offset <= last; offset += kSampledEvery) {
+        files_->read(tensor->name, offset, size, sample.data());
+        hash.add(sample);
+      }
+      files_->read(tensor->name, last, size, sample.data());
+      hash.add(sample);
+    }
+  }
+
  private:
   std::shared_ptr<const io::ModelFiles> files_;
 };
@@ -152,6 +173,14 @@ StoredTensors::StoredTensors(std::string place, std::vector<io::TensorSpec> tens
 const io::TensorSpec* StoredTensors::find(std::string_view name) const {
   const auto found = index_.find(name);
   return found == index_.end() ? nullptr : &tensors_[found->second];
+}
+
+void StoredTensors::add_sample(ContentHash& hash) const {
+  for (const io::TensorSpec& tensor : tensors_) {
+    hash.add(tensor.name);
+    hash.add(dtype_name(tensor.dtype));
+    hash.add(std::span<const int64_t>(tensor.shape));
+  }
 }
 
 std::shared_ptr<const StoredTensors> stored_tensors(std::shared_ptr<const io::ModelFiles> files) {

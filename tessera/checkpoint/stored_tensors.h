@@ -10,6 +10,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "tessera/core/content_hash.h"
 #include "tessera/io/model_files.h"
 #include "tessera/parallel/layout.h"
 
@@ -52,6 +53,9 @@ class StoredTensors {
   // Reads `box` of the tensor `name` as read_box() does.
   virtual void read(const std::string& name, const parallel::Box& box,
                     const at::Tensor& destination) const = 0;
+  // Adds to the hash the names, types and shapes of all tensors; a model's files add a sample of their
+  // values: some of each MiB, so that large files cost little.
+  virtual void add_sample(ContentHash& hash) const;
 
  protected:
   StoredTensors(std::string place, std::vector<io::TensorSpec> tensors);

@@ -14,6 +14,7 @@
 #include "tessera/core/strings.h"
 #include "tessera/io/file.h"
 #include "tessera/io/result_folder.h"
+#include "tessera/models/common/base_model.h"
 #include "tessera/models/common/load.h"
 #include "tessera/models/registry.h"
 #include "tessera/text/tokenizer/tokenizer.h"
@@ -27,10 +28,9 @@ namespace {
 // shapes that it names.
 void check_loads(const std::string& folder, const std::string& source) {
   try {
-    const auto model = models::build_model(folder, at::kFloat);
-    const auto files = std::make_shared<const io::ModelFiles>(io::ModelFiles::open(folder));
-    models::check_tensors(*model, *checkpoint::stored_tensors(files));
-    (void)text::Tokenizer::from_folder(folder);
+    const models::BaseModel model = models::BaseModel::open(folder);
+    models::check_tensors(*models::build_model(model.config(), at::kFloat), *model.tensors());
+    (void)models::BaseModel::tokenizer(folder);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Model) throw;
     std::string text = error.what();
@@ -61,7 +61,7 @@ std::optional<DType> dtype_of(const Options& options) {
 void convert_gguf(const Options& options) {
   io::GgufFile file = io::GgufFile::open(options.input);
   const text::Tokenizer tokenizer = text::Tokenizer::from_gguf(file);
-  const checkpoint::GgufModel model(std::move(file));
+  const checkpoint::GgufModel model(std::move(file), models::gguf_architectures());
   const DType dtype = dtype_of(options).value_or(DType::F32);
   io::ResultFolder result = result_of(options, "the GGUF file");
   result.begin();

@@ -15,7 +15,7 @@
 #include "tessera/data/loader_options.h"
 #include "tessera/data/show.h"
 #include "tessera/io/file.h"
-#include "tessera/models/registry.h"
+#include "tessera/models/common/base_model.h"
 #include "tessera/train/setup/recipe_data.h"
 #include "tessera/train/setup/setup.h"
 
@@ -39,15 +39,15 @@ RecipeRows read_rows(config::Recipe recipe, int64_t nproc, int64_t num_streamed)
   RecipeRows out;
   out.recipe = std::move(recipe);
   if (nproc > 0) config::validate_parallelism(out.recipe, nproc);
-  const auto model_config = models::read_model_config(out.recipe.base_model);
+  const models::BaseModel base = models::BaseModel::open(out.recipe.base_model);
   config::Problems problems;
-  train::plan_model(out.recipe, *model_config, problems);
+  train::plan_model(out.recipe, base, problems);
   out.tokenizer = train::load_recipe_tokenizer(out.recipe, problems);
   problems.settle();
-  out.rows = train::read_recipe_data(out.recipe, *model_config, out.tokenizer);
+  out.rows = train::read_recipe_data(out.recipe, base.config(), out.tokenizer);
   if (out.recipe.streaming && num_streamed > 0) {
     const data::PreparedData rows = std::move(out.rows);
-    out.rows = train::open_recipe_stream(out.recipe, *model_config, out.tokenizer, 0, 1, 0, std::nullopt)
+    out.rows = train::open_recipe_stream(out.recipe, base.config(), out.tokenizer, 0, 1, 0, std::nullopt)
                    ->sample(num_streamed);
     if (rows.eval.size() > 0) {
       out.rows.eval = rows.eval;

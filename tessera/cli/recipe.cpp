@@ -13,7 +13,7 @@
 #include "tessera/config/parallelism.h"
 #include "tessera/config/problems.h"
 #include "tessera/core/error.h"
-#include "tessera/models/registry.h"
+#include "tessera/models/common/base_model.h"
 #include "tessera/train/setup/recipe_data.h"
 #include "tessera/train/setup/setup.h"
 
@@ -29,9 +29,8 @@ struct CheckOptions {
 
 // Runs the checks that a training makes before it reads data, in its order.
 void check_model(const config::Recipe& recipe) {
-  const auto model_config = models::read_model_config(recipe.base_model);
   config::Problems problems;
-  train::plan_model(recipe, *model_config, problems);
+  train::plan_model(recipe, models::BaseModel::open(recipe.base_model), problems);
   train::load_recipe_tokenizer(recipe, problems);
   problems.settle();
 }

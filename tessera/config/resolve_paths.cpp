@@ -73,10 +73,12 @@ void resolve_folder(Recipe& recipe, const std::string& key, std::string& path) {
     check_kind(recipe, key, path);
     return;
   }
+  const bool takes_gguf = key != "lora_model_dir";
+  if (takes_gguf && path.ends_with(".gguf") && path_exists(path)) return;
   if (path_exists(path)) {
     throw path_error(recipe, "NOT-A-FOLDER", "not a folder", key, path)
-        .need("a folder with config.json")
-        .hint(path.ends_with(".gguf") ? "tessera convert makes a folder from a GGUF file" : "");
+        .need(takes_gguf ? "a folder with config.json, or a GGUF file (.gguf)"
+                         : "a folder with adapter_config.json");
   }
   const std::string revision = key == "base_model" ? recipe.revision_of_model : "";
   if (const auto snapshot = find_in_hub_cache(HubKind::Model, path, revision)) {

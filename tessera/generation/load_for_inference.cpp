@@ -6,13 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/checkpoint/gguf_tensors.h"
 #include "tessera/config/hub_cache.h"
 #include "tessera/core/error.h"
 #include "tessera/io/file.h"
-#include "tessera/io/gguf.h"
 #include "tessera/io/json_reader.h"
 #include "tessera/io/model_files.h"
+#include "tessera/models/common/base_model.h"
 #include "tessera/models/common/load.h"
 #include "tessera/models/common/parallelize.h"
 #include "tessera/models/common/pipeline.h"
@@ -52,16 +51,9 @@ std::shared_ptr<models::CausalLM> load_for_inference(const std::string& path,
                                                      const at::TensorOptions& options,
                                                      const parallel::DeviceMesh& mesh) {
   const at::ScalarType type = c10::typeMetaToScalarType(options.dtype());
-  std::shared_ptr<models::CausalLM> model;
-  std::shared_ptr<const checkpoint::StoredTensors> files;
-  if (is_folder(path)) {
-    model = models::build_model(path, type);
-    files = checkpoint::stored_tensors(std::make_shared<const io::ModelFiles>(io::ModelFiles::open(path)));
-  } else {
-    const auto gguf = std::make_shared<const checkpoint::GgufModel>(io::GgufFile::open(path));
-    model = models::build_model(*models::parse_model_config(gguf->config(DType::F32), path), type);
-    files = checkpoint::stored_tensors(gguf);
-  }
+  const models::BaseModel base = models::BaseModel::open(path);
+  const std::shared_ptr<models::CausalLM> model = models::build_model(base.config(), type);
+  const std::shared_ptr<const checkpoint::StoredTensors> files = base.tensors();
   models::check_tensors(*model, *files);
   std::vector<std::shared_ptr<const checkpoint::ParameterSource>> sources = {
       checkpoint::stored_source(files, models::state_dict_adapter(*model))};
@@ -100,8 +92,11 @@ std::shared_ptr<models::CausalLM> load_for_inference(const std::string& path,
 std::string adapter_base(const std::string& adapter, const std::string& how_to_name) {
   const peft::AdapterConfig config = peft::read_adapter_config(adapter);
   const std::string& name = config.base_model;
-  if (!name.empty() && is_folder(name)) return name;
-  if (const fs::path beside = fs::path(adapter) / name; !name.empty() && is_folder(beside))
+  const auto is_model = [](const fs::path& path) {
+    return is_folder(path) || (path.extension() == ".gguf" && io::exists(path.string()));
+  };
+  if (!name.empty() && is_model(name)) return name;
+  if (const fs::path beside = fs::path(adapter) / name; !name.empty() && is_model(beside))
     return beside.string();
   if (const auto snapshot = config::find_in_hub_cache(config::HubKind::Model, name, config.revision))
     return *snapshot;
@@ -119,15 +114,11 @@ ModelSource::ModelSource(std::string path, std::string adapter)
     adapter_ = base_;
     base_ = adapter_base(adapter_, "--model BASE --adapter " + adapter_);
   }
-  const bool is_gguf = !is_folder(base_);
-  if (const std::string config = io::join_path(base_, "config.json"); !is_gguf && !io::exists(config))
+  if (const std::string config = io::join_path(base_, "config.json");
+      !models::BaseModel::is_gguf(base_) && !io::exists(config))
     throw io::missing_file(config);
-  if (!adapter_.empty() && io::exists(io::join_path(adapter_, "tokenizer.json"))) {
-    tokenizer_ = text::Tokenizer::from_folder(adapter_);
-  } else {
-    tokenizer_ =
-        is_gguf ? text::Tokenizer::from_gguf(io::GgufFile::open(base_)) : text::Tokenizer::from_folder(base_);
-  }
+  const bool has_own = !adapter_.empty() && io::exists(io::join_path(adapter_, "tokenizer.json"));
+  tokenizer_ = models::BaseModel::tokenizer(has_own ? adapter_ : base_);
 }
 
 std::vector<int64_t> ModelSource::stop_ids(const models::CausalLM& model) const {

@@ -79,15 +79,13 @@ std::shared_ptr<CausalLM> build_model(const std::string& path, at::ScalarType dt
   return build_model(*read_model_config(path), dtype);
 }
 
-}  // namespace tessera::models
-
-const std::vector<tessera::checkpoint::GgufArchitecture>& tessera::checkpoint::known_gguf_architectures() {
-  static const std::vector<GgufArchitecture> known = [] {
-    std::vector<GgufArchitecture> all;
-    for (const models::Family& family : models::families()) {
-      all.insert(all.end(), family.gguf.begin(), family.gguf.end());
-    }
+const std::vector<checkpoint::GgufArchitecture>& gguf_architectures() {
+  static const std::vector<checkpoint::GgufArchitecture> known = [] {
+    std::vector<checkpoint::GgufArchitecture> all;
+    for (const Family& family : families()) all.insert(all.end(), family.gguf.begin(), family.gguf.end());
     return all;
   }();
   return known;
 }
+
+}  // namespace tessera::models

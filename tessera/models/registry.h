@@ -25,6 +25,8 @@ struct Family {
 };
 
 const std::vector<Family>& families();
+// Lists the architectures of GGUF files that can be read, in the order in which errors name them.
+const std::vector<checkpoint::GgufArchitecture>& gguf_architectures();
 // Returns the family that has this model_type, or null.
 const Family* find_family(const std::string& model_type);
 

@@ -116,7 +116,8 @@ Source source_of(const models::CausalLM& model, const std::string& architecture,
 
 void import(const Source& source, const testing::TempFolder& folder, DType dtype = DType::F32) {
   source.write(folder / "model.gguf");
-  import_gguf(GgufModel(io::GgufFile::open(folder / "model.gguf")), folder / "out", dtype);
+  import_gguf(GgufModel(io::GgufFile::open(folder / "model.gguf"), models::gguf_architectures()),
+              folder / "out", dtype);
 }
 
 // Expects that any box that is read from the file holds the model's values.
@@ -153,7 +154,10 @@ void expect_round_trip(models::CausalLM& model, const Source& source) {
     EXPECT_TRUE(at::equal(stored, entry.value().detach().to(at::kFloat))) << entry.key();
     total += static_cast<int64_t>(stored.nbytes());
   }
-  EXPECT_EQ(gguf_import_bytes(GgufModel(io::GgufFile::open(folder / "model.gguf")), DType::F32), total);
+  EXPECT_EQ(
+      gguf_import_bytes(GgufModel(io::GgufFile::open(folder / "model.gguf"), models::gguf_architectures()),
+                        DType::F32),
+      total);
 
   const at::NoGradGuard no_grad;
   const auto imported = models::build_model(folder / "out", at::kFloat);

@@ -428,5 +428,40 @@ TEST_F(VerbsTest, ConvertedGgufEqualsTheFolderItStandsFor) {
   }
 }
 
+TEST_F(VerbsTest, TrainingTakesAGgufFileAsTheFolderItStandsFor) {
+  TinyModel tiny;
+  tiny.vocab = 259;
+  write_text(here / "m.gguf", tiny_gguf(tiny));
+  run_well({"convert", "m.gguf", "converted"});
+  const Words chats = {"datasets.0.path=chats.jsonl", "datasets.0.type=chat_template", "max_steps=2"};
+  const Words lora = with(chats, {"adapter=lora", "lora_target_linear=true", "lora_r=2"});
+  for (const Words& keys : {chats, lora, with(chats, {"--nproc", "2"})}) {
+    SCOPED_TRACE(keys.back());
+    for (const char* base : {"m.gguf", "converted"})
+      train_well(with(keys, {std::string("base_model=") + base, std::string("output_dir=of-") + base}));
+    int64_t num_files = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(here / "of-converted")) {
+      const std::string name = entry.path().filename().string();
+      if (name.ends_with(".jsonl") || name == "adapter_config.json") continue;  // times, and the base's name
+      EXPECT_EQ(read_text(here / ("of-m.gguf/" + name)), read_text(entry.path().string())) << name;
+      ++num_files;
+    }
+    EXPECT_GE(num_files, 3);
+    EXPECT_EQ(losses("of-m.gguf"), losses("of-converted"));
+  }
+  train_well(with(lora, {"base_model=m.gguf"}));
+  EXPECT_EQ(logits("m.gguf", "out"), logits("converted", "out"));
+  // The adapter names its base.
+  run_well({"generate", "--model", "out", "--chat", "--max-new-tokens", "3", "Hi"});
+  // A prepared row belongs to the tokenizer of the file.
+  run_well({"data", "show", "recipe.yaml", "base_model=m.gguf", "datasets.0.path=chats.jsonl",
+            "datasets.0.type=chat_template"});
+  run_well({"recipe", "check", "recipe.yaml", "base_model=m.gguf"});
+  write_text(here / "not.gguf", "something else");
+  expect_error(train({"base_model=not.gguf"}), 4, "E-MODEL", {"not.gguf"});
+  expect_error(train({"lora_model_dir=m.gguf", "adapter=lora", "lora_target_linear=true"}), 2,
+               "E-CONFIG-NOT-A-FOLDER", {"lora_model_dir"});
+}
+
 }  // namespace
 }  // namespace tessera::testing

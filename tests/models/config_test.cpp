@@ -230,7 +230,7 @@ TEST(Registry, EveryRowIsWhole) {
       EXPECT_FALSE(architecture.outer_names.empty() || architecture.layer_names.empty());
     }
   }
-  EXPECT_EQ(architectures.size(), checkpoint::known_gguf_architectures().size());
+  EXPECT_EQ(architectures.size(), gguf_architectures().size());
 }
 
 TEST(Registry, UnknownModelTypesAreRefusedWithTheKnownOnes) {

@@ -44,7 +44,7 @@ class Freeze : public ::testing::Test {
                                    const std::string& model = "llama") {
     const config::Recipe recipe = recipe_of(folder_ / model, patterns);
     config::Problems problems;
-    const PlannedModel planned = plan_model(recipe, *models::read_model_config(recipe.base_model), problems);
+    const PlannedModel planned = plan_model(recipe, models::BaseModel::open(recipe.base_model), problems);
     problems.settle();
     std::set<std::string> names;
     for (const auto& entry : planned.model->named_parameters()) {

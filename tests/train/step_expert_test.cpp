@@ -182,7 +182,7 @@ TEST(StepExpertTest, SizesThatDoNotFitAreRefused) {
   const auto plan = [&] {
     config::Problems problems;
     const config::Recipe recipe = recipe_of(layout);
-    plan_model(recipe, *models::read_model_config(recipe.base_model), problems);
+    plan_model(recipe, models::BaseModel::open(recipe.base_model), problems);
   };
   testing::expect_error(ErrorKind::Config, {"5 experts in a layer", "expert_parallel_size: 3"}, plan);
   layout.family = "llama3";

@@ -97,13 +97,13 @@ class Tokenizer {
   // the same ids. A file that was read is copied byte for byte if nothing in it was changed. Makes the
   // folder. Throws Error(Storage).
   void save(const std::string& folder) const;
+  // Returns the contents of the files that save() writes, by file name.
+  std::map<std::string, std::string> saved_files() const;
   // Returns the number of bytes that save() writes.
   int64_t saved_bytes() const;
 
  private:
   explicit Tokenizer(std::unique_ptr<Impl> impl);
-  // Returns the contents of the files that save() writes, by file name.
-  std::map<std::string, std::string> saved_files() const;
   friend class TextStream;
   std::unique_ptr<Impl> impl_;
 };

@@ -15,7 +15,7 @@
 #include "tessera/core/error.h"
 #include "tessera/data/default_chat_template.h"
 #include "tessera/io/file.h"
-#include "tessera/models/registry.h"
+#include "tessera/models/common/base_model.h"
 #include "tessera/train/run/resume.h"
 #include "tessera/train/run/same_inputs.h"
 #include "tessera/train/setup/recipe_data.h"
@@ -48,20 +48,18 @@ ConvertedCheckpoint convert_checkpoint(const std::string& folder, const std::str
   checkpoint->verify(0, 1);
   const config::Recipe recipe = recipe_of(*checkpoint, base_model);
   const bool is_adapter = recipe.adapter != config::AdapterKind::None;
-  const checkpoint::BaseFiles base = checkpoint::read_base_files(recipe.base_model);
+  const models::BaseModel base = models::BaseModel::open(recipe.base_model);
   config::Problems problems;
-  PlannedModel planned = plan_model(
-      recipe, *models::parse_model_config(base.config, io::join_path(recipe.base_model, "config.json")),
-      problems);
+  PlannedModel planned = plan_model(recipe, base, problems);
   std::optional<text::Tokenizer> tokenizer = load_recipe_tokenizer(recipe, problems);
   problems.settle();
-  check_same_parameters(*checkpoint, model_fingerprint(planned, base.config), *planned.model);
+  check_same_parameters(*checkpoint, model_fingerprint(planned, base.files().config), *planned.model);
   take_values_of(checkpoint, planned);
 
   const auto world = comm::Communicator::single();
   const parallel::DeviceMesh mesh(world, parallel_dims(recipe, 1));
   const TrainedModel trained = set_up_model(recipe, std::move(planned), mesh);
-  checkpoint::FolderPlan plan = result_folder(trained, recipe, base);
+  checkpoint::FolderPlan plan = result_folder(trained, recipe, base.files());
   if (dtype) plan = checkpoint::with_dtype(std::move(plan), *dtype);
   ConvertedCheckpoint converted;
   converted.step = checkpoint->manifest().step;

@@ -6,14 +6,10 @@
 #include "tessera/core/content_hash.h"
 #include "tessera/core/error.h"
 #include "tessera/data/mix.h"
-#include "tessera/io/model_files.h"
 #include "tessera/train/run/same_recipe.h"
 
 namespace tessera::train {
 namespace {
-
-constexpr int64_t kSampledBytes = 1024;  // of every kSampledEvery bytes of a tensor, and at its end
-constexpr int64_t kSampledEvery = int64_t{1} << 20;
 
 std::vector<uint64_t> row_hashes(const data::RowSet& rows) {
   std::vector<uint64_t> hashes;
@@ -53,24 +49,6 @@ void check_same_rows(const data::RowSet& rows, const std::string& which, comm::C
       .hint("the dataset or tokenizer files differ between the machines");
 }
 
-void add_files(const io::ModelFiles& files, ContentHash& hash) {
-  std::string sample;
-  for (const io::TensorInfo* tensor : files.tensors()) {
-    hash.add(tensor->name);
-    hash.add(dtype_name(tensor->dtype));
-    hash.add(std::span<const int64_t>(tensor->shape));
-    const int64_t size = std::min(kSampledBytes, tensor->num_bytes());
-    sample.resize(static_cast<size_t>(size));
-    const int64_t last = tensor->num_bytes() - size;
-    for (int64_t offset = 0; offset <= last; offset += kSampledEvery) {
-      files.read(tensor->name, offset, size, sample.data());
-      hash.add(sample);
-    }
-    files.read(tensor->name, last, size, sample.data());
-    hash.add(sample);
-  }
-}
-
 }  // namespace
 
 void check_same_data(const data::PreparedData& data, comm::Communicator& world) {
@@ -95,7 +73,7 @@ void check_same_model(const PlannedModel& planned, const std::string& config, co
   if (world.size() == 1) return;
   ContentHash hash;
   hash.add(config);
-  for (const auto& files : planned.files) add_files(*files, hash);
+  for (const auto& files : planned.files) files->add_sample(hash);
   const auto hashes = world.all_gather_string(hash.text());
   const auto rank = first_other(hashes);
   if (!rank) return;
@@ -125,7 +103,7 @@ std::string rows_fingerprint(const data::RowSet& rows, const config::Recipe& rec
 std::string model_fingerprint(const PlannedModel& planned, const std::string& config) {
   ContentHash hash;
   hash.add(config);
-  if (planned.adapter && !planned.files.empty()) add_files(*planned.files.front(), hash);
+  if (planned.adapter && !planned.files.empty()) planned.files.front()->add_sample(hash);
   return hash.text();
 }
 

@@ -28,8 +28,7 @@
 #include "tessera/data/prompts/prompt.h"
 #include "tessera/data/steps_ahead.h"
 #include "tessera/device/deterministic.h"
-#include "tessera/io/file.h"
-#include "tessera/models/registry.h"
+#include "tessera/models/common/base_model.h"
 #include "tessera/text/chat_template/chat_template.h"
 #include "tessera/train/reporters/light.h"
 #include "tessera/train/reporters/memory.h"
@@ -93,7 +92,7 @@ class Run {
                                   state.tokens, recipe_.output_dir, is_stopped};
     describe_end(summary, training_->data_wait_s());
     if (!is_stopped) {
-      output_.save(training_->trained(), base_, tokenizer_);
+      output_.save(training_->trained(), base_->files(), tokenizer_);
       if (mesh_.world()->rank() == 0) forget_requeued_starts(recipe_.output_dir);
       signals_.set_done();
     }
@@ -107,11 +106,9 @@ class Run {
   // once. Splitting a pipeline by time runs the parts of the model, so it comes last.
   void plan() {
     data::refuse_unbuilt_objective(recipe_);
-    base_ = checkpoint::read_base_files(recipe_.base_model);
-    model_config_ =
-        models::parse_model_config(base_.config, io::join_path(recipe_.base_model, "config.json"));
+    base_ = models::BaseModel::open(recipe_.base_model);
     config::Problems problems;
-    planned_ = plan_model(recipe_, *model_config_, problems);
+    planned_ = plan_model(recipe_, *base_, problems);
     tokenizer_ = load_recipe_tokenizer(recipe_, problems);
     problems.settle();
     measure_split(recipe_, planned_, *mesh_.world());
@@ -125,7 +122,7 @@ class Run {
     // The ranks of a machine share its cores, so each takes only the threads that it was given.
     const int64_t num_threads = std::max<int64_t>(1, at::get_num_threads());
     const data::PreparedData prepared =
-        read_recipe_data(recipe_, *model_config_, tokenizer_, num_threads, now);
+        read_recipe_data(recipe_, base_->config(), tokenizer_, num_threads, now);
 
     const int64_t dp_rank = mesh_.coordinate(parallel::kAxisDp), dp_size = mesh_.size(parallel::kAxisDp);
     if (prepared.eval.size() > 0) {
@@ -137,7 +134,7 @@ class Run {
     if (recipe_.streaming) {
       // The thread that makes steps ahead exchanges rows over a group of its own, so that its collectives
       // meet none of the steps'.
-      auto stream = open_recipe_stream(recipe_, *model_config_, tokenizer_, dp_rank, dp_size, num_threads,
+      auto stream = open_recipe_stream(recipe_, base_->config(), tokenizer_, dp_rank, dp_size, num_threads,
                                        now, mesh_.world()->split(0, mesh_.world()->rank(), "stream"));
       inputs_.rows = stream->fingerprint();
       check_same_stream(inputs_.rows, *mesh_.world());
@@ -163,8 +160,8 @@ class Run {
   void prepare_model() {
     const Timer timer;
     // Ranks must agree on the model with each other and with the checkpoint before any of them allocates.
-    check_same_model(planned_, base_.config, *mesh_.world());
-    inputs_.model = model_fingerprint(planned_, base_.config);
+    check_same_model(planned_, base_->files().config, *mesh_.world());
+    inputs_.model = model_fingerprint(planned_, base_->files().config);
     inputs_.recipe = config::dump_recipe(config::with_absolute_paths(recipe_));
     inputs_.dtype = compute_name(recipe_.dtype);
     inputs_.libraries = std::string("Tessera ") + program_version() + ", LibTorch " TORCH_VERSION ", " +
@@ -199,8 +196,7 @@ class Run {
   config::Recipe recipe_;  // as resolved
   RunInputs inputs_;
   parallel::DeviceMesh mesh_;
-  checkpoint::BaseFiles base_;
-  std::shared_ptr<const models::ModelConfig> model_config_;
+  std::optional<models::BaseModel> base_;
   std::optional<text::Tokenizer> tokenizer_;
   std::unique_ptr<data::StepSource> data_;   // until training_ has it
   std::optional<data::Loader> eval_loader_;  // until the loop has it

@@ -8,7 +8,7 @@
 #include "tessera/data/default_chat_template.h"
 #include "tessera/data/loader_options.h"
 #include "tessera/io/file.h"
-#include "tessera/models/registry.h"
+#include "tessera/models/common/base_model.h"
 #include "tessera/train/setup/group_exchange.h"
 
 namespace tessera::train {
@@ -25,6 +25,12 @@ std::string tokenizer_fingerprint(const config::Recipe& recipe) {
   constexpr int64_t kMaxBytes = int64_t{1} << 30;
   const std::string& folder = tokenizer_folder(recipe);
   ContentHash hash;
+  if (models::BaseModel::is_gguf(folder)) {
+    for (const auto& [name, text] : models::BaseModel::tokenizer(folder).saved_files()) {
+      hash.add(name);
+      hash.add(text);
+    }
+  }
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
                            "generation_config.json", "chat_template.jinja", "config.json"}) {
     const std::string path = io::join_path(folder, name);
@@ -100,7 +106,7 @@ void check_tokens(const config::Recipe& recipe, const text::Tokenizer& tokenizer
 void check_embeddings(const config::Recipe& recipe, const text::Tokenizer& tokenizer) {
   if (!recipe.resize_token_embeddings_to_32x) return;
   const int64_t need = (tokenizer.vocab_size() + 31) / 32 * 32;
-  const int64_t got = models::read_model_config(recipe.base_model)->vocab_size;
+  const int64_t got = models::BaseModel::open(recipe.base_model).config().vocab_size;
   if (got >= need) return;
   const std::string key = "resize_token_embeddings_to_32x";
   throw recipe
@@ -117,12 +123,11 @@ std::optional<text::Tokenizer> load_recipe_tokenizer(const config::Recipe& recip
   const std::string& folder = tokenizer_folder(recipe);
   if (std::ranges::all_of(recipe.datasets, is_token_ids) &&
       std::ranges::all_of(recipe.test_datasets, is_token_ids) && recipe.special_tokens.empty() &&
-      recipe.tokens.empty() && recipe.tokenizer_config.empty() &&
-      !io::exists(io::join_path(folder, "tokenizer.json"))) {
+      recipe.tokens.empty() && recipe.tokenizer_config.empty() && !models::BaseModel::has_tokenizer(folder)) {
     log::warn(folder + " has no tokenizer.json: training on token ids, and no tokenizer is saved");
     return std::nullopt;
   }
-  text::Tokenizer tokenizer = text::Tokenizer::from_folder(folder);
+  text::Tokenizer tokenizer = models::BaseModel::tokenizer(folder);
   const auto attempt = [&](const std::string& key, auto&& work) {
     problems.attempt(key.substr(0, key.find('.')), recipe.place_of({key}), work);
   };

@@ -297,8 +297,9 @@ void freeze_parameters(PlannedModel& planned, const config::Recipe& recipe, conf
 
 }  // namespace
 
-PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig& config,
+PlannedModel plan_model(const config::Recipe& recipe, const models::BaseModel& base,
                         config::Problems& problems) {
+  const models::ModelConfig& config = base.config();
   PlannedModel planned;
   planned.model = models::build_model(config, run_types(recipe.dtype).stored);
   models::CausalLM& model = *planned.model;
@@ -320,20 +321,18 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig&
   // appended at the end for what neither has.
   std::vector<std::shared_ptr<const checkpoint::ParameterSource>> sources;
   if (!recipe.random_init) {
-    planned.files.push_back(std::make_shared<const io::ModelFiles>(io::ModelFiles::open(recipe.base_model)));
-    const auto stored = checkpoint::stored_tensors(planned.files.back());
-    models::check_tensors(model, *stored);
-    sources.push_back(checkpoint::stored_source(stored, planned.saved));
+    planned.files.push_back(base.tensors());
+    models::check_tensors(model, *planned.files.back());
+    sources.push_back(checkpoint::stored_source(planned.files.back(), planned.saved));
   }
   freeze_parameters(planned, recipe, problems);
   if (recipe.adapter == config::AdapterKind::Lora) {
     planned.adapter = put_adapter(model, recipe, problems);
     planned.saved = peft::adapter_table(model, planned.adapter->targets);
     if (!recipe.lora_model_dir.empty()) {
-      planned.files.push_back(
-          std::make_shared<const io::ModelFiles>(peft::open_adapter(recipe.lora_model_dir)));
-      const peft::LoraTargets& targets = planned.adapter->targets;
-      sources.insert(sources.begin(), peft::adapter_source(model, targets, planned.files.back()));
+      const auto files = std::make_shared<const io::ModelFiles>(peft::open_adapter(recipe.lora_model_dir));
+      planned.files.push_back(checkpoint::stored_tensors(files));
+      sources.insert(sources.begin(), peft::adapter_source(model, planned.adapter->targets, files));
     }
   }
   if (recipe.fp8) {
@@ -352,18 +351,14 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig&
 
 TrainedModel set_up_model(const config::Recipe& recipe, const parallel::DeviceMesh& mesh) {
   config::Problems problems;
-  PlannedModel planned = plan_model(recipe, *models::read_model_config(recipe.base_model), problems);
+  PlannedModel planned = plan_model(recipe, models::BaseModel::open(recipe.base_model), problems);
   problems.settle();
   return set_up_model(recipe, std::move(planned), mesh);
 }
 
 TrainedModel set_up_model(const config::Recipe& recipe, PlannedModel planned,
                           const parallel::DeviceMesh& mesh) {
-  TrainedModel trained;
-  trained.model = std::move(planned.model);
-  trained.adapter = std::move(planned.adapter);
-  trained.saved = std::move(planned.saved);
-  trained.trained_rows = std::move(planned.trained_rows);
+  TrainedModel trained{std::move(static_cast<ModelSetup&>(planned))};
 
   models::ParallelizeOptions options;
   const bool is_block = recipe.gradient_checkpointing == config::Checkpointing::Block;

@@ -13,7 +13,7 @@
 #include "tessera/checkpoint/state_dict_adapter.h"
 #include "tessera/config/problems.h"
 #include "tessera/config/recipe.h"
-#include "tessera/io/model_files.h"
+#include "tessera/models/common/base_model.h"
 #include "tessera/models/common/causal_lm.h"
 #include "tessera/models/common/pipeline.h"
 #include "tessera/parallel/device_mesh.h"
@@ -29,12 +29,16 @@ struct AdapterSetup {
   peft::LoraTargets targets;
 };
 
-// A sharded model with its values, and what is needed to train and save it.
-struct TrainedModel {
+// What a run trains, and how it is saved.
+struct ModelSetup {
   std::shared_ptr<models::CausalLM> model;
   std::optional<AdapterSetup> adapter;
   checkpoint::StateDictAdapter saved;  // where the result's files keep each saved parameter
   TrainedRows trained_rows;
+};
+
+// A sharded model with its values, ready to train.
+struct TrainedModel : ModelSetup {
   std::unique_ptr<parallel::ShardedModel> sharded;
   std::unique_ptr<models::Pipeline> pipeline;  // null where each rank runs the whole model
 };
@@ -59,24 +63,21 @@ peft::LoraOptions lora_options(const config::LoraConfig& keys);
 // Returns the recipe with its LoRA keys as these options have them.
 config::Recipe with_lora_options(config::Recipe recipe, const peft::LoraOptions& options);
 
-// A model that is known to fit its files and adapter, and has no memory for its parameters yet.
-struct PlannedModel {
-  std::shared_ptr<models::CausalLM> model;  // on the meta device
-  std::optional<AdapterSetup> adapter;
-  checkpoint::StateDictAdapter saved;  // where the result's files keep each saved parameter
-  TrainedRows trained_rows;
+// A model that is known to fit its files and adapter. It lies on the meta device: its parameters have no
+// memory yet.
+struct PlannedModel : ModelSetup {
   std::optional<parallel::PipelinePlan> pipeline;
   std::shared_ptr<const checkpoint::ParameterSource> source;
-  // The files that the source reads: the base model's, then the adapter's.
-  std::vector<std::shared_ptr<const io::ModelFiles>> files;
+  // The tensors that the source reads: the base model's, then the adapter's.
+  std::vector<std::shared_ptr<const checkpoint::StoredTensors>> files;
 };
 
 // Builds the model on the meta device, puts adapters on it, and compares both with the headers of their
 // files: all that can be wrong with model and adapter shows here, before any data are read. A recipe that
-// continues an adapter takes its rank, scale and targets; keys that say otherwise are refused. `config` is
-// that of the recipe's base_model. Not collective. Throws Error(Model); an Error(Config) is added to
+// continues an adapter takes its rank, scale and targets; keys that say otherwise are refused. `base` is the
+// recipe's base_model. Not collective. Throws Error(Model); an Error(Config) is added to
 // `problems`, and the planned model is not whole then.
-PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig& config,
+PlannedModel plan_model(const config::Recipe& recipe, const models::BaseModel& base,
                         config::Problems& problems);
 
 // Parallelises a planned model, and only then allocates this rank's tiles and fills them from the plan's

@@ -1,0 +1,50 @@
+#include "tessera/models/common/base_model.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "tessera/checkpoint/gguf_tensors.h"
+#include "tessera/io/file.h"
+#include "tessera/io/gguf.h"
+#include "tessera/io/model_files.h"
+#include "tessera/models/registry.h"
+
+namespace tessera::models {
+
+// Whatever is a file is opened as GGUF, which says what is wrong with it. A path that leads nowhere is a
+// folder, whose config.json is missed.
+bool BaseModel::is_gguf(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored) && !std::filesystem::is_directory(path, ignored);
+}
+
+BaseModel BaseModel::open(const std::string& path) {
+  BaseModel model;
+  model.path_ = path;
+  if (is_gguf(path)) {
+    model.gguf_ =
+        std::make_shared<const checkpoint::GgufModel>(io::GgufFile::open(path), gguf_architectures());
+    model.files_ = {model.gguf_->config(DType::F32), model.gguf_->generation_config()};
+    model.config_ = parse_model_config(model.files_.config, path);
+  } else {
+    model.files_ = checkpoint::read_base_files(path);
+    model.config_ = parse_model_config(model.files_.config, io::join_path(path, "config.json"));
+  }
+  return model;
+}
+
+std::shared_ptr<const checkpoint::StoredTensors> BaseModel::tensors() const {
+  if (gguf_) return checkpoint::stored_tensors(gguf_);
+  return checkpoint::stored_tensors(std::make_shared<const io::ModelFiles>(io::ModelFiles::open(path_)));
+}
+
+bool BaseModel::has_tokenizer(const std::string& path) {
+  return is_gguf(path) || io::exists(io::join_path(path, "tokenizer.json"));
+}
+
+text::Tokenizer BaseModel::tokenizer(const std::string& path) {
+  return is_gguf(path) ? text::Tokenizer::from_gguf(io::GgufFile::open(path))
+                       : text::Tokenizer::from_folder(path);
+}
+
+}  // namespace tessera::models

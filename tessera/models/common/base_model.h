@@ -1,0 +1,47 @@
+// A model as its user names it: a Hugging Face folder, or a GGUF file, which is read as the folder that it
+// stands for.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <c10/core/ScalarType.h>
+
+#include "tessera/checkpoint/gguf_model.h"
+#include "tessera/checkpoint/save_folder.h"
+#include "tessera/checkpoint/stored_tensors.h"
+#include "tessera/models/common/causal_lm.h"
+#include "tessera/text/tokenizer/tokenizer.h"
+
+namespace tessera::models {
+
+class BaseModel {
+ public:
+  // Reads the configuration of the model at `path`; its weights and its tokenizer are opened by tensors() and
+  // tokenizer(). Throws Error(Model) for what is no model, or one of an unknown family.
+  static BaseModel open(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  const ModelConfig& config() const { return *config_; }
+  // The small files of the folder. A GGUF file's say that the weights are float32.
+  const checkpoint::BaseFiles& files() const { return files_; }
+  // The GGUF file; null for a folder.
+  const std::shared_ptr<const checkpoint::GgufModel>& gguf() const { return gguf_; }
+  // Opens the weights. Those of a GGUF file stay in its blocks, and are expanded as they are read.
+  std::shared_ptr<const checkpoint::StoredTensors> tensors() const;
+
+  // Tells whether a model at `path` is read as a GGUF file: whether a file is there, and no folder.
+  static bool is_gguf(const std::string& path);
+  // Tells whether the model brings a tokenizer; a GGUF file always does.
+  static bool has_tokenizer(const std::string& path);
+  // Opens the tokenizer of the model at `path`. Throws Error(Model).
+  static text::Tokenizer tokenizer(const std::string& path);
+
+ private:
+  std::string path_;
+  std::shared_ptr<const checkpoint::GgufModel> gguf_;  // null for a folder
+  checkpoint::BaseFiles files_;
+  std::shared_ptr<const ModelConfig> config_;
+};
+
+}  // namespace tessera::models
