@@ -2,7 +2,7 @@
 """Holds every #include of tessera/ against the direction of includes (docs/architecture.md).
 
 A folder may include itself and the folders of the levels above it. Narrower rules: only comm/ sees MPI
-and NCCL, only config/ sees yaml-cpp, model code knows no communication, only models/*/parallelize.* and pipeline.* join
+and NCCL, only config/ sees yaml-cpp, model code knows no communication, only parallelize* and pipeline.* of models/ join
 a model to parallel/, the folders of tessera_base know no LibTorch, and CUDA kernels know nothing but their table. Beside includes: the environment is read
 and set in core/environment.cpp alone.
 """
@@ -34,8 +34,9 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^>"]+)[>"]')
 
 
 def room_level(path):
-    """The place in ROOMS of a file of train/."""
-    return ROOMS.index(path.removeprefix("tessera/").split("/")[1])
+    """The place in ROOMS of a file of train/; -1 for a file of no room."""
+    room = path.removeprefix("tessera/").split("/")[1]
+    return ROOMS.index(room) if room in ROOMS else -1
 
 
 def problems_of(path, source):
@@ -47,6 +48,8 @@ def problems_of(path, source):
     if folder not in LEVEL_OF:
         yield 0, f"folder tessera/{folder} is not in the table of {pathlib.Path(__file__).name}"
         return
+    if folder == "train" and room_level(path) < 0:
+        yield 0, f"{path} is in none of the rooms of train/: {', '.join(ROOMS)}"
     for number, line in enumerate(source.splitlines(), 1):
         match = INCLUDE.match(line)
         if ENVIRONMENT.search(line.split("//")[0]) and relative.as_posix() != "core/environment.cpp":

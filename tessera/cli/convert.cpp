@@ -105,8 +105,8 @@ void add_convert(CLI::App& app, Action& action) {
           "a GGUF file")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
   verb->add_option("--base", options->base,
-                   "The base model's folder, where a checkpoint's run had it elsewhere")
-      ->transform(model_folder());
+                   "The base model's folder or GGUF file, where a checkpoint's run had it elsewhere")
+      ->transform(model_path());
   verb->add_flag("--overwrite", options->overwrite, "Take the place of a model that the folder holds");
   verb->footer(
       "Writes config.json, the weights, tokenizer.json and the chat template; of a LoRA run the adapter's "

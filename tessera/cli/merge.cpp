@@ -1,4 +1,5 @@
 // The verb `tessera merge`.
+#include "tessera/models/common/base_model.h"
 #include "tessera/peft/merge.h"
 
 #include <memory>
@@ -35,6 +36,12 @@ void add_merge(CLI::App& app, Action& action) {
           !options->base.empty()
               ? options->base
               : generation::adapter_base(options->adapter, "give the base model's folder with --base");
+      if (models::BaseModel::is_gguf(base)) {
+        throw Error(ErrorKind::Model, "ADAPTER-BASE", "an adapter is not merged into a GGUF file")
+            .got(base)
+            .need("a model folder")
+            .hint("tessera convert makes a folder of the file; name that with --base");
+      }
       const auto report = peft::merge_adapter(base, options->adapter, options->output, options->overwrite);
       log::info(std::to_string(report.num_merged) + " weights merged, " +
                 std::to_string(report.num_replaced) + " replaced (" + format_bytes(report.total_bytes) +

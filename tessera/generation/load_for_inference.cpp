@@ -105,7 +105,7 @@ std::string adapter_base(const std::string& adapter, const std::string& how_to_n
       name.empty() ? "the adapter does not name its base model" : "the adapter's base model is not here");
   error.in(config.source_file + ": base_model_name_or_path");
   if (!name.empty()) error.got("'" + name + "'");
-  throw error.need("a model folder").hint(how_to_name);
+  throw error.need("a model folder or a GGUF file").hint(how_to_name);
 }
 
 ModelSource::ModelSource(std::string path, std::string adapter)

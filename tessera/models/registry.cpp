@@ -5,8 +5,11 @@
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
 #include "tessera/io/file.h"
+#include "tessera/models/gpt2/config.h"
 #include "tessera/models/gpt2/model.h"
 #include "tessera/models/llama/gguf.h"
+#include "tessera/models/llama/config.h"
+#include "tessera/models/llama/kind.h"
 #include "tessera/models/llama/model.h"
 
 namespace tessera::models {

@@ -123,7 +123,8 @@ void import(const Source& source, const testing::TempFolder& folder, DType dtype
 // Expects that any box that is read from the file holds the model's values.
 void expect_boxes(models::CausalLM& model, const std::string& path) {
   testing::RandomBoxes random;
-  const auto files = stored_tensors(std::make_shared<const GgufModel>(io::GgufFile::open(path)));
+  const auto files = stored_tensors(
+      std::make_shared<const GgufModel>(io::GgufFile::open(path), models::gguf_architectures()));
   for (const auto& entry : model.named_parameters()) {
     const at::Tensor whole = entry.value().detach();
     ASSERT_NE(files->find(entry.key()), nullptr) << entry.key();

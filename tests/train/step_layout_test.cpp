@@ -74,10 +74,11 @@ class StepLayoutOfFamilyTest : public ::testing::TestWithParam<ParityFamily> {};
 // Checks every ZeRO stage, and replication of shards, tensor and context parallelism if the number of ranks
 // allows it.
 TEST_P(StepLayoutOfFamilyTest, EqualsOneProcess) {
-  const auto& [family, num_heads, num_kv_heads, in, experts, changes] = GetParam();
+  const ParityFamily& row = GetParam();
+  const std::string& family = row.name;
   std::vector<LayoutCase> layouts;
-  add_tensor_parallel(layouts, family, num_heads, num_kv_heads);
-  add_context_parallel(layouts, family, num_kv_heads);
+  add_tensor_parallel(layouts, family, row.heads, row.kv_heads);
+  add_context_parallel(layouts, family, row.kv_heads);
   for (const auto stage : {config::ZeroStage::Ddp, config::ZeroStage::Zero1, config::ZeroStage::Zero2,
                            config::ZeroStage::Zero3}) {
     if (testing::world()->size() > 4) break;  // fewer cases suffice on many ranks

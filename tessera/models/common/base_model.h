@@ -5,8 +5,6 @@
 #include <memory>
 #include <string>
 
-#include <c10/core/ScalarType.h>
-
 #include "tessera/checkpoint/gguf_model.h"
 #include "tessera/checkpoint/save_folder.h"
 #include "tessera/checkpoint/stored_tensors.h"
@@ -32,7 +30,7 @@ class BaseModel {
 
   // Tells whether a model at `path` is read as a GGUF file: whether a file is there, and no folder.
   static bool is_gguf(const std::string& path);
-  // Tells whether the model brings a tokenizer; a GGUF file always does.
+  // Tells whether the model brings a tokenizer. A GGUF file counts as one that does: without one, tokenizer() refuses it.
   static bool has_tokenizer(const std::string& path);
   // Opens the tokenizer of the model at `path`. Throws Error(Model).
   static text::Tokenizer tokenizer(const std::string& path);

@@ -60,7 +60,6 @@ class Bpe {
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
   const BpeOptions& options() const { return options_; }
-  // Returns the id for a raw byte, or -1, so that callers can check that the alphabet is complete.
 
  private:
   struct Merge {

@@ -20,6 +20,12 @@ const std::string& tokenizer_folder(const config::Recipe& recipe) {
   return recipe.tokenizer_config.empty() ? recipe.base_model : recipe.tokenizer_config;
 }
 
+// Returns the file that holds the vocabulary, for errors.
+std::string tokenizer_file(const config::Recipe& recipe) {
+  const std::string& folder = tokenizer_folder(recipe);
+  return models::BaseModel::is_gguf(folder) ? folder : folder + "/tokenizer.json";
+}
+
 // Returns a hash of the files that decide how text becomes ids, and of the recipe's special tokens.
 std::string tokenizer_fingerprint(const config::Recipe& recipe) {
   constexpr int64_t kMaxBytes = int64_t{1} << 30;
@@ -81,7 +87,7 @@ void set_special_token(const config::Recipe& recipe, text::Tokenizer& tokenizer,
   const std::string key = "special_tokens." + role;
   throw recipe.error("SPECIAL-TOKEN", "key '" + key + "': no token of the model's vocabulary", {key})
       .got("'" + token + "'")
-      .need("a token that " + tokenizer_folder(recipe) + "/tokenizer.json has")
+      .need("a token of " + tokenizer_file(recipe))
       .hint("adding tokens to the vocabulary is not built yet");
 }
 
@@ -96,7 +102,7 @@ void check_tokens(const config::Recipe& recipe, const text::Tokenizer& tokenizer
            : "key 'tokens': adding tokens to the vocabulary is not built yet";
     throw recipe.error("UNSUPPORTED", what, {"tokens"})
         .got("'" + token + "'")
-        .need("one of the added tokens of " + tokenizer_folder(recipe) + "/tokenizer.json")
+        .need("one of the added tokens of " + tokenizer_file(recipe))
         .hint("add it to the tokenizer and to the model's embeddings before, or leave it out");
   }
 }
