@@ -13,6 +13,7 @@
 #include "tessera/core/median.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/io/file.h"
+#include "tessera/models/common/base_model.h"
 #include "tessera/text/tokenizer/tokenizer.h"
 
 namespace tessera::cli {
@@ -56,7 +57,7 @@ Pass encode_lines(const text::Tokenizer& tokenizer, const std::vector<std::strin
 }
 
 int run_bench_tokenize(const Options& options) {
-  const text::Tokenizer tokenizer = text::Tokenizer::from_folder(options.model);
+  const text::Tokenizer tokenizer = models::BaseModel::tokenizer(options.model);
   const std::string text = io::read_file(options.file, kMaxTextBytes);
   const std::vector<std::string_view> lines = lines_of(text);
   if (lines.empty()) throw Error(ErrorKind::Data, "EMPTY", "nothing to tokenise").at(options.file);
@@ -103,9 +104,9 @@ int run_bench_tokenize(const Options& options) {
 void add_bench_tokenize(CLI::App& bench, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = bench.add_subcommand("tokenize", "Tokenising the lines of a text, on one thread");
-  verb->add_option("--model", options->model, "A folder with a tokenizer.json")
+  verb->add_option("--model", options->model, "A folder with a tokenizer.json, or a GGUF file")
       ->required()
-      ->transform(model_folder());
+      ->transform(model_path());
   verb->add_option("--file", options->file, "The text, UTF-8; its lines are encoded one by one")
       ->required()
       ->check(CLI::ExistingFile);

@@ -14,6 +14,7 @@
 #include "tessera/generation/load_for_inference.h"
 #include "tessera/io/file.h"
 #include "tessera/io/safetensors.h"
+#include "tessera/models/common/base_model.h"
 #include "tessera/ops/plain.h"
 #include "tessera/text/tokenizer/tokenizer.h"
 
@@ -28,9 +29,9 @@ void add_logits(CLI::App& debug, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* verb =
       debug.add_subcommand("logits", "Write a model's logits for token ids to a safetensors file");
-  verb->add_option("--model", options->model, "A Hugging Face model folder")
+  verb->add_option("--model", options->model, "A Hugging Face model folder, or a GGUF file")
       ->required()
-      ->transform(model_folder());
+      ->transform(model_path());
   verb->add_option("--adapter", options->adapter, "An adapter's folder to put on it")
       ->transform(model_folder());
   verb->add_option("--ids", options->ids, "Token ids, separated by commas")->required()->delimiter(',');
@@ -70,16 +71,16 @@ void add_tokenize(CLI::App& debug, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* verb =
       debug.add_subcommand("tokenize", "Print the token ids of every line of a file, one JSON array a line");
-  verb->add_option("--model", options->model, "A Hugging Face model folder")
+  verb->add_option("--model", options->model, "A Hugging Face model folder, or a GGUF file")
       ->required()
-      ->transform(model_folder());
+      ->transform(model_path());
   verb->add_option("--file", options->file, "The text file")->required();
   verb->add_flag("--plain", options->no_special, "Do not recognise special tokens in the text");
   verb->add_flag("--add-special-tokens", options->add_special, "Add what the tokenizer adds (BOS)");
   verb->callback([options, &action] {
     action = [options] {
       constexpr int64_t kMaxFile = int64_t{4} << 30;
-      const text::Tokenizer tokenizer = text::Tokenizer::from_folder(options->model);
+      const text::Tokenizer tokenizer = models::BaseModel::tokenizer(options->model);
       const std::string text = io::read_file(options->file, kMaxFile);
       size_t begin = 0;
       while (begin < text.size()) {

@@ -1,5 +1,4 @@
 // The verb `tessera merge`.
-#include "tessera/models/common/base_model.h"
 #include "tessera/peft/merge.h"
 
 #include <memory>
@@ -12,6 +11,7 @@
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
 #include "tessera/generation/load_for_inference.h"
+#include "tessera/models/common/base_model.h"
 
 namespace tessera::cli {
 

@@ -7,8 +7,8 @@
 #include "tessera/io/file.h"
 #include "tessera/models/gpt2/config.h"
 #include "tessera/models/gpt2/model.h"
-#include "tessera/models/llama/gguf.h"
 #include "tessera/models/llama/config.h"
+#include "tessera/models/llama/gguf.h"
 #include "tessera/models/llama/kind.h"
 #include "tessera/models/llama/model.h"
 

@@ -36,8 +36,8 @@ std::shared_ptr<const ModelConfig> read_model_config(const std::string& path);
 // Reads the text of a config.json in the same way; `file` is its path, for errors.
 std::shared_ptr<const ModelConfig> parse_model_config(const std::string& text, const std::string& file);
 
-// Builds the model of a config, whose model_type is one of its family's, on the meta device, with parameters of
-// `dtype`.
+// Builds the model of a config, whose model_type is one of its family's, on the meta device, with parameters
+// of `dtype`.
 std::shared_ptr<CausalLM> build_model(const ModelConfig& config, at::ScalarType dtype);
 // Reads the config at `path` (read_model_config()) and builds its model.
 std::shared_ptr<CausalLM> build_model(const std::string& path, at::ScalarType dtype);

@@ -442,7 +442,8 @@ TEST_F(VerbsTest, TrainingTakesAGgufFileAsTheFolderItStandsFor) {
     int64_t num_files = 0;
     for (const auto& entry : std::filesystem::directory_iterator(here / "of-converted")) {
       const std::string name = entry.path().filename().string();
-      if (name.ends_with(".jsonl") || name == "adapter_config.json") continue;  // times, and the base's name
+      // These hold times, or the base's name.
+      if (name.ends_with(".jsonl") || name == "recipe.yaml" || name == "adapter_config.json") continue;
       EXPECT_EQ(read_text(here / ("of-m.gguf/" + name)), read_text(entry.path().string())) << name;
       ++num_files;
     }
@@ -451,6 +452,10 @@ TEST_F(VerbsTest, TrainingTakesAGgufFileAsTheFolderItStandsFor) {
   }
   train_well(with(lora, {"base_model=m.gguf"}));
   EXPECT_EQ(logits("m.gguf", "out"), logits("converted", "out"));
+  const Words tokenize = {"debug", "tokenize", "--file", "rows.jsonl", "--model"};
+  EXPECT_EQ(run_well(with(tokenize, {"m.gguf"})).out, run_well(with(tokenize, {"converted"})).out);
+  expect_error(run({"merge", "out", "merged"}), 4, "E-MODEL-ADAPTER-BASE", {"m.gguf", "tessera convert"});
+  run_well({"merge", "out", "merged", "--base", "converted"});
   // The adapter names its base.
   run_well({"generate", "--model", "out", "--chat", "--max-new-tokens", "3", "Hi"});
   // A prepared row belongs to the tokenizer of the file.

@@ -30,7 +30,8 @@ class BaseModel {
 
   // Tells whether a model at `path` is read as a GGUF file: whether a file is there, and no folder.
   static bool is_gguf(const std::string& path);
-  // Tells whether the model brings a tokenizer. A GGUF file counts as one that does: without one, tokenizer() refuses it.
+  // Tells whether the model brings a tokenizer. A GGUF file counts as one that does: without one, tokenizer()
+  // refuses it.
   static bool has_tokenizer(const std::string& path);
   // Opens the tokenizer of the model at `path`. Throws Error(Model).
   static text::Tokenizer tokenizer(const std::string& path);
