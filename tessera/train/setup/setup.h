@@ -29,7 +29,7 @@ struct AdapterSetup {
   peft::LoraTargets targets;
 };
 
-// What a run trains, and how it is saved.
+// Holds the model that a run trains, and how it is saved.
 struct ModelSetup {
   std::shared_ptr<models::CausalLM> model;
   std::optional<AdapterSetup> adapter;
