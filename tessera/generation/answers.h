@@ -59,7 +59,7 @@ struct Work {
 
 // Shares the prompts among the copies of the model that the ranks hold. Each copy answers its part as one
 // process would, and from time to time the first rank gets the answers that are finished.
-class Copies : public AnswerSink {
+class Copies {
  public:
   // `output` takes the answers of all copies on the first rank, and is null on the others. The mesh and
   // `output` must outlive this object.
@@ -68,8 +68,8 @@ class Copies : public AnswerSink {
   // Returns whether this rank's copy answers the prompt.
   bool answers(size_t index) const { return index % count_ == number_; }
   // Take the answers of this rank's copy.
-  void add(size_t index, const std::string& text) override;
-  void finish(size_t index, const AnswerEnd& end) override;
+  void add(size_t index, const std::string& text);
+  void finish(size_t index, const AnswerEnd& end);
 
   // Call it after every step of the generator. Returns whether any copy goes on; `own_goes_on` and `own` are
   // the state and the work so far of this rank's copy. Collective over all ranks.

@@ -30,8 +30,6 @@ struct SamplingOptions {
 
   // Tells whether no random number is drawn.
   bool is_greedy() const { return temperature < 1e-6; }
-  // Tells whether the likeliest token comes next, whatever tokens have occurred.
-  bool takes_likeliest() const { return is_greedy() && repetition_penalty == 1.0; }
   // Tells whether a draw needs the order of tokens by falling logit.
   bool cuts() const { return !is_greedy() && (top_k > 0 || top_p < 1.0); }
   // Returns the random number of the sequence's token `index`, in [0, 1).

@@ -19,12 +19,9 @@ class BaseModel {
   // tokenizer(). Throws Error(Model) for what is no model, or one of an unknown family.
   static BaseModel open(const std::string& path);
 
-  const std::string& path() const { return path_; }
   const ModelConfig& config() const { return *config_; }
   // The small files of the folder. A GGUF file's say that the weights are float32.
   const checkpoint::BaseFiles& files() const { return files_; }
-  // The GGUF file; null for a folder.
-  const std::shared_ptr<const checkpoint::GgufModel>& gguf() const { return gguf_; }
   // Opens the weights. Those of a GGUF file stay in its blocks, and are expanded as they are read.
   std::shared_ptr<const checkpoint::StoredTensors> tensors() const;
 
