@@ -92,8 +92,11 @@ std::string units_in_use() {
   const std::string way = units->isa == Isa::Amx      ? "on the tile units"
                           : units->isa == Isa::Avx512 ? "on the vector units (AVX-512)"
                                                       : "on the vector units (AVX2)";
-  const bool is_split = units->isa == Isa::Amx && sizeof(T) == sizeof(float);
-  return way + (is_split ? ", in three bfloat16 parts" : "") + " (TESSERA_PRODUCTS=libtorch: in LibTorch)";
+  const bool is_float = sizeof(T) == sizeof(float);
+  const std::string form = is_float && units->isa == Isa::Amx    ? ", in three bfloat16 parts"
+                           : !is_float && !ops::has_bf16_units() ? ", widened to float32 on their way"
+                                                                 : "";
+  return way + form + " (TESSERA_PRODUCTS=libtorch: in LibTorch)";
 }
 
 // Returns the library's version and its purpose, or why it cannot be used.

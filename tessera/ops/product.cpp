@@ -53,9 +53,9 @@ template <class T, class Out>
 bool multiply_packed(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, const MoreFactors& more,
                      bool adds) {
   const int64_t m = a.size(0), n = b.size(1), k = a.size(1);
-  if (k < kernels::kTileDepth || sum.stride(1) != 1) return false;
+  if (sum.stride(1) != 1) return false;
   const kernels::Units<T>* units = product_units<T>();
-  if (units == nullptr || m * n <= units->least_meetings * (m + n)) return false;
+  if (units == nullptr || k < units->least_depth || m * n <= units->least_meetings * (m + n)) return false;
   const bool has_more = more.a.defined();
   const auto stored_a = stored(a), stored_b = stored(b);
   const auto more_a = has_more ? stored(more.a) : std::nullopt,

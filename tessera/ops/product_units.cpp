@@ -13,4 +13,9 @@ const kernels::Units<T>* product_units() {
 template const kernels::Units<float>* product_units<float>();
 template const kernels::Units<kernels::Bf16>* product_units<kernels::Bf16>();
 
+bool has_bf16_units() {
+  const auto* units = product_units<kernels::Bf16>();
+  return units != nullptr && units->block_bytes == kernels::kBlockBytes<kernels::Bf16>;
+}
+
 }  // namespace tessera::ops

@@ -13,4 +13,8 @@ namespace tessera::ops {
 template <class T>
 const kernels::Units<T>* product_units();
 
+// Tells whether own products of bfloat16 run on units that are made for it. Without them bfloat16 is widened
+// and runs at float32's speed, or runs in LibTorch, whose speed depends on the processor.
+bool has_bf16_units();
+
 }  // namespace tessera::ops

@@ -31,15 +31,16 @@ Bf16 stored(float value) {
   return to_bf16(value);
 }
 
-// Returns the value that a packed panel holds for one element; the note in packed.h says where that lies.
-float packed_value(const char* block, int64_t planes, Side side, int64_t line, int64_t d, bool is_bf16) {
+// Returns the value that a packed panel holds for one element; the note in packed.h says where that lies, for
+// a form of `planes` planes.
+float packed_value(const char* block, int64_t planes, Side side, int64_t line, int64_t d) {
   const char* tile = block + line % 32 / 16 * kTileBytes;
   const auto word_at = [&](int64_t depth_word) {
     const int64_t row = side == Side::Left ? line % 16 : depth_word,
                   word = side == Side::Left ? depth_word : line % 16;
     return row * 64 + word * 4;
   };
-  if (is_bf16) return widened(tile + word_at(d % 32 / 2) + d % 2 * 2);
+  if (planes == 1) return widened(tile + word_at(d % 32 / 2) + d % 2 * 2);
   if (planes == 2) {
     float value = 0;
     memcpy(&value, tile + d % 32 / 16 * kPlaneBytes + word_at(d % 16), sizeof value);
@@ -76,7 +77,7 @@ void expect_packed(const Units<T>& units, Side side, bool is_depth_contiguous, i
   for (int64_t line = 0; line < panels * 32; ++line) {
     for (int64_t d = 0; d < blocks * 32; ++d) {
       const char* block = memory.get() + line / 32 * panel + d / 32 * units.block_bytes;
-      const float got = packed_value(block, units.block_bytes / kPlaneBytes, side, line, d, sizeof(T) == 2);
+      const float got = packed_value(block, units.block_bytes / kPlaneBytes, side, line, d);
       ASSERT_EQ(got, line < lines && d < depth ? value(line, d) : 0.0f) << line << " " << d;
     }
   }

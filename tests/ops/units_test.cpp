@@ -33,14 +33,14 @@ std::vector<const Units<float>*> runnable_units() {
 }
 template <>
 std::vector<const Units<Bf16>*> runnable_units() {
-  if (best_isa() < Isa::Avx512 || !detect_cpu_features().avx512_bf16) {
-    [[maybe_unused]] static const bool is_told = [] {
-      tessera::testing::report_skip(tessera::testing::skip::kUnits, "Units (bfloat16)");
-      return true;
-    }();
-    return {};
+  std::vector<const Units<Bf16>*> found;
+  if (best_isa() >= Isa::Avx2) found.push_back(&avx2::widened_units());
+  if (best_isa() >= Isa::Avx512) found.push_back(&avx512::widened_units());
+  if (best_isa() >= Isa::Avx512 && detect_cpu_features().avx512_bf16) {
+    found.push_back(&avx512::bf16_units());
+    found.push_back(&avx512::bf16_units_with_tiles());
   }
-  return {&avx512::bf16_units(), &avx512::bf16_units_with_tiles()};
+  return found;
 }
 
 class Random : public tessera::testing::Random {

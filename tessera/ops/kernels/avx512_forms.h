@@ -34,7 +34,8 @@ TESSERA_INLINE Row load_row(const TileSource<Bf16, IsDepthContiguous>& from, int
 }
 
 template <class Form, bool IsDepthContiguous>
-TESSERA_INLINE void pack_tile(const TileSource<Bf16, IsDepthContiguous>& from, bool must_turn, char* to) {
+requires std::is_same_v<Form, Bf16> TESSERA_INLINE void pack_tile(
+    const TileSource<Bf16, IsDepthContiguous>& from, bool must_turn, char* to) {
   Row rows[16];
 #pragma GCC unroll 16
   for (int64_t row = 0; row < 16; ++row) rows[row] = load_row(from, row);

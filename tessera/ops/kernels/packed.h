@@ -15,6 +15,9 @@
 // - float: a word is a float; the first plane has the first 16 depths of a block, the second the others. For
 // vector units.
 //
+// - Widened: the elements are bf16, and the memory holds them as float does. For vector units that have no
+// products of bf16: elements are widened on their way into the panels, and no wide matrix ever exists.
+//
 // - Split: a float is the sum of three bf16, each of which is the rounding of what those before it leave
 // over; they are three planes, and a word has the depths d and d + 16. For tile units. The sum is exact, but
 // these units take numbers below 2^-126 for zero, so floats below 2^-103 lose their last bits.
@@ -36,7 +39,8 @@ namespace tessera::ops::kernels {
 inline constexpr int64_t kTileLines = 16, kPanelLines = 32, kTileDepth = 32, kTileBytes = 1024;
 inline constexpr int64_t kPlaneBytes = 2 * kTileBytes;  // bytes of one plane of a block
 
-// Names the form Split.
+// Name the forms whose elements are of another type.
+struct Widened;
 struct Split;
 
 // Properties of a form: the planes and the bytes of a block of a panel, and the type of the elements that are
@@ -46,6 +50,8 @@ inline constexpr int64_t kPlanes = 1;
 template <>
 inline constexpr int64_t kPlanes<float> = 2;
 template <>
+inline constexpr int64_t kPlanes<Widened> = kPlanes<float>;
+template <>
 inline constexpr int64_t kPlanes<Split> = 3;
 template <class Form>
 inline constexpr int64_t kBlockBytes = kPlanes<Form>* kPlaneBytes;
@@ -53,6 +59,10 @@ inline constexpr int64_t kBlockBytes = kPlanes<Form>* kPlaneBytes;
 template <class Form>
 struct PackedElement {
   using type = Form;
+};
+template <>
+struct PackedElement<Widened> {
+  using type = Bf16;
 };
 template <>
 struct PackedElement<Split> {

@@ -22,8 +22,8 @@ const Units<Bf16>* units<Bf16>() {
   static const bool has_bf16 = detect_cpu_features().avx512_bf16;
   switch (usable_isa()) {
     case Isa::Amx: return &avx512::bf16_units_with_tiles();
-    case Isa::Avx512: return has_bf16 ? &avx512::bf16_units() : nullptr;
-    case Isa::Avx2:
+    case Isa::Avx512: return has_bf16 ? &avx512::bf16_units() : &avx512::widened_units();
+    case Isa::Avx2: return &avx2::widened_units();
     case Isa::Baseline: break;
   }
   return nullptr;

@@ -31,6 +31,7 @@ struct Units {
   // These units are worth using for a product [m, n] if m n >= least_meetings (m + n): packing costs m + n
   // lines.
   int64_t least_meetings;
+  int64_t least_depth;  // the least depth of a product for which they are worth using
   // Sizes by which a product is cut (packed_gemm.cpp): the bytes of the operand that a thread packs for
   // itself and meets again and again, those of a group of panels of the other operand, and the depth that is
   // summed before C is written.
@@ -87,7 +88,8 @@ struct Units {
 };
 
 // Returns the best units for T that usable_isa() allows, or null if there are none. For float, in this order:
-// tiles, AVX-512, AVX2; for Bf16: tiles, AVX-512 with its extension for bf16.
+// tiles, AVX-512, AVX2; for Bf16: tiles, AVX-512 with its extension for bf16, AVX-512, AVX2. The last two
+// widen bf16 to float (form Widened).
 template <class T>
 const Units<T>* units();
 

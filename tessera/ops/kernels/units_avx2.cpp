@@ -20,14 +20,26 @@
 
 namespace tessera::ops::kernels::avx2 {
 
+namespace {
+
+template <class Form>
+Units<ElementOf<Form>> avx2_units() {
+  Units<ElementOf<Form>> units = vector_units<Form>(Isa::Avx2);
+  units.own_bytes = int64_t{200} << 10;
+  units.max_depth = 384;
+  units.backward_queries = 64;
+  return units;
+}
+
+}  // namespace
+
 const Units<float>& float_units() {
-  static const Units<float> table = [] {
-    Units<float> units = vector_units<float>(Isa::Avx2);
-    units.own_bytes = int64_t{200} << 10;
-    units.max_depth = 384;
-    units.backward_queries = 64;
-    return units;
-  }();
+  static const Units<float> table = avx2_units<float>();
+  return table;
+}
+
+const Units<Bf16>& widened_units() {
+  static const Units<Bf16> table = avx2_units<Widened>();
   return table;
 }
 

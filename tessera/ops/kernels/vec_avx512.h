@@ -19,6 +19,7 @@ using Mask = __mmask16;  // a bit for each float
 // How products of panels fill the registers: vectors in a row of C, and rows at a time.
 inline constexpr int64_t kVecsOfProduct = 2;
 inline constexpr int64_t kRowGroups[] = {8, 8};  // groups of a tile's 16 lines
+inline constexpr bool kFetchesOperands = false;  // two tiles a row are all of a panel: it is foreseen
 
 // Return the masks of the first n elements: all of them if n is more, none if it is negative.
 TESSERA_INLINE __mmask32 first_of_32(int64_t n) {
@@ -38,9 +39,15 @@ TESSERA_INLINE Vec load(const Bf16* from, Mask mask) {
       _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from)), 16));
 }
 TESSERA_INLINE void store(float* to, Mask mask, Vec x) { _mm512_mask_storeu_ps(to, mask, x); }
-// Rounds to nearest, ties to even; for processors with AVX512_BF16.
+// Rounds to nearest, ties to even, on processors without AVX512_BF16 too; NaN stays NaN.
 TESSERA_INLINE void store(Bf16* to, Mask mask, Vec x) {
-  _mm256_mask_storeu_epi16(to, mask, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
+  const __m512i bits = _mm512_castps_si512(x);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i rounded =
+      _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd), 16);
+  const Mask is_nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  _mm512_mask_cvtepi32_storeu_epi16(to, mask,
+                                    _mm512_mask_mov_epi32(rounded, is_nan, _mm512_set1_epi32(0x7fc0)));
 }
 
 TESSERA_INLINE Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }

@@ -18,10 +18,24 @@ template <>
 struct WordProduct<float> {
   TESSERA_INLINE Vec added(Vec sum, Vec a, Vec b) { return multiply_add(a, b, sum); }
 };
+template <>
+struct WordProduct<Widened> : WordProduct<float> {};
 
 template <class Out>
 TESSERA_INLINE void write_sums(Vec sum, float beta, Out* to, Mask mask) {
   store(to, mask, beta == 0 ? sum : multiply_add(all(beta), load(to, mask), sum));
+}
+
+// Computes C = sums + beta C for [rows, columns].
+template <class Out>
+void add_sums_to(const float* sums, int64_t sum_stride, float beta, Out* c, int64_t ldc, int64_t rows,
+                 int64_t columns) {
+  for (int64_t row = 0; row < rows; ++row, sums += sum_stride, c += ldc) {
+    for (int64_t i = 0; i < columns; i += kTileLines) {
+      const Mask mask = first_of(columns - i);
+      write_sums(load(sums + i, mask), beta, c + i, mask);
+    }
+  }
 }
 
 // Multiplies `Rows` lines of a left panel by `Vecs` tiles of a right one over `planes` planes: C = product +
@@ -39,12 +53,18 @@ template <class Form, int64_t Rows, int64_t Vecs, class Out>
     __builtin_prefetch(c + std::min(row, rows - 1) * ldc + columns - 1, 1);
   }
   for (int64_t plane = 0; plane < planes; ++plane, left += kPlaneBytes, right += kPlaneBytes) {
+    if constexpr (kFetchesOperands) {
+#pragma GCC unroll 16
+      for (int64_t row = 0; row < Rows; ++row) __builtin_prefetch(left + 2 * kPlaneBytes + row * 64);
+    }
 #pragma GCC unroll 4
     for (int64_t word = 0; word < 16; ++word) {
       Vec line[Vecs];
 #pragma GCC unroll 2
       for (int64_t i = 0; i < Vecs; ++i) {
-        line[i] = load(reinterpret_cast<const float*>(right + i * kTileBytes + word * 64));
+        const char* words = right + i * kTileBytes + word * 64;
+        if constexpr (kFetchesOperands) __builtin_prefetch(words + kPlaneBytes);
+        line[i] = load(reinterpret_cast<const float*>(words));
       }
 #pragma GCC unroll 16
       for (int64_t row = 0; row < Rows; ++row) {

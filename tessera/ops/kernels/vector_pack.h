@@ -12,9 +12,9 @@ struct TileSource {
   int64_t stride, lines, depth;
 };
 
-// Returns row `row` of the first or second half of the depths, as it lies in memory: 16 floats.
-template <bool IsDepthContiguous>
-TESSERA_INLINE Vec load_words(const TileSource<float, IsDepthContiguous>& from, int64_t half, int64_t row) {
+// Returns row `row` of the first or second half of the depths, as it lies in memory, in 16 floats.
+template <class T, bool IsDepthContiguous>
+TESSERA_INLINE Vec load_words(const TileSource<T, IsDepthContiguous>& from, int64_t half, int64_t row) {
   const int64_t first = 16 * half;
   if (IsDepthContiguous) {
     if (row >= from.lines) return zero();
@@ -24,7 +24,7 @@ TESSERA_INLINE Vec load_words(const TileSource<float, IsDepthContiguous>& from, 
   return load(from.data + (first + row) * from.stride, first_of(from.lines));
 }
 
-// The stored form of a tile's row of floats. For float it is the row itself, in two planes.
+// The stored form of a tile's row of floats. For float and Widened it is the row itself, in two planes.
 template <class Form>
 struct StoredRow;
 template <>
@@ -32,13 +32,15 @@ struct StoredRow<float> {
   using type = Vec;
   static Vec of(Vec x) { return x; }
 };
+template <>
+struct StoredRow<Widened> : StoredRow<float> {};
 TESSERA_INLINE void store_row(Vec first, Vec second, char* to) {
   store(reinterpret_cast<float*>(to), first);
   store(reinterpret_cast<float*>(to + kPlaneBytes), second);
 }
 
-template <class Form, bool IsDepthContiguous>
-TESSERA_INLINE void pack_tile(const TileSource<float, IsDepthContiguous>& from, bool must_turn, char* to) {
+template <class Form, class T, bool IsDepthContiguous>
+TESSERA_INLINE void pack_tile(const TileSource<T, IsDepthContiguous>& from, bool must_turn, char* to) {
   using Stored = StoredRow<Form>;
   if (!must_turn) {
 #pragma GCC unroll 4

@@ -28,10 +28,17 @@ Units<ElementOf<Form>> row_operations(Isa isa) {
 template <class Form>
 Units<ElementOf<Form>> vector_units(Isa isa) {
   Units<ElementOf<Form>> units = row_operations<Form>(isa);
-  units.least_meetings = 6;
+  // LibTorch is the other way, and is slow for bf16 where there are no units for it.
+  constexpr bool kIsWidened = std::is_same_v<Form, Widened>;
+  units.least_meetings = kIsWidened ? 1 : 6;
+  units.least_depth = kIsWidened ? 2 : kTileDepth;
   units.group_bytes = 1;
   units.multiply = multiply<Form, float>;
   units.multiply_panel = multiply_panel<Form>;
+  if constexpr (std::is_same_v<ElementOf<Form>, Bf16>) {
+    units.multiply_narrow = multiply<Form, Bf16>;
+    units.add_sums = add_sums_to<Bf16>;
+  }
   return units;
 }
 

@@ -8,9 +8,61 @@
 #include "tessera/device/device.h"
 #include "tessera/measure/speed_of_light.h"
 #include "tessera/ops/e4m3.h"
+#include "tessera/ops/product_units.h"
 #include "tessera/train/setup/setup.h"
 
 namespace tessera::train {
+namespace {
+
+// The speed of matrix products on this machine, in GFLOP/s.
+struct ProductRates {
+  double single, half;  // in float32 and bfloat16
+  std::string text() const {
+    char text[96];
+    std::snprintf(text, sizeof text, "matrix products: %.0f GFLOP/s in bfloat16, %.0f in float32", half,
+                  single);
+    return text;
+  }
+};
+
+// Measures on rank 0 and returns its rates on all ranks. Collective.
+ProductRates product_rates(comm::Communicator& world) {
+  const at::TensorOptions options(world.device());
+  const at::Tensor rates = at::zeros({2}, on_host(at::kDouble));
+  if (world.rank() == 0) {
+    rates[0] = measure::gemm_rate(options.dtype(at::kFloat));
+    rates[1] = measure::gemm_rate(options.dtype(at::kBFloat16));
+  }
+  world.broadcast(rates, 0);
+  return {rates[0].item<double>(), rates[1].item<double>()};
+}
+
+// Says what a type that the recipe asks for costs on this device, where that is not plain. Collective.
+void tell_costs(const config::Recipe& recipe, comm::Communicator& world) {
+  const bool is_host = world.device().type() == kHost;
+  if (recipe.dtype == config::ComputeType::Float16 && is_host) {
+    log::warn("float16 has no fast products on this processor: bf16: true is many times faster here");
+  }
+  if (recipe.fp8 && !ops::has_e4m3_units(world.device())) {
+    log::warn(is_host
+                  ? "fp8 gains nothing on the CPU, where its numbers are made by slower steps: bf16: true "
+                    "is faster here"
+                  : "fp8 gains nothing on this GPU, which has no units for it (compute capability 8.9 and "
+                    "later): bf16: true is faster here");
+  }
+  if (recipe.dtype != config::ComputeType::BFloat16 || !is_host || ops::has_bf16_units()) return;
+  const ProductRates rates = product_rates(world);
+  constexpr double kMuchSlower = 0.7;
+  if (rates.half < kMuchSlower * rates.single) {
+    log::warn("bfloat16 is slow on this processor (" + rates.text() +
+              "): bf16: auto takes the faster of the two");
+  } else {
+    log::info("this processor has no units for bfloat16 (" + rates.text() +
+              "): bf16: true saves memory here, not time");
+  }
+}
+
+}  // namespace
 
 std::string compute_name(config::ComputeType type) {
   switch (type) {
@@ -29,34 +81,14 @@ config::Recipe with_compute_type(config::Recipe recipe, comm::Communicator& worl
     log::info("dtype: computing in " + compute_name(recipe.dtype) +
               (recipe.fp8 ? ", the products of the blocks' layers in fp8 (e4m3)" : "") +
               (types.compute != types.stored ? ", weights and sums in float32" : ""));
-    if (recipe.dtype == config::ComputeType::Float16 && world.device().type() == kHost) {
-      log::warn("float16 has no fast products on this processor: bf16: true is many times faster here");
-    }
-    if (recipe.fp8 && !ops::has_e4m3_units(world.device())) {
-      log::warn(world.device().type() == kHost
-                    ? "fp8 gains nothing on the CPU, where its numbers are made by slower steps: bf16: true "
-                      "is faster here"
-                    : "fp8 gains nothing on this GPU, which has no units for it (compute capability 8.9 and "
-                      "later): bf16: true is faster here");
-    }
+    tell_costs(recipe, world);
     return recipe;
   }
   constexpr double kWorthwhile = 1.5;
-  const at::TensorOptions options(world.device());
-  const at::Tensor rates = at::zeros({2}, on_host(at::kDouble));
-  if (world.rank() == 0) {
-    rates[0] = measure::gemm_rate(options.dtype(at::kFloat));
-    rates[1] = measure::gemm_rate(options.dtype(at::kBFloat16));
-  }
-  world.broadcast(rates, 0);
-  const double single = rates[0].item<double>(), half = rates[1].item<double>();
-  const bool takes_half = half >= kWorthwhile * single;
-  recipe.dtype = takes_half ? config::ComputeType::BFloat16 : config::ComputeType::Float32;
-  char text[160];
-  std::snprintf(text, sizeof text,
-                "dtype auto: %s (matrix products: %.0f GFLOP/s in bfloat16, %.0f in float32)",
-                compute_name(recipe.dtype).c_str(), half, single);
-  log::info(text);
+  const ProductRates rates = product_rates(world);
+  recipe.dtype =
+      rates.half >= kWorthwhile * rates.single ? config::ComputeType::BFloat16 : config::ComputeType::Float32;
+  log::info("dtype auto: " + compute_name(recipe.dtype) + " (" + rates.text() + ")");
   return recipe;
 }
 
