@@ -76,5 +76,6 @@ function(tessera_add_cuda_library name)
     COMMAND ${TESSERA_NVCC_COMMAND} -shared ${objects} "-Xlinker=--version-script=${map}" -Xlinker=-s -o "${library}"
     DEPENDS ${objects} "${map}" COMMENT "Linking lib${name}.so" VERBATIM)
   add_custom_target(${name} ALL DEPENDS "${library}")
-  install(FILES "${library}" DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+  # The program alone may have been built, which runs without the library.
+  install(FILES "${library}" DESTINATION "${CMAKE_INSTALL_LIBDIR}" OPTIONAL)
 endfunction()

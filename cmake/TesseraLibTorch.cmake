@@ -23,6 +23,5 @@ target_include_directories(tessera_libtorch SYSTEM INTERFACE
 target_link_libraries(tessera_libtorch INTERFACE
   "$<BUILD_INTERFACE:${TESSERA_LIBTORCH_DIR}/lib/libtorch_cpu.so>"
   "$<BUILD_INTERFACE:${TESSERA_LIBTORCH_DIR}/lib/libc10.so>")
-target_link_options(tessera_libtorch INTERFACE
-  "$<BUILD_INTERFACE:-Wl,-rpath,${TESSERA_LIBTORCH_DIR}/lib>"
-  "$<BUILD_INTERFACE:-Wl,--allow-shlib-undefined>")
+# CMake gives what it links a run path to these libraries, and changes it on installation.
+target_link_options(tessera_libtorch INTERFACE "$<BUILD_INTERFACE:-Wl,--allow-shlib-undefined>")

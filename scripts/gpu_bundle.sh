@@ -14,8 +14,7 @@ most_bytes=20000000
 for tool in patchelf strip ldd xz; do
   command -v "$tool" >/dev/null || die "$tool is missing: run ./dev setup"
 done
-scripts/build.sh "${TESSERA_PRESET:-release}" tessera_cli cuda_tests
-if grep -q '^build tessera_cuda:' "$build/build.ninja"; then scripts/build.sh "${TESSERA_PRESET:-release}" tessera_cuda; fi
+scripts/build.sh "${TESSERA_PRESET:-release}" tessera_files cuda_tests
 mkdir -p "$out"
 out=$(cd "$out" && pwd -P)
 staging=$(mktemp -d "$out/.tmp.XXXXXX")

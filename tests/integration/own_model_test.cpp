@@ -1,5 +1,6 @@
 // Runs the examples, in the tree and built against an installed copy of the library.
 #include <cmath>
+#include <sys/stat.h>
 
 #include "tests/integration/fixture.h"
 #include "tests/testing/paths.h"
@@ -78,6 +79,18 @@ TEST(OwnModelTest, AgainstTheInstalledPackage) {
   const ProgramResult version = run_command({prefix + "/bin/tessera", "--version"});
   EXPECT_EQ(version.exit_code, 0) << version.told();
   EXPECT_FALSE(std::filesystem::exists(prefix + "/include/tessera/cli"));
+  // Other users run it too: the LibTorch that set-up has fetched into a cache is installed with it.
+  if (!std::filesystem::exists(std::string(TESSERA_LIBTORCH) + "/.complete")) return;
+  ASSERT_EQ(chmod(here.path().c_str(), 0755), 0);
+  RunOptions other;
+  other.has_empty_environment = true;
+  other.prepare = [] {
+    if (getuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(kCannotPrepare);
+  };
+  const ProgramResult loads = run_command({"ldd", prefix + "/bin/tessera"}, other);
+  EXPECT_EQ(ProgramResult::lines_with(loads.out, prefix).size(), 5u) << loads.told();
+  const ProgramResult by_other = run_command({prefix + "/bin/tessera", "--version"}, other);
+  EXPECT_EQ(by_other.exit_code, 0) << by_other.told();
 }
 
 }  // namespace
