@@ -1,20 +1,24 @@
 #!/usr/bin/env bash
-# package.sh [--folder-only] [OUT]: makes OUT/tessera-VERSION-linux-ARCH/ and its tar.xz from the built program:
-# the program, every library that it and its mpirun need but glibc's, and the licences. OUT is build/package
-# unless named. TESSERA_PRESET picks the build.
+# package.sh [--folder-only | --wheel | --release] [OUT]: makes OUT/tessera-VERSION-linux-ARCH/ from the built program: the
+# program, every library that it and its mpirun need but glibc's, and the licences. Beside it come a tar.xz of it; with
+# --wheel a wheel for pip instead, which takes LibTorch from Python's torch (scripts/wheel.py); with --release both. OUT is
+# build/package unless named. TESSERA_PRESET picks the build.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/common.sh
 source scripts/needed_libraries.sh
 build=build/${TESSERA_PRESET:-release}
-wants_archive=1
-if [ "${1:-}" = --folder-only ]; then
-  wants_archive=0
-  shift
-fi
+wants_archive=1 wants_wheel=0
+case "${1:-}" in
+  --folder-only) wants_archive=0 ;;
+  --wheel) wants_archive=0 wants_wheel=1 ;;
+  --release) wants_wheel=1 ;;
+  -*) die "package: unknown option '$1', need --folder-only, --wheel or --release" ;;
+esac
+case "${1:-}" in -*) shift ;; esac
 out=${1:-build/package}
 
-for tool in patchelf strip ldd xz mpirun ompi_info; do
+for tool in patchelf strip ldd xz mpirun orted ompi_info; do
   command -v "$tool" >/dev/null || die "$tool is missing: run ./dev setup"
 done
 [ -x "$build/tessera" ] || die "$build/tessera is missing: run ./dev build"
@@ -25,7 +29,7 @@ out=$(cd "$out" && pwd -P)
 package=$out/$name
 staging=$(mktemp -d "$out/.tmp.XXXXXX")
 trap 'rm -rf "$staging"' EXIT
-mkdir -p "$staging"/{bin,lib/openmpi,lib/pmix,share,licenses}
+mkdir -p "$staging"/{bin,lib/openmpi,lib/pmix,libexec,share,licenses}
 
 origins=()  # the files that the package's libraries were copied from
 add_needed() {
@@ -40,7 +44,6 @@ add_needed() {
 
 say "libraries"
 install -m 755 "$build/tessera" "$staging/bin/tessera"
-install -m 755 "$(readlink -f "$(command -v mpirun)")" "$staging/bin/mpirun"
 add_needed "$build/tessera"
 # Parquet and arrow files need this library, which exists if libarrow was there to build it.
 if [ -e "$build/tessera-tables.so" ]; then
@@ -53,7 +56,13 @@ if [ -e "$own_kernels" ]; then
   install -m 644 "$own_kernels" "$staging/lib/libtessera_cuda.so"
   add_needed "$own_kernels"
 fi
-add_needed "$(readlink -f "$(command -v mpirun)")"
+# orted is what mpirun starts on other machines. A script beside the program gives each of the two its plugins.
+for name_of_mpi in mpirun orted; do
+  file=$(readlink -f "$(command -v $name_of_mpi)")
+  install -m 755 "$file" "$staging/libexec/$name_of_mpi"
+  install -m 755 scripts/packaged_mpi.sh "$staging/bin/$name_of_mpi"
+  add_needed "$file"
+done
 path_of() { ompi_info --parsable --path "$1" | head -n 1 | cut -d: -f3; }
 plugins=$(path_of pkglibdir)
 for plugin in "$plugins"/mca_pmix_ext3x.so "$plugins"/mca_shmem_mmap.so; do
@@ -94,7 +103,7 @@ set_run_path() {
 }
 # shellcheck disable=SC2016 # the loader's $ORIGIN
 {
-  set_run_path '$ORIGIN/../lib' "$staging"/bin/*
+  set_run_path '$ORIGIN/../lib' "$staging"/bin/tessera "$staging"/libexec/*
   set_run_path '$ORIGIN' "$staging"/lib/*.so*
   set_run_path '$ORIGIN/..' "$staging"/lib/openmpi/*.so "$staging"/lib/pmix/*.so
 }
@@ -134,7 +143,7 @@ chmod -R u=rwX,go=rX "$staging"
 
 say "checking"
 glibc=0
-files=$(find "$staging/bin" "$staging/lib" -type f ! -name tessera-package)
+files=$(find "$staging/bin/tessera" "$staging/libexec" "$staging/lib" -type f ! -name tessera-package)
 while read -r file; do
   # The program has already loaded the libraries that NVIDIA's need, so these are not checked.
   case "$(basename "$file")" in libcu*) continue ;; esac
@@ -155,6 +164,13 @@ mv -T "$staging" "$package"
 trap - EXIT
 size_of() { du -sh --apparent-size "$1" | cut -f1; }
 say "$package: $(size_of "$package") (program $(size_of "$package/bin/tessera"), libtorch_cpu.so $(size_of "$package/lib/libtorch_cpu.so")); runs with glibc 2.$glibc or newer"
+if [ $wants_wheel = 1 ]; then
+  say "wheel"
+  # What is linked on this machine may need its glibc, whatever the symbols in use today ask for.
+  wheel=$(python3 -B scripts/wheel.py make "$package" "$version" "$TORCH_VERSION" "$(getconf GNU_LIBC_VERSION | sed 's/.*\.//')" "$out")
+  python3 -B scripts/wheel.py check "$wheel"
+  say "$wheel: $(size_of "$wheel"); pip install takes it"
+fi
 [ $wants_archive = 1 ] || exit 0
 say "packing"
 archive=$package.tar.xz

@@ -1,4 +1,4 @@
-// Tests of the package as another user runs it: from another folder, in an empty environment.
+// Tests of the package and the wheel as another user runs them: from another folder, in an empty environment.
 #include <sys/stat.h>
 
 #include "tests/integration/fixture.h"
@@ -9,8 +9,8 @@ namespace {
 
 class PackageTest : public ProgramTest {
  protected:
-  // Makes the package in `made`. The tool that is named, if any, is replaced by `script`, whose folder is
-  // not in the script's PATH.
+  // Makes the package and the wheel in `made`. The tool that is named, if any, is replaced by `script`, whose
+  // folder is not in the script's PATH.
   ProgramResult make(const std::string& tool = "", const std::string& script = "") const {
     RunOptions options;
     options.timeout_s = 900.0;
@@ -22,7 +22,19 @@ class PackageTest : public ProgramTest {
       chmod((folder + "/" + tool).c_str(), 0755);
       options.environment["PATH"] = folder + ":" + std::getenv("PATH");
     }
-    return run_command({source_folder() + "/scripts/package.sh", "--folder-only", here / "made"}, options);
+    return run_command({source_folder() + "/scripts/package.sh", "--wheel", here / "made"}, options);
+  }
+
+  // Unpacks the wheel where it would be installed, beside a torch that has the libraries of the package, and
+  // returns its program.
+  std::string unpack(const std::string& wheel, const std::string& package) const {
+    const std::string site = here / "site", torch = site + "/torch/lib/";
+    std::filesystem::create_directories(torch);
+    for (const char* library : {"libtorch_cpu.so", "libc10.so", "libcudart.so.13", "libcupti.so.13"})
+      std::filesystem::create_symlink(package + "/lib/" + library, torch + library);
+    const ProgramResult unzipped = run_command({"unzip", "-q", wheel, "-d", site});
+    EXPECT_EQ(unzipped.exit_code, 0) << unzipped.told();
+    return site + "/tessera_train/bin/tessera";
   }
 };
 
@@ -34,7 +46,7 @@ TEST_F(PackageTest, NothingIsMadeWhereSomethingIsMissing) {
       {"ldd", R"(ldd "$1"; case "$1" in build/*/tessera) echo "libgone.so.1 => not found" ;; esac)",
        "libgone.so.1, which is not there"},
       // This ldd misses a library only in the finished folder.
-      {"ldd", R"(ldd "$1"; case "$1" in */.tmp.*/bin/mpirun) echo "libgone.so.1 => not found" ;; esac)",
+      {"ldd", R"(ldd "$1"; case "$1" in */.tmp.*/libexec/mpirun) echo "libgone.so.1 => not found" ;; esac)",
        "libgone.so.1, which is not there"},
       {"ompi_info", "echo path:pkglibdir:/nowhere", "/nowhere/mca_pmix_ext3x.so is missing"}};
   for (const Case& missing : cases) {
@@ -50,14 +62,17 @@ TEST_F(PackageTest, AnotherUserRunsItFromAnywhere) {
   std::filesystem::create_directory_symlink("elsewhere", here / "made");
   const ProgramResult made = make();
   ASSERT_EQ(made.exit_code, 0) << made.told();
-  std::string package;
+  std::string package, wheel;
   for (const auto& entry : std::filesystem::directory_iterator(here / "made")) {
-    ASSERT_TRUE(package.empty()) << "more than the package: " << entry.path();
-    package = entry.path();
+    std::string& found = entry.path().extension() == ".whl" ? wheel : package;
+    ASSERT_TRUE(found.empty()) << "more than the package and the wheel: " << entry.path();
+    found = entry.path();
   }
-  for (const char* file : {"bin/tessera", "bin/mpirun", "lib/libtorch_cpu.so", "licenses/tessera/LICENSE",
-                           "licenses/torch/LICENSE", "licenses/nvidia_cuda_runtime/License.txt",
-                           "licenses/libopenmpi3/copyright", "share/tessera/README.md"}) {
+  ASSERT_NE(wheel, "") << made.told();
+  for (const char* file :
+       {"bin/tessera", "bin/mpirun", "bin/orted", "lib/libtorch_cpu.so", "licenses/tessera/LICENSE",
+        "licenses/torch/LICENSE", "licenses/nvidia_cuda_runtime/License.txt",
+        "licenses/libopenmpi3/copyright", "share/tessera/README.md"}) {
     EXPECT_TRUE(std::filesystem::exists(package + "/" + file)) << file;
   }
 
@@ -79,8 +94,9 @@ TEST_F(PackageTest, AnotherUserRunsItFromAnywhere) {
   options.prepare = [] {
     if (getuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(kCannotPrepare);
   };
+  std::string program = place + "/package/bin/tessera";
   const auto as_user = [&](Words arguments) {
-    arguments.insert(arguments.begin(), place + "/package/bin/tessera");
+    arguments.insert(arguments.begin(), program);
     return run_command(arguments, options);
   };
   const ProgramResult version = as_user({"--version"});
@@ -104,10 +120,26 @@ TEST_F(PackageTest, AnotherUserRunsItFromAnywhere) {
   }
   const ProgramResult again = as_user({"train", "recipe.yaml", "--nproc", "2", "output_dir=again"});
   EXPECT_EQ(again.exit_code, 0) << again.told();
-  EXPECT_EQ(read_text(here / "job/out/model.safetensors"), read_text(here / "job/again/model.safetensors"));
+  const std::string result = read_text(here / "job/out/model.safetensors");
+  EXPECT_TRUE(read_text(here / "job/again/model.safetensors") == result);
+  // The package's mpirun starts its own daemon where a remote shell gets it to, from a path without spaces.
+  std::filesystem::rename(place + "/package", here / "package");
+  write_text(here / "job/shell", "#!/bin/sh\nshift\nexec env -i PATH=/usr/bin:/bin sh -c \"$*\"\n");
+  ASSERT_EQ(chmod((here / "job/shell").c_str(), 0755), 0);
+  const Words shell = {"--mca", "plm_rsh_agent", here / "job/shell", "--host", "elsewhere:2"};
+  program = here / "package/bin/mpirun";
+  options.environment["PATH"] = "/usr/bin:/bin";
+  const ProgramResult over_there =
+      as_user(with(shell, {here / "package/bin/tessera", "train", "recipe.yaml", "output_dir=over_there"}));
+  EXPECT_EQ(over_there.exit_code, 0) << over_there.told();
+  EXPECT_TRUE(read_text(here / "job/over_there/model.safetensors") == result);
+  program = unpack(wheel, here / "package");
+  const ProgramResult by_wheel = as_user({"train", "recipe.yaml", "--nproc", "2", "output_dir=by_wheel"});
+  EXPECT_EQ(by_wheel.exit_code, 0) << by_wheel.told();
+  EXPECT_TRUE(read_text(here / "job/by_wheel/model.safetensors") == result);
   // The package trains the same weights as the program that was packed.
   ASSERT_EQ(train({"--nproc", "2"}).exit_code, 0);
-  EXPECT_EQ(read_text(here / "job/out/model.safetensors"), read_text(out("model.safetensors")));
+  EXPECT_TRUE(read_text(out("model.safetensors")) == result);
 }
 
 }  // namespace
