@@ -39,6 +39,11 @@ std::vector<const Units<Bf16>*> runnable_units() {
   if (best_isa() >= Isa::Avx512 && detect_cpu_features().avx512_bf16) {
     found.push_back(&avx512::bf16_units());
     found.push_back(&avx512::bf16_units_with_tiles());
+  } else {
+    [[maybe_unused]] static const bool is_told = [] {
+      tessera::testing::report_skip(tessera::testing::skip::kUnits, "Units (bfloat16)");
+      return true;
+    }();
   }
   return found;
 }

@@ -31,7 +31,7 @@ struct Units {
   // These units are worth using for a product [m, n] if m n >= least_meetings (m + n): packing costs m + n
   // lines.
   int64_t least_meetings;
-  int64_t least_depth;  // the least depth of a product for which they are worth using
+  int64_t least_depth = kTileDepth;  // the least depth of a product for which they are worth using
   // Sizes by which a product is cut (packed_gemm.cpp): the bytes of the operand that a thread packs for
   // itself and meets again and again, those of a group of panels of the other operand, and the depth that is
   // summed before C is written.

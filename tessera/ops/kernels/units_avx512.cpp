@@ -42,7 +42,6 @@ template <class Form>
 Units<ElementOf<Form>> tile_units() {
   Units<ElementOf<Form>> units = row_operations<Form>(Isa::Amx);
   units.least_meetings = 64;
-  units.least_depth = kTileDepth;
   units.multiply = tiles::multiply<Form, float>;
   units.multiply_panel = tiles::multiply_panel<Form>;
   return units;
@@ -97,7 +96,6 @@ const Units<float>& float_units_with_tiles() {
 const Units<Bf16>& bf16_units_with_tiles() {
   static const Units<Bf16> table = [] {
     Units<Bf16> units = tile_units<Bf16>();
-    units.add_sums = add_sums;
     units.multiply_narrow = tiles::multiply<Bf16, Bf16>;
     units.own_bytes = units.group_bytes = int64_t{700} << 10;
     units.max_depth = 3072;

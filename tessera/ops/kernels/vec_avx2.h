@@ -58,7 +58,8 @@ TESSERA_INLINE void store(float* to, Mask mask, Vec x) {
   _mm256_maskstore_ps(to + 8, words_of(mask, 8), x.high);
 }
 
-// Do the same for bf16, for the masks of first_of() alone.
+// Do the same for bf16, for the masks of first_of() alone. Of load_lanes() and store_lanes() (lanes.h) the
+// compiler makes more than twice the code here.
 TESSERA_INLINE __m256 widened(__m128i halves) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
 }

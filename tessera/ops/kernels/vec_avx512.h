@@ -8,6 +8,7 @@
 
 #include <immintrin.h>
 
+#include "tessera/ops/kernels/lanes.h"
 #include "tessera/ops/kernels/packed.h"
 #include "tessera/ops/kernels/vector_math.h"
 
@@ -41,13 +42,9 @@ TESSERA_INLINE Vec load(const Bf16* from, Mask mask) {
 TESSERA_INLINE void store(float* to, Mask mask, Vec x) { _mm512_mask_storeu_ps(to, mask, x); }
 // Rounds to nearest, ties to even, on processors without AVX512_BF16 too; NaN stays NaN.
 TESSERA_INLINE void store(Bf16* to, Mask mask, Vec x) {
-  const __m512i bits = _mm512_castps_si512(x);
-  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  const __m512i rounded =
-      _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd), 16);
-  const Mask is_nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-  _mm512_mask_cvtepi32_storeu_epi16(to, mask,
-                                    _mm512_mask_mov_epi32(rounded, is_nan, _mm512_set1_epi32(0x7fc0)));
+  alignas(32) Bf16 rounded[kLanes];
+  store_lanes(rounded, reinterpret_cast<Lanes>(x));
+  _mm256_mask_storeu_epi16(to, mask, _mm256_load_si256(reinterpret_cast<const __m256i*>(rounded)));
 }
 
 TESSERA_INLINE Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }

@@ -22,6 +22,7 @@ Units<ElementOf<Form>> row_operations(Isa isa) {
   units.scale_columns = scale_columns;
   units.turn_columns = turn_columns<T>;
   units.row_dots = row_dots<T>;
+  if constexpr (std::is_same_v<T, Bf16>) units.add_sums = add_sums_to<Bf16>;
   return units;
 }
 
@@ -31,14 +32,11 @@ Units<ElementOf<Form>> vector_units(Isa isa) {
   // LibTorch is the other way, and is slow for bf16 where there are no units for it.
   constexpr bool kIsWidened = std::is_same_v<Form, Widened>;
   units.least_meetings = kIsWidened ? 1 : 6;
-  units.least_depth = kIsWidened ? 2 : kTileDepth;
+  if (kIsWidened) units.least_depth = 2;
   units.group_bytes = 1;
   units.multiply = multiply<Form, float>;
   units.multiply_panel = multiply_panel<Form>;
-  if constexpr (std::is_same_v<ElementOf<Form>, Bf16>) {
-    units.multiply_narrow = multiply<Form, Bf16>;
-    units.add_sums = add_sums_to<Bf16>;
-  }
+  if constexpr (std::is_same_v<ElementOf<Form>, Bf16>) units.multiply_narrow = multiply<Form, Bf16>;
   return units;
 }
 
