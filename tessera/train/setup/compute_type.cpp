@@ -51,14 +51,17 @@ void tell_costs(const config::Recipe& recipe, comm::Communicator& world) {
                     "later): bf16: true is faster here");
   }
   if (recipe.dtype != config::ComputeType::BFloat16 || !is_host || ops::has_bf16_units()) return;
+  if (ops::product_units<ops::kernels::Bf16>() != nullptr) {
+    log::info(
+        "this processor has no units for bfloat16, whose products run at float32's speed: bf16: true saves "
+        "memory here, not time");
+    return;
+  }
   const ProductRates rates = product_rates(world);
   constexpr double kMuchSlower = 0.7;
   if (rates.half < kMuchSlower * rates.single) {
     log::warn("bfloat16 is slow on this processor (" + rates.text() +
               "): bf16: auto takes the faster of the two");
-  } else {
-    log::info("this processor has no units for bfloat16 (" + rates.text() +
-              "): bf16: true saves memory here, not time");
   }
 }
 
