@@ -11,6 +11,7 @@
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "tessera/core/error.h"
 #include "tessera/io/checkpoint_folders.h"
@@ -53,6 +54,11 @@ inline std::vector<float> read_f32(const std::string& path, const std::string& n
   std::vector<float> values(static_cast<size_t>(info->num_bytes()) / sizeof(float));
   file.read(*info, 0, info->num_bytes(), values.data());
   return values;
+}
+
+// Makes this process one of another user, who owns nothing, if it is root's; for RunOptions::prepare.
+inline void become_another_user() {
+  if (getuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(kCannotPrepare);
 }
 
 class ProgramTest : public ::testing::Test {

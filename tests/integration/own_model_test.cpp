@@ -84,9 +84,7 @@ TEST(OwnModelTest, AgainstTheInstalledPackage) {
   ASSERT_EQ(chmod(here.path().c_str(), 0755), 0);
   RunOptions other;
   other.has_empty_environment = true;
-  other.prepare = [] {
-    if (getuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(kCannotPrepare);
-  };
+  other.prepare = become_another_user;
   const ProgramResult loads = run_command({"ldd", prefix + "/bin/tessera"}, other);
   EXPECT_EQ(ProgramResult::lines_with(loads.out, prefix).size(), 5u) << loads.told();
   const ProgramResult by_other = run_command({prefix + "/bin/tessera", "--version"}, other);

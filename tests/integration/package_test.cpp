@@ -91,9 +91,7 @@ TEST_F(PackageTest, AnotherUserRunsItFromAnywhere) {
   options.folder = here / "job";
   options.has_empty_environment = true;
   options.environment["OMP_NUM_THREADS"] = "1";  // as in the runs below
-  options.prepare = [] {
-    if (getuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(kCannotPrepare);
-  };
+  options.prepare = become_another_user;
   std::string program = place + "/package/bin/tessera";
   const auto as_user = [&](Words arguments) {
     arguments.insert(arguments.begin(), program);
