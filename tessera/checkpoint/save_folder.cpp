@@ -58,20 +58,7 @@ void check_finite(const std::string& name, const at::Tensor& value) {
 void check_fits(const std::string& name, const at::Tensor& value) {
   if (at::isfinite(value).all().item<bool>()) return;
   throw Error(ErrorKind::Numerics, "WEIGHT", "the weight '" + name + "' is too large for the type to write")
-      .hint("--dtype bf16 has the range of float32");
-}
-
-// Returns the text of config.json with the type of the weights set, under both of its keys: Transformers 5
-// reads `dtype`, older versions read `torch_dtype`.
-std::string config_text(const std::string& text, DType dtype) {
-  auto config = nlohmann::ordered_json::parse(text);
-  const char* name = dtype == DType::F64    ? "float64"
-                     : dtype == DType::BF16 ? "bfloat16"
-                     : dtype == DType::F16  ? "float16"
-                                            : "float32";
-  config["torch_dtype"] = name;
-  config["dtype"] = name;
-  return config.dump(2) + "\n";
+      .hint("bfloat16 has the range of float32: save_dtype: bfloat16, or --dtype bf16 of tessera convert");
 }
 
 // Writes `elements`, which are `box` of a stored tensor in the order of that tensor. Elements that are not
@@ -121,6 +108,17 @@ void write_parts(io::ShardedSafetensorsWriter& writer, const std::vector<StateDi
 
 }  // namespace
 
+std::string with_config_dtype(const std::string& config_json, DType dtype) {
+  auto config = nlohmann::ordered_json::parse(config_json);
+  const char* name = dtype == DType::F64    ? "float64"
+                     : dtype == DType::BF16 ? "bfloat16"
+                     : dtype == DType::F16  ? "float16"
+                                            : "float32";
+  // Transformers 5 reads `dtype`, older versions read `torch_dtype`.
+  for (const char* key : {"torch_dtype", "dtype"}) config[key] = name;
+  return config.dump(2) + "\n";
+}
+
 BaseFiles read_base_files(const std::string& folder) {
   BaseFiles files;
   files.config = io::JsonReader::read_text(io::join_path(folder, "config.json"));
@@ -132,7 +130,7 @@ BaseFiles read_base_files(const std::string& folder) {
 FolderPlan model_folder(StateDictAdapter table, const BaseFiles& base, DType dtype) {
   FolderPlan plan;
   plan.table = std::move(table);
-  plan.files.emplace_back(kConfigFile, config_text(base.config, dtype));
+  plan.files.emplace_back(kConfigFile, with_config_dtype(base.config, dtype));
   if (!base.generation.empty()) plan.files.emplace_back("generation_config.json", base.generation);
   return plan;
 }
@@ -140,7 +138,7 @@ FolderPlan model_folder(StateDictAdapter table, const BaseFiles& base, DType dty
 FolderPlan with_dtype(FolderPlan plan, DType dtype) {
   plan.dtype = dtype;
   for (auto& [name, text] : plan.files) {
-    if (name == kConfigFile) text = config_text(text, dtype);
+    if (name == kConfigFile) text = with_config_dtype(text, dtype);
   }
   return plan;
 }
@@ -162,8 +160,10 @@ void save_folder(const parallel::ShardedModel& model, const FolderPlan& plan, co
     work.run_on_first([&] {
       check_finite(entry.name, whole);
       if (plan.dtype) {
-        whole = whole.to(to_scalar_type(*plan.dtype));
-        check_fits(entry.name, whole);
+        const at::ScalarType type = to_scalar_type(*plan.dtype);
+        const bool is_cast = whole.scalar_type() != type;
+        whole = whole.to(type);
+        if (is_cast) check_fits(entry.name, whole);
       }
       for (const auto& overlaps : plan.table.overlaps(entry.name, whole_box(entry.shape))) {
         write_parts(*writer, overlaps, whole);

@@ -31,6 +31,9 @@ struct BaseFiles {
 // Reads these files of a model folder. Throws Error(Model) if there is no config.json.
 BaseFiles read_base_files(const std::string& folder);
 
+// Returns the text of config.json changed to say that the weights are of this type: F64, F32, BF16 or F16.
+std::string with_config_dtype(const std::string& config_json, DType dtype);
+
 // Returns the plan of a model folder whose weights are of type `dtype`. Its config.json is the base's with
 // this type.
 FolderPlan model_folder(StateDictAdapter table, const BaseFiles& base, DType dtype);

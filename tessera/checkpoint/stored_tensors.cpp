@@ -1,6 +1,7 @@
 #include "tessera/checkpoint/stored_tensors.h"
 
 #include <algorithm>
+#include <map>
 #include <span>
 #include <utility>
 
@@ -181,6 +182,15 @@ void StoredTensors::add_sample(ContentHash& hash) const {
     hash.add(dtype_name(tensor.dtype));
     hash.add(std::span<const int64_t>(tensor.shape));
   }
+}
+
+DType main_dtype(const StoredTensors& tensors) {
+  std::map<DType, int64_t> elements;
+  for (const io::TensorSpec& tensor : tensors.tensors()) {
+    if (is_weight_dtype(tensor.dtype)) elements[tensor.dtype] += whole_box(tensor.shape).numel();
+  }
+  const auto most = std::ranges::max_element(elements, {}, [](const auto& entry) { return entry.second; });
+  return most == elements.end() ? DType::F32 : most->first;
 }
 
 std::shared_ptr<const StoredTensors> stored_tensors(std::shared_ptr<const io::ModelFiles> files) {

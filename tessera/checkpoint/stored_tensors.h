@@ -66,6 +66,9 @@ class StoredTensors {
   std::unordered_map<std::string_view, size_t> index_;
 };
 
+// Returns the type of most elements of the tensors whose type is_weight_dtype(); F32 if there are none.
+DType main_dtype(const StoredTensors& tensors);
+
 // Returns the tensors of the safetensors files of a folder.
 std::shared_ptr<const StoredTensors> stored_tensors(std::shared_ptr<const io::ModelFiles> files);
 

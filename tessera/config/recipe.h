@@ -27,6 +27,8 @@ struct KeyPlace : SourcePlace {
 enum class OptimizerKind { AdamW, Sgd };
 // Type of AdamW's states: that of the weights, or bfloat16 with stochastic rounding.
 enum class StateType { OfWeights, BFloat16 };
+// Type of the weights of the result: that of the base model's weights, or a given one.
+enum class SaveType { OfBase, Float32, BFloat16, Float16 };
 enum class AdapterKind { None, Lora };
 enum class ComputeType { Float32, Float64, BFloat16, Float16, Auto };
 // How the peak learning rate grows with the number of sequences of a step.
@@ -79,6 +81,7 @@ struct CheckpointConfig {
   bool save_only_model = false;                           // leave optimizer states out of checkpoints
   bool allow_data_change = false;                         // ours: may go on with other training rows
   bool load_best_model_at_end = false;
+  SaveType save_dtype = SaveType::OfBase;  // ours
 };
 
 // Keys of a LoRA adapter, under the names of Axolotl.

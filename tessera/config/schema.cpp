@@ -83,6 +83,12 @@ constexpr Choice kStateTypes[] = {
     {"fp16", kNotBuilt, "its smallest numbers are too large for states; write bfloat16"},
     {"fp8", kNotBuilt, "not built yet; write bfloat16"},
 };
+constexpr Choice kSaveTypes[] = {
+    {"auto", as_int(SaveType::OfBase)},   {"float32", as_int(SaveType::Float32)},
+    {"fp32", as_int(SaveType::Float32)},  {"bfloat16", as_int(SaveType::BFloat16)},
+    {"bf16", as_int(SaveType::BFloat16)}, {"float16", as_int(SaveType::Float16)},
+    {"fp16", as_int(SaveType::Float16)},
+};
 constexpr Choice kLrScalings[] = {
     {"none", as_int(LrScaling::None)},
     {"linear", as_int(LrScaling::Linear)},
@@ -480,6 +486,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"load_best_model_at_end", &Recipe::load_best_model_at_end},
     {"metric_for_best_model", &Recipe::metric_for_best_model},
     {"save_final", &Recipe::save_final},
+    {"save_dtype", enum_field<&Recipe::save_dtype>, 0, 0, kSaveTypes},
     {"save_strategy", enum_field<&Recipe::save_strategy>, 0, 0, kSaveCadences},
     {"save_steps", &Recipe::save_steps, 0, kMaxSteps},
     {"saves_per_epoch", &Recipe::saves_per_epoch, 0, 1e6},

@@ -58,7 +58,8 @@ class SaveTest : public ::testing::Test {
 TEST_F(SaveTest, AFullModelReloadsWithTheSameLogits) {
   for (const char* family : {"llama2", "qwen2", "mistral", "qwen3"}) {
     SCOPED_TRACE(family);
-    const config::Recipe recipe = recipe_of(family);
+    config::Recipe recipe = recipe_of(family);
+    recipe.save_dtype = config::SaveType::Float32;  // mistral's files are in bfloat16
     set_up(recipe);
     const at::Tensor want = logits_of(*trained_.model);
     save(recipe);
@@ -92,6 +93,52 @@ TEST_F(SaveTest, TheConfigSaysTheStoredTypeAndKeepsTheRest) {
     each->erase("dtype");
   }
   EXPECT_EQ(config, base);
+}
+
+TEST_F(SaveTest, TheWeightsAreOfTheBasesTypeUnlessAKeySaysOtherwise) {
+  using config::SaveType;
+  struct Case {
+    const char* family;
+    config::ComputeType computed;
+    SaveType key;
+    DType want;
+    bool is_adapter = false;
+  };
+  const Case cases[] = {
+      {"mistral", config::ComputeType::BFloat16, SaveType::OfBase, DType::BF16},
+      {"mistral", config::ComputeType::Float32, SaveType::OfBase, DType::BF16},
+      {"mistral", config::ComputeType::Float64, SaveType::OfBase, DType::F64},
+      {"mistral", config::ComputeType::BFloat16, SaveType::Float32, DType::F32},
+      {"mistral", config::ComputeType::BFloat16, SaveType::OfBase, DType::F32, true},
+      {"mistral", config::ComputeType::BFloat16, SaveType::BFloat16, DType::BF16, true},
+      {"qwen2", config::ComputeType::BFloat16, SaveType::OfBase, DType::F32},
+      {"qwen2", config::ComputeType::Float32, SaveType::Float16, DType::F16},
+  };
+  for (const Case& each : cases) {
+    SCOPED_TRACE(std::string(each.family) + ", " + std::string(dtype_name(each.want)));
+    config::Recipe recipe = recipe_of(each.family);
+    recipe.dtype = each.computed;
+    recipe.save_dtype = each.key;
+    recipe.adapter = each.is_adapter ? config::AdapterKind::Lora : config::AdapterKind::None;
+    recipe.lora_target_linear = each.is_adapter;
+    set_up(recipe);
+    save(recipe);
+    const auto saved = io::ModelFiles::open(
+        folder_ / "out", each.is_adapter ? "adapter_model.safetensors" : "model.safetensors");
+    for (const io::TensorInfo* tensor : saved.tensors()) EXPECT_EQ(tensor->dtype, each.want) << tensor->name;
+    EXPECT_EQ(saved.total_bytes(),
+              weight_bytes(*trained_.sharded, trained_.saved, train::saved_dtype(trained_, recipe)));
+    if (!each.is_adapter) {
+      EXPECT_EQ(models::read_model_config(folder_ / "out")->stored_dtype, each.want);
+    }
+    // The trained weights stay as they are.
+    for (const auto& parameter : trained_.sharded->parameters()) {
+      if (!parameter.requires_grad) continue;
+      EXPECT_EQ(parameter.tile.scalar_type(),
+                each.computed == config::ComputeType::Float64 ? at::kDouble : at::kFloat);
+    }
+    world_->barrier();
+  }
 }
 
 TEST_F(SaveTest, AnAdapterReloads) {

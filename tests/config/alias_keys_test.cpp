@@ -692,6 +692,18 @@ TEST(AliasKeysTest, OptimizerStatesOnTheHostInEverySpelling) {
               HasSubstr("'offload_optimizer_device' has no effect with 'optimizer: sgd'"));
 }
 
+TEST(AliasKeysTest, TypesOfTheResult) {
+  const auto type_of = [](const std::string& lines) {
+    return parse_recipe(kMinimal + lines, "r.yaml").save_dtype;
+  };
+  EXPECT_EQ(type_of(""), SaveType::OfBase);
+  EXPECT_EQ(type_of("save_dtype: auto\n"), SaveType::OfBase);
+  EXPECT_EQ(type_of("save_dtype: fp32\n"), SaveType::Float32);
+  EXPECT_EQ(type_of("save_dtype: bfloat16\n"), SaveType::BFloat16);
+  EXPECT_EQ(type_of("save_dtype: float16\n"), SaveType::Float16);
+  EXPECT_THAT(message_of(kMinimal + "save_dtype: int8\n"), HasSubstr("key 'save_dtype': unknown value"));
+}
+
 TEST(AliasKeysTest, OptimizerStatesInBfloat16InEverySpelling) {
   const auto type_of = [](const std::string& lines) {
     EXPECT_EQ(warnings_of(kMinimal + lines), "") << lines;

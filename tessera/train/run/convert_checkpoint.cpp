@@ -64,7 +64,7 @@ ConvertedCheckpoint convert_checkpoint(const std::string& folder, const std::str
   ConvertedCheckpoint converted;
   converted.step = checkpoint->manifest().step;
   converted.is_adapter = is_adapter;
-  converted.weight_bytes = checkpoint::weight_bytes(*trained.sharded, trained.saved, dtype);
+  converted.weight_bytes = checkpoint::weight_bytes(*trained.sharded, trained.saved, plan.dtype);
   result.begin();
   result.require_space(converted.weight_bytes + (tokenizer ? tokenizer->saved_bytes() : 0));
   comm::AgreedWork work({world.get()}, "save the result");

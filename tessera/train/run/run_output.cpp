@@ -203,7 +203,7 @@ void RunOutput::require_space(const TrainedModel& trained, const std::optional<t
                               int64_t more_bytes) const {
   int64_t num_bytes = more_bytes;
   if (recipe_.save_final) {
-    num_bytes += checkpoint::weight_bytes(*trained.sharded, trained.saved);
+    num_bytes += checkpoint::weight_bytes(*trained.sharded, trained.saved, saved_dtype(trained, recipe_));
     if (tokenizer) num_bytes += tokenizer->saved_bytes();
   }
   result_->require_space(num_bytes);

@@ -320,9 +320,12 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::BaseModel& b
   // Sources are asked in order. An adapter's files are inserted before the base's, and random values are
   // appended at the end for what neither has.
   std::vector<std::shared_ptr<const checkpoint::ParameterSource>> sources;
-  if (!recipe.random_init) {
+  if (recipe.random_init) {
+    planned.base_dtype = config.stored_dtype.value_or(DType::F32);
+  } else {
     planned.files.push_back(base.tensors());
     models::check_tensors(model, *planned.files.back());
+    planned.base_dtype = checkpoint::main_dtype(*planned.files.back());
     sources.push_back(checkpoint::stored_source(planned.files.back(), planned.saved));
   }
   freeze_parameters(planned, recipe, problems);
@@ -383,13 +386,30 @@ TrainedModel set_up_model(const config::Recipe& recipe, PlannedModel planned,
   return trained;
 }
 
+std::optional<DType> saved_dtype(const ModelSetup& setup, const config::Recipe& recipe) {
+  switch (recipe.save_dtype) {
+    case config::SaveType::Float32: return DType::F32;
+    case config::SaveType::BFloat16: return DType::BF16;
+    case config::SaveType::Float16: return DType::F16;
+    case config::SaveType::OfBase: break;
+  }
+  const bool is_narrow = setup.base_dtype == DType::BF16 || setup.base_dtype == DType::F16;
+  if (setup.adapter || !is_narrow || run_types(recipe.dtype).stored == at::kDouble) return std::nullopt;
+  return setup.base_dtype;
+}
+
 checkpoint::FolderPlan result_folder(const TrainedModel& trained, const config::Recipe& recipe,
                                      const checkpoint::BaseFiles& base) {
-  if (!trained.adapter) {
-    return checkpoint::model_folder(trained.saved, base, to_dtype(run_types(recipe.dtype).stored));
+  checkpoint::FolderPlan plan;
+  if (trained.adapter) {
+    const std::string base_model = std::filesystem::absolute(recipe.base_model).lexically_normal().string();
+    plan =
+        peft::adapter_folder(trained.saved, trained.adapter->options, trained.adapter->targets, base_model);
+  } else {
+    plan = checkpoint::model_folder(trained.saved, base, to_dtype(run_types(recipe.dtype).stored));
   }
-  const std::string base_model = std::filesystem::absolute(recipe.base_model).lexically_normal().string();
-  return peft::adapter_folder(trained.saved, trained.adapter->options, trained.adapter->targets, base_model);
+  const std::optional<DType> dtype = saved_dtype(trained, recipe);
+  return dtype ? checkpoint::with_dtype(std::move(plan), *dtype) : plan;
 }
 
 }  // namespace tessera::train

@@ -13,6 +13,7 @@
 #include "tessera/checkpoint/state_dict_adapter.h"
 #include "tessera/config/problems.h"
 #include "tessera/config/recipe.h"
+#include "tessera/core/dtype.h"
 #include "tessera/models/common/base_model.h"
 #include "tessera/models/common/causal_lm.h"
 #include "tessera/models/common/pipeline.h"
@@ -35,6 +36,7 @@ struct ModelSetup {
   std::optional<AdapterSetup> adapter;
   checkpoint::StateDictAdapter saved;  // where the result's files keep each saved parameter
   TrainedRows trained_rows;
+  DType base_dtype = DType::F32;  // of most of the base model's weights
 };
 
 // A sharded model with its values, ready to train.
@@ -86,6 +88,11 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::BaseModel& b
 TrainedModel set_up_model(const config::Recipe& recipe, PlannedModel planned,
                           const parallel::DeviceMesh& mesh);
 TrainedModel set_up_model(const config::Recipe& recipe, const parallel::DeviceMesh& mesh);
+
+// Returns the type of the result's weights: that of the recipe's save_dtype, or else that of the base model's
+// weights where these are in bfloat16 or float16. Nothing stands for the type in which they are trained: that
+// of other bases, of a run in float64, and of adapters.
+std::optional<DType> saved_dtype(const ModelSetup& setup, const config::Recipe& recipe);
 
 // Plans the folder that the run leaves: of the model, or of the adapter in PEFT's format when it trained one.
 // `base` are the base model's files as they were when the run began.
