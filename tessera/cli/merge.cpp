@@ -2,6 +2,7 @@
 #include "tessera/peft/merge.h"
 
 #include <memory>
+#include <optional>
 
 #include <CLI/CLI.hpp>
 
@@ -17,7 +18,7 @@ namespace tessera::cli {
 
 void add_merge(CLI::App& app, Action& action) {
   struct Options {
-    std::string adapter, output, base;
+    std::string adapter, output, base, dtype;
     bool overwrite = false;
   };
   auto options = std::make_shared<Options>();
@@ -29,6 +30,9 @@ void add_merge(CLI::App& app, Action& action) {
   verb->add_option("--base", options->base,
                    "The base model's folder, where the adapter's config names another place")
       ->transform(model_folder());
+  verb->add_option("--dtype", options->dtype,
+                   "Type of all weights as they are written; by default each has that of the base model's")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
   verb->add_flag("--overwrite", options->overwrite, "Take the place of a model that the folder holds");
   verb->callback([options, &action] {
     action = [options] {
@@ -42,7 +46,12 @@ void add_merge(CLI::App& app, Action& action) {
             .need("a model folder")
             .hint("tessera convert makes a folder of the file; name that with --base");
       }
-      const auto report = peft::merge_adapter(base, options->adapter, options->output, options->overwrite);
+      std::optional<DType> dtype;
+      if (options->dtype == "fp32") dtype = DType::F32;
+      if (options->dtype == "bf16") dtype = DType::BF16;
+      if (options->dtype == "fp16") dtype = DType::F16;
+      const auto report =
+          peft::merge_adapter(base, options->adapter, options->output, options->overwrite, dtype);
       log::info(std::to_string(report.num_merged) + " weights merged, " +
                 std::to_string(report.num_replaced) + " replaced (" + format_bytes(report.total_bytes) +
                 ") written to " + options->output);

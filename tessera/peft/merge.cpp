@@ -9,12 +9,15 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/checkpoint/rewrite_folder.h"
+#include "tessera/checkpoint/save_folder.h"
 #include "tessera/checkpoint/stored_tensors.h"
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
 #include "tessera/device/host_memory.h"
 #include "tessera/device/torch_dtype.h"
 #include "tessera/io/file.h"
+#include "tessera/io/json_reader.h"
 #include "tessera/io/model_files.h"
 #include "tessera/io/result_folder.h"
 #include "tessera/peft/adapter_files.h"
@@ -22,11 +25,13 @@
 namespace tessera::peft {
 namespace {
 
+using checkpoint::read_side_files;
+using checkpoint::SideFiles;
+
 constexpr int64_t kPieceBytes = int64_t{16} << 20;
 // Merged weights above this are refused. It is far above any trained weight: a sum of a few hundred products
 // of two such values overflows float32.
 constexpr double kLargestWeight = 1e18;
-constexpr int64_t kMaxSideFile = int64_t{512} << 20;
 constexpr const char* kFactorA = ".lora_A.weight";
 constexpr const char* kFactorB = ".lora_B.weight";
 
@@ -123,19 +128,20 @@ void check_weight(const io::TensorInfo& tensor, const at::Tensor& piece) {
       .hint("the adapter's values or its scaling are broken; the training has probably diverged");
 }
 
-// Writes the rows of a tensor in pieces: `make(first, count)` returns `count` rows from `first` on, in any
-// dtype.
+// Writes the rows of a tensor in pieces, as type `dtype`: `make(first, count)` returns `count` rows from
+// `first` on, in any type.
 template <class Make>
-void write_rows(io::ShardedSafetensorsWriter& writer, const io::TensorInfo& tensor, const Make& make) {
+void write_rows(io::ShardedSafetensorsWriter& writer, const io::TensorInfo& tensor, DType dtype,
+                const Make& make) {
   const int64_t rows = tensor.shape.empty() ? 1 : tensor.shape.front();
   const int64_t row_elements = rows == 0 ? 0 : tensor.numel() / rows;
   if (row_elements == 0) return;
   // A row takes 8 bytes an element at most, as the widest intermediate is float64.
   const int64_t step = std::max<int64_t>(1, kPieceBytes / (8 * row_elements));
-  const int64_t row_bytes = row_elements * dtype_size(tensor.dtype);
+  const int64_t row_bytes = row_elements * dtype_size(dtype);
   for (int64_t first = 0; first < rows; first += step) {
     const int64_t count = std::min(step, rows - first);
-    const at::Tensor piece = make(first, count).to(to_scalar_type(tensor.dtype)).contiguous();
+    const at::Tensor piece = make(first, count).to(to_scalar_type(dtype)).contiguous();
     check_weight(tensor, piece);
     writer.write(tensor.name, first * row_bytes, host_span<const char>(piece).data(), count * row_bytes);
   }
@@ -156,21 +162,11 @@ at::Tensor read_adapter(const io::ModelFiles& adapter, const std::string& name, 
   throw adapter_error(adapter, name, "the adapter holds a value that is not finite");
 }
 
-void copy_bytes(const io::ModelFiles& base, const io::TensorInfo& tensor,
-                io::ShardedSafetensorsWriter& writer) {
-  std::vector<char> buffer(static_cast<size_t>(std::min(kPieceBytes, tensor.num_bytes())));
-  for (int64_t done = 0; done < tensor.num_bytes(); done += kPieceBytes) {
-    const int64_t count = std::min(kPieceBytes, tensor.num_bytes() - done);
-    base.read(tensor.name, done, count, buffer.data());
-    writer.write(tensor.name, done, buffer.data(), count);
-  }
-}
-
 void write_changed(const io::ModelFiles& base, const io::ModelFiles& adapter, const io::TensorInfo& tensor,
-                   const Change& change, double scaling, bool is_transposed,
+                   DType dtype, const Change& change, double scaling, bool is_transposed,
                    io::ShardedSafetensorsWriter& writer) {
   if (!change.replacement.empty()) {
-    write_rows(writer, tensor, [&](int64_t first, int64_t count) {
+    write_rows(writer, tensor, dtype, [&](int64_t first, int64_t count) {
       return read_adapter(adapter, change.replacement, first, count, tensor.shape);
     });
     return;
@@ -182,17 +178,11 @@ void write_changed(const io::ModelFiles& base, const io::ModelFiles& adapter, co
   // Rows of a stored W take rows of B; rows of a stored W^T take rows of A^T.
   const at::Tensor a = read_whole(change.factor_a), b = read_whole(change.factor_b);
   const at::Tensor rows = is_transposed ? a.t() : b, columns = is_transposed ? b.t() : a;
-  write_rows(writer, tensor, [&](int64_t first, int64_t count) {
+  write_rows(writer, tensor, dtype, [&](int64_t first, int64_t count) {
     const at::Tensor weight = read_piece(base, tensor.name, first, count, tensor.shape);
     return weight.addmm_(rows.narrow(0, first, count), columns, 1, scaling);
   });
 }
-
-constexpr const char* kModelFiles[] = {"config.json", "generation_config.json"};
-constexpr const char* kTokenizerFiles[] = {
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model",    "vocab.json",
-    "merges.txt",     "added_tokens.json",     "chat_template.jinja",     "chat_template.json",
-};
 
 // A folder that has one of these files brings a tokenizer.
 constexpr const char* kVocabularyFiles[] = {"tokenizer.json", "tokenizer.model", "vocab.json"};
@@ -200,18 +190,6 @@ constexpr const char* kVocabularyFiles[] = {"tokenizer.json", "tokenizer.model",
 constexpr const char* kTemplateFiles[] = {"chat_template.jinja", "chat_template.json"};
 constexpr const char* kTokenizerSettings[] = {"tokenizer_config.json", "special_tokens_map.json",
                                               "chat_template.jinja", "chat_template.json"};
-
-using SideFiles = std::map<std::string, std::string>;  // contents by name
-
-template <size_t n>
-SideFiles read_those(const std::string& folder, const char* const (&names)[n]) {
-  SideFiles files;
-  for (const char* name : names) {
-    const std::string path = io::join_path(folder, name);
-    if (io::exists(path)) files[name] = io::read_file(path, kMaxSideFile);
-  }
-  return files;
-}
 
 bool has_chat_template(const SideFiles& files) {
   const auto config = files.find("tokenizer_config.json");
@@ -224,14 +202,14 @@ bool has_chat_template(const SideFiles& files) {
 // adapter's where that has a vocabulary, else the base's. An adapter without a vocabulary may still bring
 // settings and a chat template. It was trained with them, so they replace the base's, and other template
 // files of the base go, since they would win over them.
-SideFiles read_side_files(const std::string& base, const std::string& adapter) {
-  SideFiles files = read_those(base, kModelFiles);
+SideFiles side_files_of(const std::string& base, const std::string& adapter) {
+  SideFiles files = read_side_files(base, checkpoint::kModelFileNames);
   const bool has_own =
       std::any_of(std::begin(kVocabularyFiles), std::end(kVocabularyFiles),
                   [&](const char* name) { return io::exists(io::join_path(adapter, name)); });
-  files.merge(read_those(has_own ? adapter : base, kTokenizerFiles));
+  files.merge(read_side_files(has_own ? adapter : base, checkpoint::kTokenizerFileNames));
   if (has_own) return files;
-  const SideFiles settings = read_those(adapter, kTokenizerSettings);
+  const SideFiles settings = read_side_files(adapter, kTokenizerSettings);
   if (has_chat_template(settings)) {
     for (const char* name : kTemplateFiles) files.erase(name);
   }
@@ -242,19 +220,24 @@ SideFiles read_side_files(const std::string& base, const std::string& adapter) {
 }  // namespace
 
 MergeReport merge_adapter(const std::string& base_folder, const std::string& adapter_folder,
-                          const std::string& output_folder, bool overwrites) {
+                          const std::string& output_folder, bool overwrites, std::optional<DType> dtype) {
   const AdapterConfig config = read_adapter_config(adapter_folder);
   const io::ModelFiles base = io::ModelFiles::open(base_folder);
   const io::ModelFiles adapter = open_adapter(adapter_folder);
   const auto changes = plan_changes(base, adapter);
   check_shapes(base, adapter, config.options.rank, config.fan_in_fan_out, changes);
-  const auto side_files = read_side_files(base_folder, adapter_folder);
+  SideFiles side_files = side_files_of(base_folder, adapter_folder);
+  if (const auto file = side_files.find("config.json"); dtype && file != side_files.end()) {
+    (void)io::JsonReader::parse(file->second,
+                                io::join_path(base_folder, file->first));  // names what is wrong
+    file->second = checkpoint::with_config_dtype(file->second, *dtype);
+  }
 
   MergeReport report;
   std::vector<io::TensorSpec> specs;
   for (const io::TensorInfo* tensor : base.tensors()) {
-    specs.push_back({tensor->name, tensor->dtype, tensor->shape});
-    report.total_bytes += tensor->num_bytes();
+    specs.push_back({tensor->name, checkpoint::written_dtype(base, *tensor, dtype), tensor->shape});
+    report.total_bytes += specs.back().num_bytes();
   }
   io::ResultFolder result(output_folder,
                           {.overwrites = overwrites,
@@ -267,13 +250,14 @@ MergeReport merge_adapter(const std::string& base_folder, const std::string& ada
   io::ShardedSafetensorsWriter writer(result.staging(), specs);
   at::NoGradGuard no_grad;
   const double scaling = lora_scaling(config.options);
-  for (const io::TensorInfo* tensor : base.tensors()) {
-    const auto change = changes.find(tensor->name);
+  for (const io::TensorSpec& spec : specs) {
+    const io::TensorInfo* tensor = base.require(spec.name).tensor;
+    const auto change = changes.find(spec.name);
     if (change == changes.end()) {
-      copy_bytes(base, *tensor, writer);
+      checkpoint::copy_tensor(base, *tensor, spec.dtype, writer);
       continue;
     }
-    write_changed(base, adapter, *tensor, change->second, scaling, config.fan_in_fan_out, writer);
+    write_changed(base, adapter, *tensor, spec.dtype, change->second, scaling, config.fan_in_fan_out, writer);
     ++(change->second.replacement.empty() ? report.num_merged : report.num_replaced);
   }
   writer.commit();

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+
+#include "tessera/core/dtype.h"
 
 namespace tessera::peft {
 
@@ -14,16 +17,17 @@ struct MergeReport {
 
 // Writes a plain Hugging Face folder, which is put in place as a whole (io/result_folder.h): the tensors of
 // `base_folder` with W + scaling B A for every adapted weight (transposed where the base holds W^T), computed
-// in float64 and rounded once to the base's dtype; beside them the base's config.json and
-// generation_config.json, and the tokenizer's files (the adapter's own where it has a tokenizer). Memory
-// holds pieces of one tensor at a time, whatever the size of the model. `overwrites` lets the folder take the
-// place of an older result. The base and the adapter stay as they are.
+// in float64 and rounded once to the base's dtype, or to `dtype`, in which all weights are written then;
+// beside them the base's config.json and generation_config.json, and the tokenizer's files (the adapter's own
+// where it has a tokenizer). Memory holds pieces of one tensor at a time, whatever the size of the model.
+// `overwrites` lets the folder take the place of an older result. The base and the adapter stay as they are.
 //
 // Throws Error(Model, "ADAPTER") when a tensor of the adapter has no counterpart of its shape in the base,
 // when a factor of a pair is missing or holds a value that is not finite, or when nothing would be merged;
 // Error(Model, "DTYPE") for a weight that is neither F64, F32, F16 nor BF16; Error(Numerics, "MERGE") for a
 // merged weight that is not finite or too large for any product; and what io::ResultFolder throws.
 MergeReport merge_adapter(const std::string& base_folder, const std::string& adapter_folder,
-                          const std::string& output_folder, bool overwrites = false);
+                          const std::string& output_folder, bool overwrites = false,
+                          std::optional<DType> dtype = {});
 
 }  // namespace tessera::peft

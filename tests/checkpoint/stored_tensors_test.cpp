@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include "tessera/checkpoint/rewrite_folder.h"
 #include "tessera/core/error.h"
 #include "tessera/core/memory_ledger.h"
 #include "tessera/device/cpu_allocator.h"
+#include "tessera/io/file.h"
+#include "tessera/io/result_folder.h"
 
 #include "tests/checkpoint/random_boxes.h"
 #include "tests/testing/temp_folder.h"
@@ -129,6 +132,63 @@ TEST(ReadBox, TypesThatAreNotWeights) {
               read_box(files, "absent", {{0}, {1}}, at::zeros({1}));
             }),
             "E-MODEL-TENSOR-MISSING");
+}
+
+TEST(RewriteFolder, EachWeightIsRoundedOnce) {
+  const testing::TempFolder folder;
+  const std::string source = folder / "source", target = folder / "target";
+  io::make_directories(source);
+  const at::Tensor values =
+      at::tensor({1.0f, 1.00390625f, -3.14159f, 65504.0f, 1e-20f, INFINITY}).view({3, 2});
+  const std::vector<int64_t> ids = {5, 6};
+  {
+    io::SafetensorsWriter writer(
+        source + "/model.safetensors",
+        {{"w", DType::F32, {3, 2}}, {"ids", DType::I64, {2}}, {"none", DType::F32, {0, 4}}});
+    writer.write("w", 0, values.const_data_ptr(), 24);
+    writer.write("ids", 0, ids.data(), 16);
+    writer.commit();
+  }
+  io::write_file_atomic(source + "/config.json", R"({"model_type": "any", "torch_dtype": "float32"})");
+  io::write_file_atomic(source + "/tokenizer.json", "{}");
+  io::write_file_atomic(source + "/notes.txt", "not a part of the model");
+  io::ResultFolder result(target, {});
+  EXPECT_EQ(rewrite_folder(source, DType::BF16, result), 12 + 16);
+  const io::ModelFiles files = io::ModelFiles::open(target);
+  const at::Tensor read = at::empty({3, 2}, at::kBFloat16);
+  files.read("w", 0, 12, read.mutable_data_ptr());
+  EXPECT_TRUE(at::equal(read, values.to(at::kBFloat16)));
+  EXPECT_EQ(files.find("ids").tensor->dtype, DType::I64);
+  EXPECT_EQ(files.find("none").tensor->dtype, DType::BF16);
+  EXPECT_NE(io::read_file(target + "/config.json", 1000).find("\"dtype\": \"bfloat16\""), std::string::npos);
+  EXPECT_TRUE(io::exists(target + "/tokenizer.json"));
+  EXPECT_FALSE(io::exists(target + "/notes.txt"));
+}
+
+TEST(RewriteFolder, WhatWouldBeWrongIsRefused) {
+  const testing::TempFolder folder;
+  const std::string source = folder / "source";
+  io::make_directories(source);
+  const auto refuse = [&](DType stored, float value, DType dtype, const std::string& config,
+                          const std::string& part) {
+    const at::Tensor tensor = is_weight_dtype(stored) ? at::full({2}, value) : at::zeros({2}, at::kByte);
+    io::SafetensorsWriter writer(source + "/model.safetensors", {{"w", stored, {2}}});
+    writer.write("w", 0, tensor.const_data_ptr(), static_cast<int64_t>(tensor.nbytes()));
+    writer.commit();
+    io::write_file_atomic(source + "/config.json", config);
+    try {
+      io::ResultFolder result(folder / "target", {});
+      rewrite_folder(source, dtype, result);
+      ADD_FAILURE() << "no error with '" << part << "'";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+    EXPECT_FALSE(io::exists(folder / "target"));
+  };
+  refuse(DType::F32, 7e4f, DType::F16, "{}", "too large for the type");
+  refuse(DType::F32, 1.0f, DType::F16, R"({"quantization_config": {}})", "a quantised model");
+  refuse(DType::F8E4M3, 1.0f, DType::BF16, "{}", "F8_E4M3");
+  refuse(DType::F32, 1.0f, DType::F16, "no json", "config.json");
 }
 
 }  // namespace

@@ -236,6 +236,25 @@ TEST(Merge, EqualsBaseWithAdapterAndPeftsMerge) {
   EXPECT_LT(max_difference(model->logits(batch), adapted->logits(batch)), 1e-4);
 }
 
+TEST(Merge, WritesAnotherType) {
+  TempFolder folder;
+  const std::string wide = folder / "wide", narrow = folder / "narrow";
+  merge_adapter(reference_folder("llama3"), training("lora_final"), wide);
+  const MergeReport report =
+      merge_adapter(reference_folder("llama3"), training("lora_final"), narrow, false, DType::BF16);
+  const io::ModelFiles files = io::ModelFiles::open(narrow);
+  EXPECT_EQ(files.total_bytes(), report.total_bytes);
+  EXPECT_EQ(models::read_model_config(narrow)->stored_dtype, DType::BF16);
+  const TensorFile have(narrow + "/model.safetensors"), want(wide + "/model.safetensors");
+  for (const io::TensorInfo* tensor : files.tensors()) {
+    EXPECT_EQ(tensor->dtype, DType::BF16) << tensor->name;
+    // The merged weight was rounded once, from float64.
+    EXPECT_LE(max_difference(have.get(tensor->name), want.get(tensor->name)),
+              want.get(tensor->name).abs().max().item<double>() / 256)
+        << tensor->name;
+  }
+}
+
 TEST(Merge, KeepsTheTypesOfTheBaseAndReplacesWholeModules) {
   TempFolder folder;
   const std::string base_folder = reference_folder("mistral");  // its weights are stored in bfloat16

@@ -1,0 +1,41 @@
+// Writes the tensors of a Hugging Face folder in another type.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "tessera/core/dtype.h"
+#include "tessera/io/model_files.h"
+#include "tessera/io/result_folder.h"
+
+namespace tessera::checkpoint {
+
+// The names of a folder's files beside the weights.
+inline constexpr const char* kModelFileNames[] = {"config.json", "generation_config.json"};
+inline constexpr const char* kTokenizerFileNames[] = {
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model",    "vocab.json",
+    "merges.txt",     "added_tokens.json",     "chat_template.jinja",     "chat_template.json",
+};
+
+using SideFiles = std::map<std::string, std::string>;  // contents by name
+// Reads those of the files that the folder has.
+SideFiles read_side_files(const std::string& folder, std::span<const char* const> names);
+
+// Returns the type in which a tensor is written: `wanted` for a weight (is_weight_dtype()), else its own.
+// Throws Error(Model, "DTYPE") for a weight in a type of 8 bits, whose scales stand in another tensor.
+DType written_dtype(const io::ModelFiles& files, const io::TensorInfo& tensor, std::optional<DType> wanted);
+
+// Writes a tensor as one of type `dtype`, a few MiB at a time: a copy of its bytes if that is its own type.
+// Throws Error(Numerics, "WEIGHT") for a finite value that is too large for the type.
+void copy_tensor(const io::ModelFiles& files, const io::TensorInfo& tensor, DType dtype,
+                 io::ShardedSafetensorsWriter& writer);
+
+// Writes the model in `folder` with weights of type `dtype` into `result`, which has not begun. The tokenizer
+// and the other small files go with it; config.json says the type. Returns the bytes of the tensors. Throws
+// Error(Model, "UNSUPPORTED") for a quantised model, and what copy_tensor() and io::ResultFolder throw.
+int64_t rewrite_folder(const std::string& folder, DType dtype, io::ResultFolder& result);
+
+}  // namespace tessera::checkpoint
