@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/io/file.h"
+#include "tessera/io/ggml_quantize.h"
 #include "tessera/io/gguf.h"
 
 #include "tests/testing/paths.h"
@@ -104,6 +105,51 @@ TEST(GgmlQuantsTest, NamesAndSizes) {
   EXPECT_EQ(ggml_block_elements(GgmlType::Q6_K), 256);
   EXPECT_EQ(ggml_block_bytes(GgmlType::Q6_K), 210);
   EXPECT_EQ(ggml_block_bytes(GgmlType::Q4_1), 20);
+}
+
+// FNV-1a of 64 bits.
+uint64_t hash_of(const std::vector<char>& bytes) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char byte : bytes) hash = (hash ^ static_cast<uint8_t>(byte)) * 0x100000001b3;
+  return hash;
+}
+
+// The hashes are of the blocks that quantize_row_<type>_ref() of llama.cpp makes of the same values, for
+// which xllamacpp 2026.10 was called.
+TEST(GgmlQuantize, BlocksAreThoseOfLlamaCpp) {
+  std::vector<float> values(64 * 256);
+  uint32_t state = 1;
+  for (size_t i = 0; i < values.size(); ++i) {
+    state = state * 1664525 + 1013904223;
+    const float value = static_cast<float>(state >> 8) * 0x1p-24f - 0.5f;
+    values[i] = value * value * value * static_cast<float>(1 + i / 256 % 7);
+  }
+  for (const auto& [type, hash] : {std::pair(GgmlType::Q4_0, 0x8b44caef7d2fb7d5),
+                                   {GgmlType::Q5_0, 0xecd3362f85595cdf},
+                                   {GgmlType::Q8_0, 0x9930ed5cbb6981c5},
+                                   {GgmlType::Q4_K, 0x1ef74c49537f509d},
+                                   {GgmlType::Q6_K, 0x81eede4588d2bdd9}}) {
+    const int64_t num_blocks = static_cast<int64_t>(values.size()) / ggml_block_elements(type);
+    std::vector<char> blocks(static_cast<size_t>(num_blocks * ggml_block_bytes(type)), 'x');
+    quantize_ggml(type, values.data(), num_blocks, blocks.data());
+    EXPECT_EQ(hash_of(blocks), hash) << ggml_type_name(static_cast<uint32_t>(type));
+  }
+}
+
+TEST(GgmlQuantize, ZerosAndTinyValuesBecomeZeros) {
+  for (const GgmlType type : {GgmlType::F32, GgmlType::F16, GgmlType::BF16, GgmlType::Q4_0, GgmlType::Q5_0,
+                              GgmlType::Q8_0, GgmlType::Q4_K, GgmlType::Q6_K}) {
+    for (const float value : {0.0f, 1e-42f, -1e-42f}) {
+      const int64_t count = ggml_block_elements(type);
+      const std::vector<float> values(static_cast<size_t>(count), value);
+      std::vector<float> read(values.size(), 1.0f);
+      std::vector<char> block(static_cast<size_t>(ggml_block_bytes(type)), 'x');
+      quantize_ggml(type, values.data(), 1, block.data());
+      dequantize_ggml(type, block.data(), 1, read.data());
+      for (const float got : read)
+        EXPECT_NEAR(got, 0.0f, 1e-41f) << ggml_type_name(static_cast<uint32_t>(type));
+    }
+  }
 }
 
 }  // namespace

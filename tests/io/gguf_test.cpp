@@ -1,9 +1,12 @@
 #include "tessera/io/gguf.h"
 
+#include <filesystem>
 #include <fstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "tessera/io/gguf_writer.h"
 
 #include "tests/io/allocation_meter.h"
 #include "tests/io/byte_mutations.h"
@@ -376,6 +379,59 @@ TEST_F(GgufTest, EveryTruncation) {
     expect_refused(original.substr(0, length), {"E-MODEL-GGUF"});
   write(original + std::string(100, 'x'));  // padding after the last tensor is common
   check_in_bounds(GgufFile::open(path_), static_cast<int64_t>(original.size()));
+}
+
+TEST_F(GgufTest, AWrittenFileIsReadBack) {
+  const std::vector<std::string> texts = {"a", "", "\u00fc"};
+  const std::vector<int32_t> ints = {-1, 7};
+  const std::vector<float> floats = {0.5f, -2.0f};
+  GgufMetadata metadata;
+  metadata.add("u", uint32_t{3});
+  metadata.add("f", 1.5f);
+  metadata.add("b", true);
+  metadata.add("s", "text");
+  metadata.add("ss", std::span<const std::string>(texts));
+  metadata.add("is", std::span<const int32_t>(ints));
+  metadata.add("fs", std::span<const float>(floats));
+  const std::vector<float> small = {1.0f, 2.0f, 3.0f};
+  const std::vector<char> blocks(4 * 34, 1);
+  GgufWriter writer(
+      path_, metadata,
+      {{"small", GgmlType::F32, {3}}, {"blocks", GgmlType::Q8_0, {2, 64}}, {"end", GgmlType::F32, {1}}});
+  writer.write_rows(1, 1, 1, blocks.data());
+  writer.write_rows(0, 0, 1, small.data());
+  writer.write_rows(1, 0, 1, blocks.data());
+  writer.write_rows(2, 0, 1, small.data());
+  EXPECT_THROW(writer.write_rows(1, 1, 2, blocks.data()), Error);
+  EXPECT_FALSE(std::filesystem::exists(path_));
+  writer.commit();
+  EXPECT_EQ(static_cast<int64_t>(std::filesystem::file_size(path_)), writer.num_bytes());
+
+  const GgufFile file = GgufFile::open(path_);
+  EXPECT_EQ(file.get_uint("u"), 3u);
+  EXPECT_EQ(file.get_float("f"), 1.5);
+  EXPECT_TRUE(file.get_bool("b"));
+  EXPECT_EQ(file.get_string("s"), "text");
+  EXPECT_EQ(file.get_strings("ss"), texts);
+  EXPECT_THAT(file.get_ints("is"), ElementsAre(-1, 7));
+  EXPECT_THAT(file.get_floats("fs"), ElementsAre(0.5, -2.0));
+  ASSERT_EQ(file.tensors().size(), 3u);
+  EXPECT_THAT(file.find("blocks")->shape, ElementsAre(2, 64));
+  for (const GgufTensor& tensor : file.tensors()) EXPECT_EQ(tensor.begin % 32, 0) << tensor.name;
+  std::vector<float> read(3);
+  file.read_f32(*file.find("small"), 0, 1, read.data());
+  EXPECT_EQ(read, small);
+  std::vector<char> stored(blocks.size());
+  file.read_blocks(*file.find("blocks"), 0, 2, stored.data());
+  EXPECT_EQ(stored, blocks);
+}
+
+TEST_F(GgufTest, AWriterThatDoesNotCommitLeavesTheOldFile) {
+  write("old");
+  { GgufWriter writer(path_, {}, {{"small", GgmlType::F32, {3}}}); }
+  EXPECT_EQ(read_file(path_, 100), "old");
+  EXPECT_EQ(
+      std::distance(std::filesystem::directory_iterator(std::filesystem::path(path_).parent_path()), {}), 1);
 }
 
 }  // namespace
