@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -15,6 +16,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/io/gguf.h"
+#include "tessera/io/gguf_writer.h"
 #include "tessera/text/tokenizer/normalizer.h"
 #include "tessera/text/tokenizer/pre_tokenizer.h"
 #include "tessera/text/tokenizer/regex.h"
@@ -64,6 +66,7 @@ class TokenizerFolder : public ::testing::Test {
   void write(const std::string& name, const std::string& text) const {
     std::ofstream(folder / name, std::ios::binary) << text;
   }
+  Tokenizer sentencepiece() const;
 
   fs::path folder;
 };
@@ -147,6 +150,84 @@ TEST_F(TokenizerFolder, GgufRolesAndSaving) {
   const json config = read_json((folder / "saved/tokenizer_config.json").string());
   EXPECT_EQ(config["model_max_length"], 2048);
   EXPECT_EQ(config["eos_token"], "<|im_end|>");
+}
+
+// Writes the tokenizer to a GGUF file of a model with so many embeddings, and reads it back.
+Tokenizer through_gguf(const Tokenizer& tokenizer, int64_t num_tokens, const fs::path& path) {
+  io::GgufMetadata metadata;
+  metadata.add("general.architecture", "llama");
+  tokenizer.add_gguf_metadata(num_tokens, metadata);
+  io::GgufWriter(path.string(), metadata, {}).commit();
+  return Tokenizer::from_gguf(io::GgufFile::open(path.string()));
+}
+
+// Returns the tokenizer that SentencePiece trained, spelled as Transformers does.
+Tokenizer TokenizerFolder::sentencepiece() const {
+  json document = read_json(testing::source_folder() + "/tests/reference/data/sentencepiece/tokenizer.json");
+  const json llama = read_json(kFolder + "llama2/tokenizer.json");
+  document["normalizer"] = llama["normalizer"];
+  document["post_processor"] = llama["post_processor"];
+  write("tokenizer.json", document.dump());
+  return Tokenizer::from_file((folder / "tokenizer.json").string());
+}
+
+TEST_F(TokenizerFolder, WrittenToGgufItGivesTheSameIds) {
+  const std::pair<const char*, const char*> families[] = {{"gpt2", ""},
+                                                          {"llama3", "<|begin_of_text|>"},
+                                                          {"qwen2", ""},
+                                                          {"smollm2", "<|im_start|>"},
+                                                          {"sentencepiece", "<s>"}};
+  const std::map<std::string, std::string> pres = {{"gpt2", "gpt-2"},
+                                                   {"llama3", "llama-bpe"},
+                                                   {"qwen2", "qwen2"},
+                                                   {"smollm2", "smollm"},
+                                                   {"sentencepiece", "default"}};
+  for (const auto& [family, bos] : families) {
+    SCOPED_TRACE(family);
+    Tokenizer wanted = std::string(family) == "sentencepiece" ? sentencepiece() : load(family);
+    if (*bos != '\0') wanted.set_special_token("bos_token", bos);
+    wanted.set_chat_template("{{ messages[0].content }}");
+    const int64_t count = wanted.vocab_size();
+    const Tokenizer read = through_gguf(wanted, count + 3, folder / "model.gguf");
+    const io::GgufFile file = io::GgufFile::open((folder / "model.gguf").string());
+    EXPECT_EQ(file.get_string("tokenizer.ggml.pre"), pres.at(family));
+    EXPECT_EQ(file.get_strings("tokenizer.ggml.tokens").size(), static_cast<size_t>(count + 3));
+    EXPECT_EQ(file.get_ints("tokenizer.ggml.token_type").back(), 5);
+    EXPECT_EQ(read.chat_template(), wanted.chat_template());
+    EXPECT_EQ(read.bos_id(), wanted.bos_id());
+    for (int32_t id = 0; id < count; ++id) {
+      ASSERT_EQ(read.id_to_token(id), wanted.id_to_token(id)) << id;
+      if (wanted.is_added(id)) {
+        ASSERT_EQ(read.is_added(id) && read.is_special(id) == wanted.is_special(id), true) << id;
+      }
+    }
+    for (const std::string& text : hard_strings()) {
+      for (const bool closes : {false, true}) {
+        EXPECT_EQ(read.encode(text, {.add_special_tokens = closes}),
+                  wanted.encode(text, {.add_special_tokens = closes}))
+            << text;
+      }
+    }
+    EXPECT_THROW(through_gguf(wanted, count - 1, folder / "small.gguf"), Error);
+  }
+}
+
+TEST_F(TokenizerFolder, WhatGgufCannotHoldIsRefused) {
+  const auto error_of = [&](const Tokenizer& tokenizer) -> std::string {
+    try {
+      through_gguf(tokenizer, tokenizer.vocab_size(), folder / "model.gguf");
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(error_of(load("o200k")), HasSubstr("no name for this tokenizer's way to cut a text"));
+  // A text of this one begins with a token that no role tells.
+  EXPECT_THAT(error_of(load("llama3")), HasSubstr("other tokens than bos and eos"));
+  // This one was trained by `tokenizers`, which keeps one cut of a piece as a merge and not all.
+  Tokenizer llama = load("llama2");
+  llama.set_special_token("bos_token", "<s>");
+  EXPECT_THAT(error_of(llama), HasSubstr("not those of a SentencePiece model"));
 }
 
 TEST_F(TokenizerFolder, GgufErrors) {

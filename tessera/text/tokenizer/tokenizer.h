@@ -13,7 +13,8 @@
 
 namespace tessera::io {
 class GgufFile;
-}
+class GgufMetadata;
+}  // namespace tessera::io
 
 namespace tessera::text {
 
@@ -101,6 +102,10 @@ class Tokenizer {
   std::map<std::string, std::string> saved_files() const;
   // Returns the number of bytes that save() writes.
   int64_t saved_bytes() const;
+  // Adds the `tokenizer.*` metadata of a GGUF file whose model has num_tokens embeddings; those without a
+  // token are marked as unused. Throws Error(Model, "TOKENIZER-GGUF") for a tokenizer that such a file cannot
+  // hold.
+  void add_gguf_metadata(int64_t num_tokens, io::GgufMetadata& metadata) const;
 
  private:
   explicit Tokenizer(std::unique_ptr<Impl> impl);

@@ -9,6 +9,7 @@
 #include "tessera/core/strings.h"
 #include "tessera/core/utf8.h"
 #include "tessera/io/gguf.h"
+#include "tessera/text/tokenizer/gguf_families.h"
 #include "tessera/text/tokenizer/sentencepiece_merges.h"
 #include "tessera/text/tokenizer/tokenizer_impl.h"
 
@@ -17,49 +18,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Values of tokenizer.ggml.token_type.
-enum TokenType : int64_t {
-  kNormal = 1,
-  kUnknown = 2,
-  kControl = 3,
-  kUserDefined = 4,
-  kUnused = 5,
-  kByte = 6
-};
-
-// The pre-tokenizer that a value of tokenizer.ggml.pre stands for.
-struct Family {
-  const char* name;
-  KnownPattern pattern;
-  bool individual_digits = false;
-  bool nfc = false;
-  bool ignore_merges = false;
-  bool add_bos = false;  // default if the file does not say
-};
-
-constexpr Family kFamilies[] = {
-    {.name = "gpt-2", .pattern = KnownPattern::Gpt2},
-    {.name = "gpt2", .pattern = KnownPattern::Gpt2},
-    {.name = "default", .pattern = KnownPattern::Gpt2},
-    {.name = "phi-2", .pattern = KnownPattern::Gpt2},
-    {.name = "mpt", .pattern = KnownPattern::Gpt2},
-    {.name = "olmo", .pattern = KnownPattern::Gpt2},
-    {.name = "smollm", .pattern = KnownPattern::Gpt2, .individual_digits = true},
-    {.name = "starcoder", .pattern = KnownPattern::Gpt2, .individual_digits = true},
-    {.name = "refact", .pattern = KnownPattern::Gpt2, .individual_digits = true},
-    {.name = "codeshell", .pattern = KnownPattern::Gpt2, .individual_digits = true},
-    {.name = "llama-bpe", .pattern = KnownPattern::Llama3, .ignore_merges = true, .add_bos = true},
-    {.name = "llama3", .pattern = KnownPattern::Llama3, .ignore_merges = true, .add_bos = true},
-    {.name = "llama-v3", .pattern = KnownPattern::Llama3, .ignore_merges = true, .add_bos = true},
-    {.name = "smaug-bpe", .pattern = KnownPattern::Llama3},
-    {.name = "dbrx", .pattern = KnownPattern::Llama3},
-    {.name = "qwen2", .pattern = KnownPattern::Qwen2, .nfc = true},
-    {.name = "deepseek-r1-qwen", .pattern = KnownPattern::Qwen2, .nfc = true},
-};
-
-// The kind "llama" (SentencePiece), whose `pattern` is not used.
-constexpr Family kSentencePiece = {.name = "llama", .pattern = KnownPattern::Gpt2, .add_bos = true};
-constexpr const char* kSpaceSign = "\u2581";
+using Family = GgufFamily;
 
 // Far above the longest token of honest models. A limit is needed since the ways to cut a token, and so the
 // work, grow with the square of its length.
@@ -71,7 +30,7 @@ class GgufConverter {
     const std::string model = file.get_string("tokenizer.ggml.model");
     if (model != "gpt2" && model != "llama") unsupported("tokenizer.ggml.model", model, "'gpt2' or 'llama'");
     is_sentencepiece_ = model == "llama";
-    family_ = is_sentencepiece_ ? &kSentencePiece : find_family();
+    family_ = is_sentencepiece_ ? &kGgufSentencePiece : find_family();
 
     tokens_ = file.get_strings("tokenizer.ggml.tokens");
     types_.assign(tokens_.size(), kNormal);
@@ -184,7 +143,7 @@ class GgufConverter {
   const Family* find_family() const {
     const std::string pre = file_.get_string("tokenizer.ggml.pre", "gpt-2");
     std::vector<std::string> names;
-    for (const Family& family : kFamilies) {
+    for (const Family& family : kGgufFamilies) {
       if (pre == family.name) return &family;
       names.emplace_back(family.name);
     }
