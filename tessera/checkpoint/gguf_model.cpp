@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tessera/checkpoint/rope_factors.h"
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
 
@@ -101,6 +102,27 @@ double positive_number(const io::GgufFile& file, const std::string& key, double 
   return value;
 }
 
+// Adds the scaling of rotary positions that the file gives as factors of the frequencies.
+void add_rope_factors(const io::GgufFile& file, const GgufArchitecture& architecture, int64_t head_dim,
+                      nlohmann::ordered_json& config) {
+  const io::GgufTensor* tensor = architecture.has_rope_factors ? file.find(kRopeFactors) : nullptr;
+  if (tensor == nullptr) return;
+  std::vector<float> factors(static_cast<size_t>(tensor->numel()));
+  file.read_f32(*tensor, 0, tensor->num_rows(), factors.data());
+  if (std::ranges::all_of(factors, [](float factor) { return factor == 1.0f; })) return;
+  const auto rope = find_llama3_rope(factors, config.at("rope_theta").get<double>());
+  if (!rope || rope->head_dim != head_dim) {
+    throw Error(ErrorKind::Model, "UNSUPPORTED", "no scaling of rotary positions has these factors")
+        .in(file.path() + ": tensor '" + kRopeFactors + "'")
+        .need("those of rope_type llama3 for heads of " + std::to_string(head_dim));
+  }
+  config["rope_scaling"] = {{"rope_type", "llama3"},
+                            {"factor", rope->factor},
+                            {"low_freq_factor", rope->low_freq_factor},
+                            {"high_freq_factor", rope->high_freq_factor},
+                            {"original_max_position_embeddings", rope->original_context}};
+}
+
 nlohmann::ordered_json make_config(const io::GgufFile& file, const GgufArchitecture& architecture,
                                    Shape& shape) {
   const std::string prefix = architecture.name + ".";
@@ -156,8 +178,9 @@ nlohmann::ordered_json make_config(const io::GgufFile& file, const GgufArchitect
   }
   config["torch_dtype"] = config["dtype"] = "float32";
 
+  add_rope_factors(file, architecture, shape.head_dim, config);
   const std::string scaling = file.get_string(prefix + "rope.scaling.type", "none");
-  if (scaling == "linear") {
+  if (scaling == "linear" && !config.contains("rope_scaling")) {
     config["rope_scaling"] = {{"rope_type", "linear"},
                               {"factor", positive_number(file, prefix + "rope.scaling.factor")}};
   } else if (scaling != "none") {
@@ -210,13 +233,11 @@ GgufModel::GgufModel(io::GgufFile file, const std::vector<GgufArchitecture>& kno
     require_tensors(file_, architecture.layer_names, "blk." + std::to_string(layer) + ".");
   }
   for (const io::GgufTensor& tensor : file_.tensors()) {
+    if (architecture.has_rope_factors && tensor.name == kRopeFactors) continue;  // stands in the config
     const auto found = find_name(architecture, tensor.name, shape.layers);
     if (!found) {
       throw Error(ErrorKind::Model, "TENSORS", "a tensor that no model of this architecture has")
-          .in(file_.path() + ": tensor '" + tensor.name + "'")
-          .hint(tensor.name == "rope_freqs.weight"
-                    ? "scaled rotary embeddings cannot be read back from their factors"
-                    : "");
+          .in(file_.path() + ": tensor '" + tensor.name + "'");
     }
     check_tensor(file_, tensor);
     const bool is_interleaved = architecture.interleaves_rope && found->name->is_rotated;

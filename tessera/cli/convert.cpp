@@ -1,4 +1,6 @@
 // The verb `tessera convert`.
+#include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -6,17 +8,22 @@
 
 #include <CLI/CLI.hpp>
 
+#include "tessera/checkpoint/gguf_export.h"
 #include "tessera/checkpoint/gguf_import.h"
+#include "tessera/checkpoint/rewrite_folder.h"
 #include "tessera/cli/model_path.h"
 #include "tessera/cli/verbs.h"
+#include "tessera/config/hub_cache.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
+#include "tessera/generation/load_for_inference.h"
 #include "tessera/io/file.h"
 #include "tessera/io/result_folder.h"
 #include "tessera/models/common/base_model.h"
 #include "tessera/models/common/load.h"
 #include "tessera/models/registry.h"
+#include "tessera/models/write_gguf.h"
 #include "tessera/text/tokenizer/tokenizer.h"
 #include "tessera/train/run/convert_checkpoint.h"
 
@@ -45,7 +52,24 @@ void check_loads(const std::string& folder, const std::string& source) {
 struct Options {
   std::string input, output, dtype, base;
   bool overwrite = false;
+
+  bool is_to_gguf() const { return output.ends_with(".gguf"); }
 };
+
+// Returns the type of a folder's weights that a name stands for; nothing for another name.
+std::optional<DType> plain_type(std::string name) {
+  std::ranges::transform(name, name.begin(), [](unsigned char letter) { return std::tolower(letter); });
+  if (name == "fp32" || name == "f32" || name == "float32") return DType::F32;
+  if (name == "bf16" || name == "bfloat16") return DType::BF16;
+  if (name == "fp16" || name == "f16" || name == "float16") return DType::F16;
+  return std::nullopt;
+}
+
+std::string check_dtype(const std::string& name) {
+  if (plain_type(name) || checkpoint::find_gguf_mixture(name)) return "";
+  return "--dtype: no type '" + name + "'; fp32, bf16 or fp16, and for a GGUF file one of " +
+         checkpoint::gguf_mixture_names();
+}
 
 io::ResultFolder result_of(const Options& options, const char* what) {
   return io::ResultFolder(options.output, {.overwrites = options.overwrite,
@@ -53,9 +77,50 @@ io::ResultFolder result_of(const Options& options, const char* what) {
                                            .inputs = {{what, options.input}}});
 }
 
+// Returns the type of a folder that is written, if the user gives one.
 std::optional<DType> dtype_of(const Options& options) {
   if (options.dtype.empty()) return std::nullopt;
-  return options.dtype == "bf16" ? DType::BF16 : options.dtype == "fp16" ? DType::F16 : DType::F32;
+  const auto type = plain_type(options.dtype);
+  if (type) return type;
+  throw Error(ErrorKind::Config, "CONVERT-DTYPE", "the weights of a folder cannot have this type")
+      .got("--dtype " + options.dtype)
+      .need("fp32, bf16 or fp16")
+      .hint("a GGUF file can: give the output a name that ends in .gguf");
+}
+
+// Throws unless the file to write is new, or an older one that may be replaced.
+void check_output_file(const Options& options) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(options.output, ignored)) return;
+  if (std::filesystem::equivalent(options.input, options.output, ignored)) {
+    throw Error(ErrorKind::Config, "OUTPUT-INPUT", "the output is the input").in(options.output);
+  }
+  if (!std::filesystem::is_regular_file(options.output, ignored)) {
+    throw Error(ErrorKind::Config, "OUTPUT-USED", "the output is there and no file").in(options.output);
+  }
+  if (options.overwrite) return;
+  throw Error(ErrorKind::Config, "OUTPUT-USED", "the output file is there already")
+      .in(options.output)
+      .hint("--overwrite replaces it");
+}
+
+checkpoint::GgufMixture mixture_of(const Options& options) {
+  const std::optional<DType> type =
+      options.dtype.empty() ? checkpoint::main_dtype(*models::BaseModel::open(options.input).tensors())
+                            : plain_type(options.dtype);
+  return *checkpoint::find_gguf_mixture(!type                  ? options.dtype
+                                        : *type == DType::BF16 ? "BF16"
+                                        : *type == DType::F16  ? "F16"
+                                                               : "F32");
+}
+
+void convert_to_gguf(const Options& options) {
+  check_output_file(options);
+  const checkpoint::GgufMixture mixture = mixture_of(options);
+  io::make_directories(io::parent_path(options.output));
+  const models::GgufReport report = models::write_gguf(options.input, mixture, options.output);
+  log::info(std::string(mixture.name) + " file with " + std::to_string(report.num_tensors) + " tensors (" +
+            format_bytes(report.num_bytes) + ") written to " + options.output);
 }
 
 void convert_gguf(const Options& options) {
@@ -77,13 +142,7 @@ void convert_gguf(const Options& options) {
             format_bytes(weight_bytes) + ") written to " + options.output);
 }
 
-void convert_folder(const Options& options) {
-  if (!io::exists(io::join_path(options.input, "manifest.json"))) {
-    throw Error(ErrorKind::Config, "CONVERT-INPUT", "the folder is no checkpoint: it has no manifest.json")
-        .in(options.input)
-        .need("a GGUF file, or a checkpoint's folder")
-        .hint("a Hugging Face folder is read as it is; writing one in another type is not built yet");
-  }
+void convert_checkpoint(const Options& options) {
   io::ResultFolder result = result_of(options, "the checkpoint");
   const auto converted = train::convert_checkpoint(options.input, options.base, dtype_of(options), result);
   log::info(std::string(converted.is_adapter ? "adapter" : "model") + " of step " +
@@ -91,34 +150,71 @@ void convert_folder(const Options& options) {
             options.output);
 }
 
+void convert_folder(const Options& options) {
+  const std::optional<DType> dtype = dtype_of(options);
+  if (!dtype) {
+    throw Error(ErrorKind::Config, "CONVERT-DTYPE", "a Hugging Face folder is converted to another type")
+        .in(options.input)
+        .need("--dtype fp32, bf16 or fp16")
+        .hint("Tessera reads the folder as it is; a GGUF file is written if the output's name ends in .gguf");
+  }
+  io::ResultFolder result = result_of(options, "the model");
+  const int64_t weight_bytes = checkpoint::rewrite_folder(options.input, *dtype, result);
+  log::info("model (" + format_bytes(weight_bytes) + ") written to " + options.output);
+}
+
+void convert(Options options) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(options.input, ignored)) {
+    const auto snapshot = config::find_in_hub_cache(config::HubKind::Model, options.input, "");
+    if (snapshot) options.input = *snapshot;
+  }
+  const bool is_folder = std::filesystem::is_directory(options.input, ignored);
+  const bool is_checkpoint = is_folder && io::exists(io::join_path(options.input, "manifest.json"));
+  if (is_folder && !is_checkpoint && generation::is_adapter(options.input)) {
+    throw Error(ErrorKind::Model, "ADAPTER-CONVERT", "the folder holds an adapter and no model")
+        .in(options.input)
+        .hint("tessera merge " + options.input + " FOLDER makes a model of it and its base; convert that");
+  }
+  if (is_checkpoint && options.is_to_gguf()) {
+    throw Error(ErrorKind::Config, "CONVERT-INPUT", "a checkpoint is not converted to a GGUF file at once")
+        .in(options.input)
+        .hint("tessera convert " + options.input + " FOLDER makes a model of it; convert that");
+  }
+  if (options.is_to_gguf()) return convert_to_gguf(options);
+  if (is_checkpoint) return convert_checkpoint(options);
+  is_folder ? convert_folder(options) : convert_gguf(options);
+}
+
 }  // namespace
 
 void add_convert(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand(
-      "convert", "Make a Hugging Face folder out of a checkpoint of a run, or out of a GGUF file");
-  verb->add_option("input", options->input, "The checkpoint's folder, or the GGUF file")->required();
-  verb->add_option("output", options->output, "The folder to write")->required();
+      "convert",
+      "Write a model in another form: a checkpoint of a run or a GGUF file as a Hugging Face folder, such a "
+      "folder in another type, or either as a GGUF file");
+  verb->add_option("input", options->input, "The checkpoint's or model's folder, or the GGUF file")
+      ->required();
+  verb->add_option("output", options->output,
+                   "The folder to write, or the GGUF file if the name ends in .gguf")
+      ->required();
   verb->add_option(
           "--dtype", options->dtype,
-          "Type of the weights as they are written; by default that of the checkpoint's run, and fp32 for "
-          "a GGUF file")
-      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+          "Type of the weights as they are written: fp32, bf16 or fp16, and for a GGUF file also Q8_0, Q4_0 "
+          "or Q4_K_M; by default that of the model, or of the run's result for a checkpoint, and fp32 for a "
+          "folder from a GGUF file")
+      ->check(CLI::Validator(check_dtype, "TYPE", "type"));
   verb->add_option("--base", options->base,
                    "The base model's folder or GGUF file, where a checkpoint's run had it elsewhere")
       ->transform(model_path());
-  verb->add_flag("--overwrite", options->overwrite, "Take the place of a model that the folder holds");
+  verb->add_flag("--overwrite", options->overwrite, "Take the place of the model that the output holds");
   verb->footer(
       "Writes config.json, the weights, tokenizer.json and the chat template; of a LoRA run the adapter's "
       "folder.");
   verb->callback([options, &action] {
     action = [options] {
-      std::error_code ignored;
-      if (std::filesystem::is_directory(options->input, ignored)) {
-        convert_folder(*options);
-      } else {
-        convert_gguf(*options);
-      }
+      convert(*options);
       return 0;
     };
   });

@@ -29,8 +29,8 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, ignored);
 }
 
-// Returns whether a folder holds an adapter and no model. It may hold the base's config.json, which training
-// programs put beside an adapter, but not its weights.
+}  // namespace
+
 bool is_adapter(const std::string& folder) {
   if (!io::exists(io::join_path(folder, "adapter_config.json"))) return false;
   std::error_code ignored;
@@ -43,8 +43,6 @@ bool is_adapter(const std::string& folder) {
   }
   return true;
 }
-
-}  // namespace
 
 std::shared_ptr<models::CausalLM> load_for_inference(const std::string& path,
                                                      const std::string& adapter_folder,

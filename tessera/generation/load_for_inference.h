@@ -24,6 +24,10 @@ std::shared_ptr<models::CausalLM> load_for_inference(
     const std::string& path, const std::string& adapter_folder, const at::TensorOptions& options,
     const parallel::DeviceMesh& mesh = {comm::Communicator::single(), {}});
 
+// Returns whether a folder holds an adapter and no model. It may hold the base's config.json, which training
+// programs put beside an adapter, but not its weights.
+bool is_adapter(const std::string& folder);
+
 // Returns the folder or GGUF file of an adapter's base model. The path in the adapter's configuration is
 // taken as it is, or beside the adapter. Throws Error(Model, "ADAPTER-BASE") with `how_to_name` as the hint.
 std::string adapter_base(const std::string& adapter, const std::string& how_to_name);

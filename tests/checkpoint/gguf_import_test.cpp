@@ -330,8 +330,10 @@ TEST_F(GgufImportErrors, PartialRotary) {
 }
 
 TEST_F(GgufImportErrors, RopeFactors) {
-  source_.tensors.emplace_back("rope_freqs.weight", at::ones({4}));
-  expect_refused({"rope_freqs.weight", "rotary"});
+  source_.tensors.emplace_back("rope_freqs.weight", at::tensor({1.0, 3.0, 2.0, 5.0}));
+  expect_refused({"rope_freqs.weight", "no scaling of rotary positions"});
+  source_.architecture = "qwen2";
+  expect_refused({"rope_freqs.weight", "no model of this architecture"});
 }
 
 TEST_F(GgufImportErrors, MissingKeys) {

@@ -236,8 +236,7 @@ TEST_F(UserErrorsTest, BenchConvertAndMerge) {
   EXPECT_FALSE(std::filesystem::exists(here / "converted"));
   expect_error(run({"merge", "model", "merged"}), 4, "E-MODEL-NO-FILE",
                {"model/adapter_config.json", "the folder of a model", "need an adapter's folder"});
-  expect_error(run({"convert", "model", "converted"}), 2, "E-CONFIG-CONVERT-INPUT",
-               {"GGUF", "not built yet"});
+  expect_error(run({"convert", "model", "converted"}), 2, "E-CONFIG-CONVERT-DTYPE", {"--dtype", "GGUF"});
   expect_error(run({"chat", "--model", "empty"}), 4, "E-MODEL-NO-FILE", {"empty/config.json"});
   expect_error(run({"generate", "--model", "empty", "Hi"}), 4, "E-MODEL-NO-FILE",
                {"empty/config.json", "need a model's folder"});

@@ -30,7 +30,7 @@ TEST_F(VerbsTest, HelpOfEveryVerb) {
        {"train", "convert", "merge", "generate", "chat", "data", "bench", "debug", "doctor", "environment",
         "recipe", "completion"}},
       {{"train"}, {"recipe", "--nproc", "key=value"}},
-      {{"convert"}, {"GGUF", "output", "--dtype"}},
+      {{"convert"}, {"GGUF", "output", "--dtype", "Q4_K_M"}},
       {{"merge"}, {"adapter", "output", "--base"}},
       {{"generate"},
        {"--model", "--chat", "--temperature", "--top-p", "--max-new-tokens", "--prompts", "--batch-size"}},
@@ -426,6 +426,34 @@ TEST_F(VerbsTest, ConvertedGgufEqualsTheFolderItStandsFor) {
     EXPECT_LT(largest_difference(logits(narrow), logits(folder)), 0.2);
     EXPECT_GT(largest_difference(logits(narrow), logits(folder)), 0.0);
   }
+}
+
+TEST_F(VerbsTest, AFolderIsConvertedToAnotherTypeAndToGguf) {
+  run_well({"convert", "model", "narrow", "--dtype", "bf16"});
+  EXPECT_LT(largest_difference(logits("narrow"), logits("model")), 0.2);
+  run_well({"convert", "model", "files/m.gguf"});
+  EXPECT_EQ(logits("files/m.gguf"), logits("model"));
+  const Words tokenize = {"debug", "tokenize", "--file", "rows.jsonl", "--model"};
+  EXPECT_EQ(run_well(with(tokenize, {"files/m.gguf"})).out, run_well(with(tokenize, {"model"})).out);
+  const std::string before = read_text(here / "files/m.gguf");
+  expect_error(run({"convert", "narrow", "files/m.gguf"}), 2, "E-CONFIG-OUTPUT-USED", {"--overwrite"});
+  expect_error(run({"convert", "files/m.gguf", "files/m.gguf", "--overwrite"}), 2, "E-CONFIG-OUTPUT-INPUT",
+               {});
+  expect_error(run({"convert", "model", "model"}), 2, "E-CONFIG-CONVERT-DTYPE", {".gguf"});
+  expect_error(run({"convert", "model", "other", "--dtype", "Q8_0"}), 2, "E-CONFIG-CONVERT-DTYPE", {".gguf"});
+  expect_error(run({"convert", "model", "model", "--dtype", "bf16", "--overwrite"}), 2,
+               "E-CONFIG-OUTPUT-INPUT", {"the model"});
+  EXPECT_EQ(read_text(here / "files/m.gguf"), before);
+  run_well({"convert", "narrow", "files/m.gguf", "--overwrite"});
+  EXPECT_NE(read_text(here / "files/m.gguf"), before);
+  run_well({"convert", "model", "q.gguf", "--dtype", "Q4_K_M"});
+  EXPECT_EQ(run({"convert", "model", "q.gguf", "--dtype", "Q9"}).exit_code, 2);
+  train_well({"max_steps=1", "save_steps=1", "adapter=lora", "lora_target_linear=true", "output_dir=tuned"});
+  expect_error(run({"convert", "tuned", "m.gguf"}), 4, "E-MODEL-ADAPTER-CONVERT", {"tessera merge tuned"});
+  expect_error(run({"convert", "tuned/checkpoint-1", "m.gguf"}), 2, "E-CONFIG-CONVERT-INPUT",
+               {"tessera convert tuned/checkpoint-1"});
+  run_well({"merge", "tuned", "merged", "--dtype", "bf16"});
+  EXPECT_EQ(nlohmann::json::parse(read_text(here / "merged/config.json")).at("dtype"), "bfloat16");
 }
 
 TEST_F(VerbsTest, TrainingTakesAGgufFileAsTheFolderItStandsFor) {
