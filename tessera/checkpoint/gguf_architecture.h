@@ -26,15 +26,12 @@ struct GgufArchitecture {
   bool has_bias_keys = false;  // whether config.json has the keys attention_bias and mlp_bias
   std::span<const GgufName> outer_names, layer_names;
   std::string layers;  // "model.layers."
-  // Files may hold kRopeFactors.
+  // llama.cpp loads such files with kGgufRopeFactors.
   bool has_rope_factors = false;
   // Models of these types are written as this architecture too, and come back as `model_type`.
   std::vector<std::string> also_model_types = {};
   // llama.cpp loads such files only if the heads together have the hidden size.
   bool needs_whole_heads = false;
 };
-
-// The tensor of rope_factors.h.
-inline constexpr const char* kRopeFactors = "rope_freqs.weight";
 
 }  // namespace tessera::checkpoint

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include "tessera/checkpoint/gguf_rope.h"
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
 #include "tessera/device/host_memory.h"
@@ -155,7 +156,7 @@ std::string gguf_mixture_names() {
 
 GgufExport plan_gguf(const GgufArchitecture& architecture, const StateDictAdapter& table,
                      const StoredTensors& files, const GgufMixture& mixture, int64_t num_layers,
-                     int64_t head_dim, const std::optional<Llama3Rope>& rope) {
+                     int64_t head_dim, std::vector<float> rope_factors) {
   GgufExport plan;
   plan.head_dim = head_dim;
   std::vector<std::pair<std::string, bool>> names;
@@ -180,9 +181,10 @@ GgufExport plan_gguf(const GgufArchitecture& architecture, const StateDictAdapte
     plan.specs.push_back({names[i].first, types.of(names[i].first, wanted.shape), wanted.shape});
     plan.tensors.push_back({stored, architecture.interleaves_rope && names[i].second});
   }
-  if (rope) {
-    plan.rope_factors = rope_factors(*rope);
-    plan.specs.push_back({kRopeFactors, GgmlType::F32, {static_cast<int64_t>(plan.rope_factors.size())}});
+  plan.rope_factors = std::move(rope_factors);
+  if (!plan.rope_factors.empty()) {
+    plan.specs.push_back(
+        {kGgufRopeFactors, GgmlType::F32, {static_cast<int64_t>(plan.rope_factors.size())}});
     plan.tensors.push_back({});
   }
   return plan;

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "tessera/checkpoint/gguf_architecture.h"
-#include "tessera/checkpoint/rope_factors.h"
 #include "tessera/checkpoint/state_dict_adapter.h"
 #include "tessera/checkpoint/stored_tensors.h"
 #include "tessera/io/gguf_writer.h"
@@ -40,12 +39,12 @@ struct GgufExport {
 
 // Plans the tensors of a model whose files hold those of `table`, in the types that llama-quantize gives
 // them: vectors stay float32, the output's matrix and some others keep more bits than the rest, and a row
-// that does not divide into blocks of the type gets another one. `rope` is the scaling that becomes a tensor,
-// if the model has one. Throws Error(Model, "UNSUPPORTED") for a tensor that the architecture has no name
+// that does not divide into blocks of the type gets another one. `rope_factors` become a tensor unless
+// they are empty. Throws Error(Model, "UNSUPPORTED") for a tensor that the architecture has no name
 // for.
 GgufExport plan_gguf(const GgufArchitecture& architecture, const StateDictAdapter& table,
                      const StoredTensors& files, const GgufMixture& mixture, int64_t num_layers,
-                     int64_t head_dim, const std::optional<Llama3Rope>& rope);
+                     int64_t head_dim, std::vector<float> rope_factors);
 
 // Writes the factors of rotary positions, without which the file's metadata are not whole; nothing if the
 // plan has none.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <optional>
 #include <span>
 #include <utility>
@@ -10,7 +9,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tessera/checkpoint/rope_factors.h"
+#include "tessera/checkpoint/gguf_config.h"
+#include "tessera/checkpoint/gguf_rope.h"
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
 
@@ -69,129 +69,6 @@ const GgufArchitecture& architecture_of(const io::GgufFile& file,
       .need(join(names, ", "));
 }
 
-struct Shape {
-  int64_t layers = 0, heads = 0, kv_heads = 0, head_dim = 0;
-};
-
-int64_t positive(const io::GgufFile& file, const std::string& key) {
-  const int64_t value = file.get_int(key);
-  if (value <= 0) {
-    throw Error(ErrorKind::Model, "CONFIG", "bad size")
-        .in(file.path() + ": key '" + key + "'")
-        .got(std::to_string(value))
-        .need("at least 1");
-  }
-  return value;
-}
-
-// Returns the number of a key, which must be above zero; `fallback` if the key is missing, NAN for none. The
-// file stores a float32; the result is the shortest decimal that rounds to it, which is the one that it was
-// made from: 1e-05, not 9.999999747378752e-06.
-double positive_number(const io::GgufFile& file, const std::string& key, double fallback = NAN) {
-  const double stored = std::isnan(fallback) ? file.get_float(key) : file.get_float(key, fallback);
-  if (!std::isfinite(stored) || stored <= 0.0) {
-    throw Error(ErrorKind::Model, "CONFIG", "bad number")
-        .in(file.path() + ": key '" + key + "'")
-        .got(std::to_string(stored))
-        .need("a finite number above 0");
-  }
-  char text[64];
-  const auto end = std::to_chars(text, text + sizeof text, static_cast<float>(stored)).ptr;
-  double value = stored;
-  std::from_chars(text, end, value);
-  return value;
-}
-
-// Adds the scaling of rotary positions that the file gives as factors of the frequencies.
-void add_rope_factors(const io::GgufFile& file, const GgufArchitecture& architecture, int64_t head_dim,
-                      nlohmann::ordered_json& config) {
-  const io::GgufTensor* tensor = architecture.has_rope_factors ? file.find(kRopeFactors) : nullptr;
-  if (tensor == nullptr) return;
-  std::vector<float> factors(static_cast<size_t>(tensor->numel()));
-  file.read_f32(*tensor, 0, tensor->num_rows(), factors.data());
-  if (std::ranges::all_of(factors, [](float factor) { return factor == 1.0f; })) return;
-  const auto rope = find_llama3_rope(factors, config.at("rope_theta").get<double>());
-  if (!rope || rope->head_dim != head_dim) {
-    throw Error(ErrorKind::Model, "UNSUPPORTED", "no scaling of rotary positions has these factors")
-        .in(file.path() + ": tensor '" + kRopeFactors + "'")
-        .need("those of rope_type llama3 for heads of " + std::to_string(head_dim));
-  }
-  config["rope_scaling"] = {{"rope_type", "llama3"},
-                            {"factor", rope->factor},
-                            {"low_freq_factor", rope->low_freq_factor},
-                            {"high_freq_factor", rope->high_freq_factor},
-                            {"original_max_position_embeddings", rope->original_context}};
-}
-
-nlohmann::ordered_json make_config(const io::GgufFile& file, const GgufArchitecture& architecture,
-                                   Shape& shape) {
-  const std::string prefix = architecture.name + ".";
-  const io::GgufTensor* embedding = file.find("token_embd.weight");
-  if (embedding == nullptr || embedding->shape.size() != 2) {
-    throw Error(ErrorKind::Model, "TENSORS", "no matrix of token embeddings")
-        .in(file.path() + ": tensor 'token_embd.weight'");
-  }
-  const int64_t hidden = positive(file, prefix + "embedding_length");
-  shape.heads = positive(file, prefix + "attention.head_count");
-  shape.kv_heads = file.contains(prefix + "attention.head_count_kv")
-                       ? positive(file, prefix + "attention.head_count_kv")
-                       : shape.heads;
-  const bool names_head_dim = file.contains(prefix + "attention.key_length");
-  if (!names_head_dim && hidden % shape.heads != 0) {
-    throw Error(ErrorKind::Model, "CONFIG", "the hidden size does not divide into heads")
-        .in(file.path() + ": key '" + prefix + "attention.head_count'")
-        .got(std::to_string(shape.heads) + " heads, " + prefix + "embedding_length " + std::to_string(hidden))
-        .need("a divisor, or " + prefix + "attention.key_length");
-  }
-  shape.head_dim = names_head_dim ? positive(file, prefix + "attention.key_length") : hidden / shape.heads;
-  for (const char* key : {"rope.dimension_count", "attention.value_length"}) {
-    if (!file.contains(prefix + key) || file.get_int(prefix + key) == shape.head_dim) continue;
-    throw Error(ErrorKind::Model, "UNSUPPORTED", "heads that are not rotated whole, or of two sizes")
-        .in(file.path() + ": key '" + prefix + key + "'")
-        .got(std::to_string(file.get_int(prefix + key)))
-        .need(std::to_string(shape.head_dim));
-  }
-  shape.layers = positive(file, prefix + "block_count");
-  nlohmann::ordered_json config;
-  config["architectures"] = {architecture.class_name};
-  config["model_type"] = architecture.model_type;
-  config["vocab_size"] = embedding->shape[0];
-  config["hidden_size"] = hidden;
-  config["intermediate_size"] = positive(file, prefix + "feed_forward_length");
-  config["num_hidden_layers"] = shape.layers;
-  config["num_attention_heads"] = shape.heads;
-  config["num_key_value_heads"] = shape.kv_heads;
-  config["head_dim"] = shape.head_dim;
-  config["hidden_act"] = "silu";
-  config["max_position_embeddings"] = positive(file, prefix + "context_length");
-  config["rms_norm_eps"] = positive_number(file, prefix + "attention.layer_norm_rms_epsilon");
-  config["rope_theta"] = positive_number(file, prefix + "rope.freq_base", 10000.0);
-  config["tie_word_embeddings"] = file.find("output.weight") == nullptr;
-  if (architecture.has_bias_keys) {
-    config["attention_bias"] = file.find("blk.0.attn_q.bias") != nullptr;
-    config["mlp_bias"] = false;
-  }
-  for (const auto& [key, name] : {std::pair("tokenizer.ggml.bos_token_id", "bos_token_id"),
-                                  std::pair("tokenizer.ggml.eos_token_id", "eos_token_id"),
-                                  std::pair("tokenizer.ggml.padding_token_id", "pad_token_id")}) {
-    if (file.contains(key)) config[name] = file.get_int(key);
-  }
-  config["torch_dtype"] = config["dtype"] = "float32";
-
-  add_rope_factors(file, architecture, shape.head_dim, config);
-  const std::string scaling = file.get_string(prefix + "rope.scaling.type", "none");
-  if (scaling == "linear" && !config.contains("rope_scaling")) {
-    config["rope_scaling"] = {{"rope_type", "linear"},
-                              {"factor", positive_number(file, prefix + "rope.scaling.factor")}};
-  } else if (scaling != "none") {
-    throw Error(ErrorKind::Model, "UNSUPPORTED", "rope scaling that cannot be expressed in config.json")
-        .in(file.path() + ": key '" + prefix + "rope.scaling.type'")
-        .got(scaling)
-        .need("none or linear");
-  }
-  return config;
-}
-
 // Returns the row of the GGUF tensor that holds row `row` of Hugging Face's.
 int64_t interleaved_row(int64_t row, int64_t head_dim) {
   const int64_t half = head_dim / 2, head = row / head_dim, in_head = row % head_dim;
@@ -209,14 +86,14 @@ void each_run(const GgufWeight& weight, int64_t first_row, int64_t num_rows, con
 void check_tensor(const io::GgufFile& file, const io::GgufTensor& tensor) {
   if (!tensor.shape.empty() && tensor.shape.size() <= 2) return;
   throw Error(ErrorKind::Model, "TENSORS", "neither a vector nor a matrix")
-      .in(file.path() + ": tensor '" + tensor.name + "'")
+      .in(file.place_of(tensor))
       .got(std::to_string(tensor.shape.size()) + " dims");
 }
 
 void check_heads(const io::GgufFile& file, const io::GgufTensor& tensor, int64_t head_dim) {
   if (tensor.shape[0] % head_dim == 0 && head_dim % 2 == 0) return;
   throw Error(ErrorKind::Model, "TENSORS", "rows do not divide into heads")
-      .in(file.path() + ": tensor '" + tensor.name + "'")
+      .in(file.place_of(tensor))
       .got(std::to_string(tensor.shape[0]) + " rows")
       .need("a multiple of head_dim " + std::to_string(head_dim) + ", which must be even");
 }
@@ -226,18 +103,18 @@ void check_heads(const io::GgufFile& file, const io::GgufTensor& tensor, int64_t
 GgufModel::GgufModel(io::GgufFile file, const std::vector<GgufArchitecture>& known) : file_(std::move(file)) {
   const GgufArchitecture& architecture = architecture_of(file_, known);
   model_type_ = architecture.model_type;
-  Shape shape;
-  config_ = make_config(file_, architecture, shape);
+  const GgufShape shape = gguf_shape(file_, architecture);
+  config_ = gguf_config(file_, architecture, shape);
   require_tensors(file_, architecture.outer_names, "");
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
     require_tensors(file_, architecture.layer_names, "blk." + std::to_string(layer) + ".");
   }
   for (const io::GgufTensor& tensor : file_.tensors()) {
-    if (architecture.has_rope_factors && tensor.name == kRopeFactors) continue;  // stands in the config
+    if (tensor.name == kGgufRopeFactors) continue;  // they stand in config.json
     const auto found = find_name(architecture, tensor.name, shape.layers);
     if (!found) {
       throw Error(ErrorKind::Model, "TENSORS", "a tensor that no model of this architecture has")
-          .in(file_.path() + ": tensor '" + tensor.name + "'");
+          .in(file_.place_of(tensor));
     }
     check_tensor(file_, tensor);
     const bool is_interleaved = architecture.interleaves_rope && found->name->is_rotated;

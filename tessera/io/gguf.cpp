@@ -4,6 +4,7 @@
 
 #include "tessera/core/strings.h"
 #include "tessera/io/gguf_header.h"
+#include "tessera/io/gguf_parts.h"
 
 namespace tessera::io {
 namespace {
@@ -69,14 +70,65 @@ int64_t GgufTensor::num_rows() const {
 }
 
 GgufFile GgufFile::open(const std::string& path) {
-  GgufFile result;
-  result.file_ = File::open(path);
-  GgufHeader header = read_gguf_header(result.file_);
-  result.version_ = header.version;
-  result.metadata_ = std::move(header.metadata);
-  result.tensors_ = std::move(header.tensors);
-  for (size_t i = 0; i < result.tensors_.size(); ++i) result.index_.emplace(result.tensors_[i].name, i);
-  return result;
+  GgufFile file = open_one(path);
+  if (file.get_uint("split.count", 1) > 1) file = open_parts(file);
+  for (size_t i = 0; i < file.tensors_.size(); ++i) {
+    const GgufTensor& tensor = file.tensors_[i];
+    const auto [found, is_new] = file.index_.emplace(tensor.name, i);
+    if (!is_new) {
+      throw Error(ErrorKind::Model, "TENSOR-TWICE", "the tensor stands in two parts")
+          .in(file.place_of(tensor))
+          .got("also in " + file.files_[file.tensors_[found->second].part].path());
+    }
+  }
+  return file;
+}
+
+// Opens a file without those that belong to it, and without the index of its tensors.
+GgufFile GgufFile::open_one(const std::string& path) {
+  GgufFile file;
+  file.files_.push_back(File::open(path));
+  GgufHeader header = read_gguf_header(file.files_.front());
+  file.version_ = header.version;
+  file.metadata_ = std::move(header.metadata);
+  file.tensors_ = std::move(header.tensors);
+  return file;
+}
+
+// Opens all parts of the model that the file `named` is a part of. The first part has the metadata.
+GgufFile GgufFile::open_parts(const GgufFile& named) {
+  const GgufPart part{named.get_uint("split.no"), named.get_uint("split.count")};
+  const std::vector<std::string> paths = gguf_part_paths(named.path(), part);
+  GgufFile whole = open_one(paths.front());
+  for (uint64_t i = 0; i < paths.size(); ++i) {
+    GgufFile next = i == 0 ? GgufFile() : open_one(paths[i]);
+    const GgufFile& file = i == 0 ? whole : next;
+    const GgufPart got{file.get_uint("split.no"), file.get_uint("split.count")};
+    if (got.number != i || got.count != part.count) {
+      throw Error(ErrorKind::Model, "GGUF-PARTS", "the file is another part than its name says")
+          .in(file.path())
+          .got(got.text())
+          .need(GgufPart{i, part.count}.text())
+          .hint("files of several models lie here, or some have been renamed");
+    }
+    if (i > 0) whole.add_part(std::move(next));
+  }
+  const uint64_t total = whole.get_uint("split.tensors.count", whole.tensors_.size());
+  if (total != whole.tensors_.size()) {
+    throw Error(ErrorKind::Model, "GGUF-PARTS", "the parts do not hold all tensors of the model")
+        .in(whole.path() + ": key 'split.tensors.count'")
+        .got(std::to_string(whole.tensors_.size()) + " tensors in all parts")
+        .need(std::to_string(total));
+  }
+  return whole;
+}
+
+void GgufFile::add_part(GgufFile part) {
+  for (GgufTensor& tensor : part.tensors_) {
+    tensor.part = files_.size();
+    tensors_.push_back(std::move(tensor));
+  }
+  files_.push_back(std::move(part.files_.front()));
 }
 
 const GgufTensor* GgufFile::find(std::string_view name) const {
@@ -184,14 +236,14 @@ int64_t GgufFile::row_bytes(const GgufTensor& tensor) {
 void GgufFile::check_rows(const GgufTensor& tensor, int64_t first_row, int64_t num_rows) const {
   TESSERA_ASSERT(first_row >= 0 && num_rows >= 0 && first_row <= tensor.num_rows() &&
                      num_rows <= tensor.num_rows() - first_row,
-                 "read of rows outside tensor '" + tensor.name + "' of " + path());
+                 "read of rows outside " + place_of(tensor));
 }
 
 void GgufFile::read_blocks(const GgufTensor& tensor, int64_t first_row, int64_t num_rows,
                            void* destination) const {
   check_rows(tensor, first_row, num_rows);
   const int64_t bytes = row_bytes(tensor);
-  file_.read_at(tensor.begin + first_row * bytes, destination, num_rows * bytes);
+  files_[tensor.part].read_at(tensor.begin + first_row * bytes, destination, num_rows * bytes);
 }
 
 void GgufFile::read_f32(const GgufTensor& tensor, int64_t first_row, int64_t num_rows,
@@ -206,7 +258,7 @@ void GgufFile::read_f32(const GgufTensor& tensor, int64_t first_row, int64_t num
   std::vector<char> buffer(static_cast<size_t>(std::min(num_blocks, max_blocks) * block_bytes));
   while (num_blocks > 0) {
     const int64_t count = std::min(num_blocks, max_blocks);
-    file_.read_at(offset, buffer.data(), count * block_bytes);
+    files_[tensor.part].read_at(offset, buffer.data(), count * block_bytes);
     dequantize_ggml(tensor.type, buffer.data(), count, destination);
     offset += count * block_bytes;
     destination += count * block_elements;

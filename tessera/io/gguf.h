@@ -1,4 +1,5 @@
-// Reading GGUF files (versions 2 and 3, little-endian): typed metadata and tensors as float32.
+// Reading GGUF files (versions 2 and 3, little-endian): typed metadata and tensors as float32. A model may
+// stand in several files, which are read as one.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +30,7 @@ struct GgufTensor {
   GgmlType type = GgmlType::F32;
   std::vector<int64_t> shape;  // slowest dim first, as PyTorch prints it: the reverse of the file's order
   int64_t begin = 0, end = 0;  // absolute byte offsets in the file
+  size_t part = 0;             // which of several files that is
 
   std::string type_name() const { return ggml_type_name(static_cast<uint32_t>(type)); }
   int64_t numel() const;
@@ -39,14 +41,22 @@ struct GgufTensor {
 
 class GgufFile {
  public:
-  // Reads and checks the header and the layout of the data. Throws Model for malformed contents, naming the
-  // byte offset, key or tensor, and for a tensor type that cannot be dequantised; Storage on I/O failure.
+  // Reads and checks the header and the layout of the data. If the file is one of several
+  // (io/gguf_parts.h), all of them are opened, whichever of them `path` names. Throws Model for malformed
+  // contents, naming the byte offset, key or tensor, for a tensor type that cannot be dequantised, and for a
+  // part that is missing; Storage on I/O failure.
   static GgufFile open(const std::string& path);
 
   uint32_t version() const { return version_; }
-  const std::string& path() const { return file_.path(); }
+  // Path of the file; of the first of several.
+  const std::string& path() const { return files_.front().path(); }
+  // Names a tensor and the file that holds it, for errors.
+  std::string place_of(const GgufTensor& tensor) const {
+    return files_[tensor.part].path() + ": tensor '" + tensor.name + "'";
+  }
 
-  // The metadata. The getters throw Model, naming the key, when it is missing or of another type.
+  // The metadata, of the first of several files. The getters throw Model, naming the key, when it is missing
+  // or of another type.
   bool contains(std::string_view key) const { return metadata_.find(key) != metadata_.end(); }
   const std::map<std::string, GgufValue, std::less<>>& metadata() const { return metadata_; }
   const std::string& get_string(std::string_view key) const;
@@ -64,7 +74,7 @@ class GgufFile {
   double get_float(std::string_view key, double fallback) const;
   bool get_bool(std::string_view key, bool fallback) const;
 
-  // All tensors, in the order of the file.
+  // All tensors, in the order of the files.
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
   // Returns the tensor of this name, or null when there is none.
   const GgufTensor* find(std::string_view name) const;
@@ -79,10 +89,13 @@ class GgufFile {
   void read_f32(const GgufTensor& tensor, int64_t first_row, int64_t num_rows, float* destination) const;
 
  private:
+  static GgufFile open_one(const std::string& path);
+  static GgufFile open_parts(const GgufFile& named);
+  void add_part(GgufFile part);
   const GgufValue& value(std::string_view key) const;
   void check_rows(const GgufTensor& tensor, int64_t first_row, int64_t num_rows) const;
 
-  File file_;
+  std::vector<File> files_;  // the parts in their order
   uint32_t version_ = 0;
   std::map<std::string, GgufValue, std::less<>> metadata_;
   std::vector<GgufTensor> tensors_;

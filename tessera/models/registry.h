@@ -9,7 +9,6 @@
 #include <c10/core/ScalarType.h>
 
 #include "tessera/checkpoint/gguf_architecture.h"
-#include "tessera/checkpoint/rope_factors.h"
 #include "tessera/io/gguf_writer.h"
 #include "tessera/io/json_reader.h"
 #include "tessera/models/common/causal_lm.h"
@@ -26,11 +25,10 @@ struct Family {
   // The GGUF files that can hold its models; empty if there are none.
   std::vector<checkpoint::GgufArchitecture> gguf = {};
   // Adds the metadata that a file of one of these architectures has of a config that `read` returned. Returns
-  // the scaling of rotary positions that the file holds as a tensor, if there is one. Throws
+  // the divisors of the rotary frequencies that the file holds as a tensor; none if it needs none. Throws
   // Error(Model, "UNSUPPORTED") for what such a file cannot say. Null if there are no such files.
-  std::optional<checkpoint::Llama3Rope> (*add_gguf_metadata)(const ModelConfig&,
-                                                             const checkpoint::GgufArchitecture&,
-                                                             io::GgufMetadata&) = nullptr;
+  std::vector<float> (*add_gguf_metadata)(const ModelConfig&, const checkpoint::GgufArchitecture&,
+                                          io::GgufMetadata&) = nullptr;
 };
 
 const std::vector<Family>& families();

@@ -88,10 +88,11 @@ GgufReport write_gguf(const std::string& source, const checkpoint::GgufMixture& 
   metadata.add("general.name", name_of(source));
   metadata.add("general.file_type", mixture.file_type);
   metadata.add("general.quantization_version", kQuantisationVersion);
-  const auto rope = family.add_gguf_metadata(config, architecture, metadata);
+  std::vector<float> rope_factors = family.add_gguf_metadata(config, architecture, metadata);
   tokenizer.add_gguf_metadata(config.vocab_size, metadata);
-  const checkpoint::GgufExport plan = checkpoint::plan_gguf(
-      architecture, state_dict_adapter(*model), *files, mixture, config.num_layers, config.head_dim, rope);
+  const checkpoint::GgufExport plan =
+      checkpoint::plan_gguf(architecture, state_dict_adapter(*model), *files, mixture, config.num_layers,
+                            config.head_dim, std::move(rope_factors));
   io::GgufWriter writer(path, metadata, plan.specs);
   checkpoint::write_gguf_rope(plan, writer);
   check_written(writer.temporary_path(), tokenizer);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/checkpoint/gguf_tensors.h"
+#include "tessera/checkpoint/llama3_rope.h"
 #include "tessera/core/strings.h"
 #include "tessera/models/common/load.h"
 #include "tessera/models/llama/config.h"
@@ -15,6 +16,7 @@
 #include "tests/io/expect_error.h"
 #include "tests/io/gguf_builder.h"
 #include "tests/models/reference_models.h"
+#include "tests/testing/random.h"
 #include "tests/testing/temp_folder.h"
 
 namespace tessera::checkpoint {
@@ -24,7 +26,7 @@ using testing::expect_error;
 using testing::raw;
 
 // Numbers of GGUF's types of values and of tensors.
-constexpr uint32_t kUint32 = 4, kFloat32 = 6, kText = 8;
+constexpr uint32_t kUint16 = 2, kUint32 = 4, kInt32 = 5, kFloat32 = 6, kText = 8, kFloat64 = 12;
 constexpr uint32_t kTensorF32 = 0, kTensorBf16 = 30;
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
@@ -62,19 +64,25 @@ struct Source {
   std::string architecture;
   std::map<std::string, uint64_t> sizes;
   std::map<std::string, float> numbers;
+  std::map<std::string, double> doubles;
   std::map<std::string, std::string> texts;
   std::vector<std::pair<std::string, at::Tensor>> tensors;
   bool has_bf16_matrices = false;
 
-  void write(const std::string& path) const {
-    testing::GgufBytes gguf;
+  void add_metadata(testing::GgufBytes& gguf) const {
     gguf.entry("general.architecture", kText, testing::gguf_string(architecture));
     const std::string prefix = architecture + ".";
     for (const auto& [key, value] : sizes)
       gguf.entry(prefix + key, kUint32, raw(static_cast<uint32_t>(value)));
     for (const auto& [key, value] : numbers) gguf.entry(prefix + key, kFloat32, raw(value));
+    for (const auto& [key, value] : doubles) gguf.entry(prefix + key, kFloat64, raw(value));
     for (const auto& [key, value] : texts) gguf.entry(prefix + key, kText, testing::gguf_string(value));
-    for (const auto& [name, value] : tensors) {
+  }
+
+  // Adds the tensors [first, end).
+  void add_tensors(testing::GgufBytes& gguf, size_t first, size_t end) const {
+    for (size_t i = first; i < end; ++i) {
+      const auto& [name, value] = tensors[i];
       gguf.data.resize((gguf.data.size() + 31) / 32 * 32);
       std::vector<int64_t> dims = value.sizes().vec();
       std::reverse(dims.begin(), dims.end());
@@ -83,7 +91,34 @@ struct Source {
       const at::Tensor stored = value.to(is_bf16 ? at::kBFloat16 : at::kFloat).contiguous();
       gguf.data.append(static_cast<const char*>(stored.const_data_ptr()), stored.nbytes());
     }
+  }
+
+  void write(const std::string& path) const {
+    testing::GgufBytes gguf;
+    add_metadata(gguf);
+    add_tensors(gguf, 0, tensors.size());
     std::ofstream(path, std::ios::binary) << gguf.bytes();
+  }
+
+  // Writes the files that `gguf-split` makes: the first has the metadata, and no tensor if the others have
+  // all.
+  void write_parts(const std::string& stem, size_t count, bool first_has_tensors = true) const {
+    const size_t holders = first_has_tensors ? count : count - 1;
+    for (size_t part = 0; part < count; ++part) {
+      testing::GgufBytes gguf;
+      if (part == 0) add_metadata(gguf);
+      gguf.entry("split.no", kUint16, raw(static_cast<uint16_t>(part)));
+      gguf.entry("split.count", kUint16, raw(static_cast<uint16_t>(count)));
+      gguf.entry("split.tensors.count", kInt32, raw(static_cast<int32_t>(tensors.size())));
+      if (first_has_tensors || part > 0) {
+        const size_t holder = first_has_tensors ? part : part - 1;
+        add_tensors(gguf, tensors.size() * holder / holders, tensors.size() * (holder + 1) / holders);
+      }
+      std::ofstream(part_path(stem, part, count), std::ios::binary) << gguf.bytes();
+    }
+  }
+  static std::string part_path(const std::string& stem, size_t part, size_t count) {
+    return stem + "-0000" + std::to_string(part + 1) + "-of-0000" + std::to_string(count) + ".gguf";
   }
 };
 
@@ -280,6 +315,142 @@ TEST(GgufImport, LinearRopeScalingIsKept) {
   expect_round_trip(*model, source);
 }
 
+// A model whose head is its own tensor, which the last part holds: without that part it would look tied.
+TEST(GgufImport, AllPartsAreReadFromAnyOfThem) {
+  std::shared_ptr<models::CausalLM> model;
+  const Source source = reference_source({"llama_yarn", "llama", 1e-6F, 10000.0F}, &model);
+  for (const bool first_has_tensors : {true, false}) {
+    const testing::TempFolder folder;
+    source.write_parts(folder / "m", 3, first_has_tensors);
+    for (size_t part = 0; part < 3; ++part) expect_boxes(*model, Source::part_path(folder / "m", part, 3));
+  }
+}
+
+TEST(GgufImport, PartsThatDoNotBelongTogether) {
+  std::shared_ptr<models::CausalLM> model;
+  Source source = reference_source({"smollm2", "llama", 1e-5F, 100000.0F}, &model);
+  const testing::TempFolder folder;
+  const std::string one = Source::part_path(folder / "m", 0, 3), two = Source::part_path(folder / "m", 1, 3),
+                    three = Source::part_path(folder / "m", 2, 3);
+  const auto expect_refused = [&](const std::string& path, const std::vector<std::string>& parts) {
+    expect_error(ErrorKind::Model, parts, [&] { io::GgufFile::open(path); });
+  };
+  source.write_parts(folder / "m", 3);
+  std::filesystem::rename(two, folder / "away");
+  expect_refused(one, {"GGUF-PARTS", two, "part 2 of 3 of the model is missing"});
+  expect_refused(three, {two, "missing"});
+  std::filesystem::copy(three, two);
+  expect_refused(one, {two, "got part 3 of 3, need part 2 of 3"});
+  std::filesystem::rename(folder / "away", two);
+  std::filesystem::copy(two, folder / "renamed.gguf");
+  expect_refused(folder / "renamed.gguf", {"renamed.gguf", "got part 2 of 3", "-00002-of-00003.gguf"});
+
+  source.tensors.pop_back();
+  const testing::TempFolder other;
+  source.write_parts(other / "m", 3);
+  std::filesystem::copy(Source::part_path(other / "m", 0, 3), one,
+                        std::filesystem::copy_options::overwrite_existing);
+  expect_refused(two, {"split.tensors.count", "do not hold all tensors",
+                       "need " + std::to_string(source.tensors.size())});
+  std::filesystem::copy(Source::part_path(other / "m", 1, 3), three,
+                        std::filesystem::copy_options::overwrite_existing);
+  expect_refused(one, {three, "got part 2 of 3"});
+}
+
+// Returns the numbers by which llama.cpp's converter divides the frequencies, computed in float32 as there.
+at::Tensor llama3_factors(const Llama3Rope& rule, double theta, int64_t head_dim) {
+  const at::Tensor frequencies =
+      1.0 / at::pow(theta, at::arange(0, head_dim, 2, at::kFloat) / static_cast<double>(head_dim));
+  at::Tensor factors = at::empty({head_dim / 2}, at::kFloat);
+  const auto length = static_cast<float>(rule.original_length);
+  const auto factor = static_cast<float>(rule.factor), low = static_cast<float>(rule.low_freq_factor),
+             high = static_cast<float>(rule.high_freq_factor);
+  for (int64_t i = 0; i < head_dim / 2; ++i) {
+    const float wave = 2.0F * static_cast<float>(M_PI) / frequencies[i].item<float>();
+    const float smooth = (length / wave - low) / (high - low);
+    factors[i] = wave < length / high  ? 1.0F
+                 : wave > length / low ? factor
+                                       : 1.0F / ((1.0F - smooth) / factor + smooth);
+  }
+  return factors;
+}
+
+TEST(GgufImport, LlamaThreesRopeFactorsAreItsRule) {
+  std::shared_ptr<models::CausalLM> model;
+  Source source = reference_source({"llama3", "llama", 1e-5F, 500.0F}, &model);
+  const at::Tensor factors =
+      llama3_factors({.factor = 8.0, .original_length = 64}, 500.0, model->config().head_dim);
+  source.tensors.emplace_back("rope_freqs.weight", factors);
+  expect_round_trip(*model, source);
+  const testing::TempFolder folder;
+  import(source, folder);
+  std::ifstream file(folder / "out/config.json");
+  EXPECT_EQ(nlohmann::json::parse(file).at("rope_scaling"), reference_config("llama3").at("rope_scaling"));
+}
+
+// The factors of the published models give their published rules, and those of any other rule one that gives
+// the same factors.
+TEST(GgufImport, RopeRulesAreFound) {
+  for (const auto& [factor, head_dim] : {std::pair(8.0, 128), std::pair(32.0, 64), std::pair(32.0, 128)}) {
+    const at::Tensor factors = llama3_factors({.factor = factor}, 500000.0, head_dim);
+    const auto rule = fit_llama3_rope({factors.const_data_ptr<float>(), size_t(head_dim) / 2}, 500000.0);
+    ASSERT_TRUE(rule.has_value());
+    EXPECT_EQ(rule->factor, factor);
+    EXPECT_EQ(rule->low_freq_factor, 1.0);
+    EXPECT_EQ(rule->high_freq_factor, 4.0);
+    EXPECT_EQ(rule->original_length, 8192);
+    const std::vector<float> divisors = llama3_divisors(*rule, 500000.0, head_dim);
+    EXPECT_TRUE(at::allclose(at::tensor(divisors), factors, 1e-4, 0.0));
+  }
+  testing::Random random;
+  const auto uniform = [&](double low, double high) {
+    return std::uniform_real_distribution<double>(low, high)(random.engine());
+  };
+  for (int i = 0; i < 200; ++i) {
+    const double theta = std::pow(10.0, uniform(2.5, 6.0));
+    const int64_t head_dim = 2 * random.in(2, 64);
+    Llama3Rope made{.factor = uniform(1.5, 40.0),
+                    .low_freq_factor = uniform(0.5, 2.0),
+                    .original_length = random.in(40, 20000)};
+    made.high_freq_factor = made.low_freq_factor * uniform(1.5, 8.0);
+    const double last = 2.0 * M_PI * std::pow(theta, 1.0 - 2.0 / static_cast<double>(head_dim));
+    if (last < static_cast<double>(made.original_length) / made.low_freq_factor) continue;
+    const at::Tensor factors = llama3_factors(made, theta, head_dim);
+    const auto rule = fit_llama3_rope({factors.const_data_ptr<float>(), size_t(head_dim) / 2}, theta);
+    ASSERT_TRUE(rule.has_value()) << factors;
+    for (int64_t k = 0; k < head_dim / 2; ++k) {
+      const double frequency = std::pow(theta, -2.0 * static_cast<double>(k) / static_cast<double>(head_dim));
+      const double want = factors[k].item<double>();
+      EXPECT_NEAR(llama3_divisor(*rule, frequency), want, 3e-4 * want);
+    }
+  }
+}
+
+TEST(GgufImport, YarnIsRead) {
+  std::shared_ptr<models::CausalLM> model;
+  Source source = reference_source({"llama_yarn", "llama", 1e-6F, 10000.0F}, &model);
+  source.texts["rope.scaling.type"] = "yarn";
+  source.sizes["rope.scaling.original_context_length"] = 16;
+  source.numbers["rope.scaling.factor"] = 4.0F;
+  source.numbers["rope.scaling.yarn_beta_fast"] = 4.0F;
+  source.numbers["rope.scaling.yarn_beta_slow"] = 1.0F;
+  expect_round_trip(*model, source);
+}
+
+// Old files have the factor of a linear scaling under another key, and files without a type have a linear
+// one.
+TEST(GgufImport, FactorsWithoutATypeAreLinear) {
+  const auto config = reference_config("llama_linear");
+  for (const char* key : {"rope.scaling.factor", "rope.scale_linear"}) {
+    std::shared_ptr<models::CausalLM> model;
+    Source source = reference_source({"llama_linear", "llama", config.at("rms_norm_eps").get<float>(),
+                                      config.value("rope_theta", 10000.0F)},
+                                     &model);
+    source.numbers[key] = config.at("rope_scaling").at("factor").get<float>();
+    expect_round_trip(*model, source);
+  }
+}
+
 TEST(GgufImport, NarrowTypesRound) {
   std::shared_ptr<models::CausalLM> model;
   const Source source = reference_source({"smollm2", "llama", 1e-5F, 100000.0F}, &model);
@@ -330,10 +501,24 @@ TEST_F(GgufImportErrors, PartialRotary) {
 }
 
 TEST_F(GgufImportErrors, RopeFactors) {
-  source_.tensors.emplace_back("rope_freqs.weight", at::tensor({1.0, 3.0, 2.0, 5.0}));
-  expect_refused({"rope_freqs.weight", "no scaling of rotary positions"});
-  source_.architecture = "qwen2";
-  expect_refused({"rope_freqs.weight", "no model of this architecture"});
+  const auto config = reference_config("smollm2");
+  const int64_t head_dim =
+      config.at("hidden_size").get<int64_t>() / config.at("num_attention_heads").get<int64_t>();
+  source_.tensors.emplace_back("rope_freqs.weight", at::ones({head_dim}));
+  expect_refused({"rope_freqs.weight", "one factor for each", "got [" + std::to_string(head_dim) + "]"});
+  source_.tensors.back().second = at::arange(head_dim / 2).remainder(2).add(1.5);
+  expect_refused({"rope_freqs.weight", "follow no known rule", "1.5"});
+  source_.texts["rope.scaling.type"] = "linear";
+  source_.numbers["rope.scaling.factor"] = 2.0F;
+  expect_refused({"rope_freqs.weight", "two scalings", "llama.rope.scaling.type linear"});
+}
+
+TEST_F(GgufImportErrors, NumbersBeyondFloat32) {
+  source_.numbers.erase("rope.freq_base");
+  for (const auto& [value, shown] : {std::pair(1e300, "1e+300"), std::pair(1e-60, "1e-60")}) {
+    source_.doubles["rope.freq_base"] = value;
+    expect_refused({"llama.rope.freq_base", "float32", shown});
+  }
 }
 
 TEST_F(GgufImportErrors, MissingKeys) {
@@ -352,8 +537,13 @@ TEST_F(GgufImportErrors, MissingKeys) {
 }
 
 TEST_F(GgufImportErrors, UnknownRopeScaling) {
+  source_.texts["rope.scaling.type"] = "longrope";
+  expect_refused({"llama.rope.scaling.type", "longrope"});
   source_.texts["rope.scaling.type"] = "yarn";
-  expect_refused({"llama.rope.scaling.type", "yarn"});
+  expect_refused({"llama.rope.scaling.factor"});
+  source_.numbers["rope.scaling.factor"] = 2.0F;
+  source_.numbers["rope.scaling.yarn_log_multiplier"] = 0.1F;
+  expect_refused({"llama.rope.scaling.yarn_log_multiplier", "0.1"});
 }
 
 TEST_F(GgufImportErrors, NoEmbeddings) {

@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "tessera/checkpoint/rope_factors.h"
 #include "tessera/io/gguf.h"
 #include "tessera/models/common/load.h"
 #include "tessera/models/registry.h"
@@ -195,24 +194,6 @@ TEST(GgufMetadata, Qwen2HeadsMakeUpTheHiddenSize) {
 TEST_F(WriteGgufTest, AWindowBoundsTheContext) {
   const io::GgufFile file = io::GgufFile::open(write(model_of("mistral_sliding"), "F32"));
   EXPECT_EQ(file.get_uint("llama.context_length"), 5u);
-}
-
-TEST(RopeFactors, SettingsAreFoundAgain) {
-  using checkpoint::Llama3Rope;
-  for (const Llama3Rope& rope :
-       {Llama3Rope{5e5, 128, 8.0, 1.0, 4.0, 8192}, Llama3Rope{5e5, 64, 32.0, 1.0, 4.0, 8192},
-        Llama3Rope{1e4, 128, 16.0, 1.0, 6.0, 2048}, Llama3Rope{1e4, 6, 8.0, 1.0, 4.0, 64}}) {
-    const std::vector<float> factors = checkpoint::rope_factors(rope);
-    const auto found = checkpoint::find_llama3_rope(factors, rope.theta);
-    ASSERT_TRUE(found) << rope.head_dim;
-    const std::vector<float> again = checkpoint::rope_factors(*found);
-    for (size_t i = 0; i < factors.size(); ++i) EXPECT_FLOAT_EQ(again[i], factors[i]) << i;
-    if (rope.head_dim < 64) continue;
-    EXPECT_EQ(found->original_context, rope.original_context);
-    EXPECT_EQ(found->high_freq_factor, rope.high_freq_factor);
-  }
-  EXPECT_FALSE(checkpoint::find_llama3_rope({1.0f, 3.0f, 2.0f, 5.0f}, 1e4));
-  EXPECT_FALSE(checkpoint::find_llama3_rope({1.0f, NAN}, 1e4));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tessera/checkpoint/llama3_rope.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/models/llama/config.h"
@@ -54,18 +55,18 @@ int64_t context_length(const LlamaConfig& config) {
   return length;
 }
 
-std::optional<checkpoint::Llama3Rope> add_rope(const LlamaConfig& config,
+std::vector<float> add_rope(const LlamaConfig& config,
                                                const checkpoint::GgufArchitecture& architecture,
                                                io::GgufMetadata& metadata) {
   const nn::RopeOptions& rope = config.rope;
   const std::string prefix = architecture.name + ".rope.";
   metadata.add(prefix + "dimension_count", static_cast<uint32_t>(config.head_dim));
   metadata.add(prefix + "freq_base", static_cast<float>(rope.theta));
-  if (rope.type == nn::RopeType::Default) return std::nullopt;
+  if (rope.type == nn::RopeType::Default) return {};
   if (rope.type == nn::RopeType::Linear) {
     metadata.add(prefix + "scaling.type", "linear");
     metadata.add(prefix + "scaling.factor", static_cast<float>(rope.factor));
-    return std::nullopt;
+    return {};
   }
   if (rope.type != nn::RopeType::Llama3 || !architecture.has_rope_factors) {
     throw unsupported(config, "rope_scaling",
@@ -73,17 +74,16 @@ std::optional<checkpoint::Llama3Rope> add_rope(const LlamaConfig& config,
                           architecture.name + "'")
         .need(architecture.has_rope_factors ? "default, linear or llama3" : "default or linear");
   }
-  return checkpoint::Llama3Rope{.theta = rope.theta,
-                                .head_dim = config.head_dim,
-                                .factor = rope.factor,
-                                .low_freq_factor = rope.low_freq_factor,
-                                .high_freq_factor = rope.high_freq_factor,
-                                .original_context = rope.original_max_position_embeddings};
+  return checkpoint::llama3_divisors({.factor = rope.factor,
+                                      .low_freq_factor = rope.low_freq_factor,
+                                      .high_freq_factor = rope.high_freq_factor,
+                                      .original_length = rope.original_max_position_embeddings},
+                                     rope.theta, config.head_dim);
 }
 
 }  // namespace
 
-std::optional<checkpoint::Llama3Rope> add_llama_gguf_metadata(
+std::vector<float> add_llama_gguf_metadata(
     const ModelConfig& model_config, const checkpoint::GgufArchitecture& architecture,
     io::GgufMetadata& metadata) {
   const auto* const config = dynamic_cast<const LlamaConfig*>(&model_config);
