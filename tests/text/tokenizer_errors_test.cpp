@@ -400,8 +400,20 @@ TEST_F(TokenizerErrors, SpecialTokensOfTheSideFiles) {
         R"({"bos_token": {"__type": "AddedToken", "content": "<s>"}, "eos_token": "</s>"})");
   EXPECT_THAT(load_error(), HasSubstr("$.eos_token: eos_token is not in the vocabulary; got '</s>'"));
   write("tokenizer_config.json", R"({"bos_token": "<s>", "pad_token": null})");
-  write("generation_config.json", R"({"eos_token_id": [5, 77]})");
-  EXPECT_THAT(load_error(), HasSubstr("$.eos_token_id[1]: no token has this id; got 77, need an id below 6"));
+  write("generation_config.json", R"({"eos_token_id": [5, "77"]})");
+  EXPECT_THAT(load_error(), HasSubstr("$.eos_token_id[1]"));
+  write("generation_config.json", R"({"eos_token_id": [77, 5, -1, 99999999999], "pad_token_id": -1})");
+  ::testing::internal::CaptureStderr();
+  ASSERT_EQ(load_error(), "");
+  const std::string told = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(told, HasSubstr("$.eos_token_id[0]: no token has the id 77, so it is left out; the vocabulary "
+                              "has ids below 6"));
+  EXPECT_THAT(told, HasSubstr("$.eos_token_id[3]: no token has the id 99999999999"));
+  EXPECT_THAT(told, HasSubstr("$.pad_token_id: no token has the id -1"));
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(Tokenizer::from_folder(folder.string()).stop_ids(), (std::vector<int32_t>{5}));
+  EXPECT_EQ(Tokenizer::from_folder(folder.string()).pad_id(), std::nullopt);
+  ::testing::internal::GetCapturedStderr();
   write("generation_config.json", R"({"eos_token_id": [5, 2], "pad_token_id": 1})");
   ASSERT_EQ(load_error(), "");
   Tokenizer tokenizer = Tokenizer::from_folder(folder.string());

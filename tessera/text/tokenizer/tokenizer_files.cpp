@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
+#include "tessera/core/log.h"
 #include "tessera/io/file.h"
 #include "tessera/text/tokenizer/json_field.h"
 #include "tessera/text/tokenizer/pipeline_steps.h"
@@ -70,7 +71,8 @@ void set_role(Tokenizer::Impl& impl, size_t role, const std::string& content, co
   }
 }
 
-// Reads one id, a list of ids, or null.
+// Reads one id, a list of ids, or null. Published models give -1 for "none", and ids beyond their vocabulary:
+// such ids mean no token, so they are told and left out.
 std::vector<int32_t> read_ids(const Tokenizer::Impl& impl, const JsonField& field) {
   std::vector<JsonField> items;
   if (field.value().is_array()) {
@@ -80,12 +82,15 @@ std::vector<int32_t> read_ids(const Tokenizer::Impl& impl, const JsonField& fiel
   }
   std::vector<int32_t> ids;
   for (const JsonField& item : items) {
-    const auto id = static_cast<int32_t>(item.as_int(kMaxTokenId));
-    if (impl.pipeline.token_text(id) == nullptr)
-      throw item.error("TOKENIZER-SPECIAL", "no token has this id")
-          .got(std::to_string(id))
-          .need("an id below " + std::to_string(impl.pipeline.id_limit()));
-    ids.push_back(id);
+    const bool is_none = item.value() == -1;
+    const int64_t id = is_none ? -1 : item.as_int(INT64_MAX);
+    if (!is_none && id < kMaxTokenId && impl.pipeline.token_text(static_cast<int32_t>(id)) != nullptr) {
+      ids.push_back(static_cast<int32_t>(id));
+      continue;
+    }
+    log::warn(item.place() + ": no token has the id " + std::to_string(id) +
+              ", so it is left out; the vocabulary has ids below " +
+              std::to_string(impl.pipeline.id_limit()));
   }
   return ids;
 }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
+#include "tessera/core/log.h"
 #include "tessera/core/strings.h"
 #include "tessera/core/utf8.h"
 #include "tessera/io/gguf.h"
@@ -154,12 +155,11 @@ class GgufConverter {
 
   std::optional<int32_t> read_id(const std::string& key) const {
     if (!file_.contains(key)) return std::nullopt;
-    const uint64_t id = file_.get_uint(key);
-    if (id >= tokens_.size())
-      throw fail(key, "no token has this id")
-          .got(std::to_string(id))
-          .need("below " + std::to_string(tokens_.size()));
-    return static_cast<int32_t>(id);
+    const int64_t id = file_.get_int(key);
+    if (id >= 0 && id < std::ssize(tokens_)) return static_cast<int32_t>(id);
+    log::warn(file_.path() + ": key '" + key + "': no token has the id " + std::to_string(id) +
+              ", so it is left out; the vocabulary has ids below " + std::to_string(tokens_.size()));
+    return std::nullopt;
   }
 
   static std::string quoted(const std::string& text) { return ordered_json(text).dump(); }
