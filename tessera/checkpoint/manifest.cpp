@@ -118,12 +118,15 @@ Manifest parse(const json& content) {
   require(manifest.step >= 0, "a negative step");
   manifest.run = content.at("run");
   manifest.state = content.at("state");
+  require(manifest.state.is_object(), "a state that is no object");
   for (const auto& [name, bytes] : content.at("files").items()) {
     require(is_plain_name(name), "a file outside the folder");
     manifest.files[name] = bytes;
   }
   for (const auto& [name, entry] : content.at("others").items()) {
     require(is_plain_name(name), "a file outside the folder");
+    require(entry.at("bytes").is_number_integer() && entry.at("hash").is_string(),
+            "a file without its size and hash");
     manifest.others[name] = entry;
   }
   std::set<std::string> names;

@@ -296,6 +296,29 @@ TEST(ShardedCheckpointTest, AnotherFormatIsRefused) {
   }
 }
 
+// A manifest whose checksum is right is still no manifest if its entries have other types.
+TEST(ShardedCheckpointTest, EntriesOfOtherTypesAreDamage) {
+  const testing::TempFolder folder;
+  save(kTwo, 1, folder.path());
+  const Manifest sound = read_manifest(folder / "checkpoint-1");
+  const auto expect_refused = [&](const Manifest& manifest) {
+    io::write_file_atomic(folder / "checkpoint-1/manifest.json", manifest_text(manifest));
+    expect_error(ErrorKind::Checkpoint, {"E-CKPT-MANIFEST"}, [&] { open_step(folder.path(), 1); });
+  };
+  for (const nlohmann::json& entry :
+       {nlohmann::json("text"), nlohmann::json(3), nlohmann::json::array(),
+        nlohmann::json({{"bytes", "7"}, {"hash", "x"}}), nlohmann::json({{"bytes", 7}, {"hash", 7}})}) {
+    Manifest other = sound;
+    other.others.begin()->second = entry;
+    expect_refused(other);
+  }
+  for (const nlohmann::ordered_json& state : {nlohmann::ordered_json("text"), nlohmann::ordered_json()}) {
+    Manifest other = sound;
+    other.state = state;
+    expect_refused(other);
+  }
+}
+
 TEST(ShardedCheckpointTest, FoldersAreOrderedByNumberAndLinksAreNone) {
   const testing::TempFolder folder;
   for (const char* name : {"checkpoint-9", "checkpoint-10", "checkpoint-010", "checkpoint-", "checkpoint-1x",

@@ -211,6 +211,13 @@ void damage(const std::string& path) {
   file.put(byte);
 }
 
+// Writes a manifest with another value in its state, and with a checksum that fits it.
+void change_state(const std::string& folder, checkpoint::Manifest manifest, const std::string& path,
+                  const nlohmann::ordered_json& value) {
+  manifest.state.at(nlohmann::ordered_json::json_pointer(path)) = value;
+  io::write_file_atomic(folder + "/manifest.json", checkpoint::manifest_text(manifest));
+}
+
 TEST_F(ResumeTest, ADamagedCheckpointIsToldAndPassedOver) {
   run("whole", "");
   const std::string again = "auto_resume_from_checkpoints: true\n";
@@ -218,6 +225,8 @@ TEST_F(ResumeTest, ADamagedCheckpointIsToldAndPassedOver) {
   if (folder_.is_owner()) {
     forget_after(folder_ / "out", 9);
     damage(folder_ / "out/checkpoint-9/rank-00000.safetensors");
+    const std::string other = folder_ / "out/checkpoint-6";
+    change_state(other, checkpoint::read_manifest(other), "/training/tokens", "many");
     ::testing::internal::CaptureStderr();
   }
   world_->barrier();
@@ -226,7 +235,9 @@ TEST_F(ResumeTest, ADamagedCheckpointIsToldAndPassedOver) {
     const std::string told = ::testing::internal::GetCapturedStderr();
     EXPECT_THAT(told, ::testing::HasSubstr("checkpoint-9 is not whole and is passed over"));
     EXPECT_THAT(told, ::testing::HasSubstr("are damaged"));
-    EXPECT_THAT(told, ::testing::HasSubstr("checkpoint-6, after step 6"));
+    EXPECT_THAT(told, ::testing::HasSubstr("checkpoint-6 is not whole and is passed over"));
+    EXPECT_THAT(told, ::testing::HasSubstr("another type in 'training' of its state"));
+    EXPECT_THAT(told, ::testing::HasSubstr("checkpoint-3, after step 3"));
     EXPECT_EQ(lines_of("out"), lines_of("whole"));
     EXPECT_TRUE(text_of("out/model.safetensors") == text_of("whole/model.safetensors"));
     forget_after(folder_ / "out", 9);
@@ -326,6 +337,34 @@ TEST_F(ResumeTest, AKeyThatAnOlderProgramDidNotKnowHadItsDefault) {
     EXPECT_THAT(told(), ::testing::HasSubstr("optimizer_state_dtype: \"bfloat16\", it was \"float32\""));
   }
   world_->barrier();
+}
+
+// Every value of the notes is changed to one of another type, which no run may go on from.
+TEST_F(ResumeTest, NotesOfOtherTypesAreDamage) {
+  run("out", "");
+  if (!folder_.is_owner()) return;
+  const std::string folder = folder_ / "out/checkpoint-3";
+  const checkpoint::Manifest sound = checkpoint::read_manifest(folder);
+  const auto check = [&] { check_notes(*checkpoint::ShardedCheckpoint::open(folder)); };
+  check();
+  int64_t changed = 0;
+  const nlohmann::ordered_json flat = sound.state.flatten();
+  for (const auto& [path, value] : flat.items()) {
+    SCOPED_TRACE(path);
+    // Lists and tables may be empty; of what they hold no value need be like another.
+    if (value.is_null() || path.starts_with("/training/guard/") || path.find("traffic") != std::string::npos)
+      continue;
+    for (const nlohmann::ordered_json& other : {nlohmann::ordered_json("text"), nlohmann::ordered_json(7),
+                                                nlohmann::ordered_json(true), nlohmann::ordered_json()}) {
+      if (other.type() == value.type() || (value.is_number() && other.is_number())) continue;
+      change_state(folder, sound, path, other);
+      expect_error(ErrorKind::Checkpoint, {"E-CKPT-MANIFEST", folder}, check);
+      ++changed;
+    }
+  }
+  EXPECT_GT(changed, 40);
+  change_state(folder, sound, "/training/step", 4);
+  expect_error(ErrorKind::Checkpoint, {"E-CKPT-MANIFEST", "step 4, not 3"}, check);
 }
 
 TEST(TrainStateTest, GoesThroughJson) {

@@ -45,6 +45,7 @@ config::Recipe recipe_of(const checkpoint::ShardedCheckpoint& checkpoint, const 
 ConvertedCheckpoint convert_checkpoint(const std::string& folder, const std::string& base_model,
                                        std::optional<DType> dtype, io::ResultFolder& result) {
   const auto checkpoint = checkpoint::ShardedCheckpoint::open(folder);
+  check_notes(*checkpoint);
   checkpoint->verify(0, 1);
   const config::Recipe recipe = recipe_of(*checkpoint, base_model);
   const bool is_adapter = recipe.adapter != config::AdapterKind::None;

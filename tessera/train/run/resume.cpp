@@ -52,6 +52,27 @@ std::string noted(const ShardedCheckpoint& checkpoint, const char* key) {
   return checkpoint.manifest().state.value(key, std::string());
 }
 
+// Tells whether the values of an object have the types of their namesakes in `like`. An integer may stand for
+// a fraction, which loses its point when it is whole.
+bool has_types_of(const nlohmann::ordered_json& like, const nlohmann::ordered_json& json) {
+  if (!like.is_object()) {
+    if (like.is_number_float()) return json.is_number();
+    if (like.is_number_integer()) return json.is_number_integer();
+    return json.type() == like.type();
+  }
+  if (!json.is_object()) return false;
+  for (const auto& [key, value] : like.items()) {
+    if (json.contains(key) && !has_types_of(value, json.at(key))) return false;
+  }
+  return true;
+}
+
+Error unsound(const ShardedCheckpoint& checkpoint, const std::string& what) {
+  Error error(ErrorKind::Checkpoint, "MANIFEST", "the manifest is not sound: " + what);
+  error.in(checkpoint.place());
+  return error;
+}
+
 // Returns what `work` throws as an Error about a bad file, on the first rank where it throws; empty where all
 // went well on all ranks. Collective.
 std::string fault_of(comm::Communicator& world, const std::function<void()>& work) {
@@ -70,6 +91,7 @@ std::string fault_of(comm::Communicator& world, const std::function<void()>& wor
 // Opens a checkpoint and verifies this rank's share of its values. Not collective.
 Opened open_part(const std::string& path, const comm::Communicator& world) {
   const Opened checkpoint = ShardedCheckpoint::open(path);
+  check_notes(*checkpoint);
   checkpoint->verify(world.rank(), world.size());
   return checkpoint;
 }
@@ -225,9 +247,23 @@ TrainState state_of(const ShardedCheckpoint& checkpoint) {
   try {
     return train_state_from(checkpoint.manifest().state.at("training"));
   } catch (const nlohmann::json::exception& error) {
-    throw Error(ErrorKind::Checkpoint, "MANIFEST", std::string("the manifest is not sound: ") + error.what())
-        .in(checkpoint.place());
+    throw unsound(checkpoint, error.what());
   }
+}
+
+void check_notes(const ShardedCheckpoint& checkpoint) {
+  auto notes = to_json(RunInputs());
+  notes["training"] = to_json(TrainState());
+  notes[kOwesEvaluation] = false;
+  notes["only_model"] = false;
+  for (const auto& [key, value] : notes.items()) {
+    const auto found = checkpoint.manifest().state.find(key);
+    if (found == checkpoint.manifest().state.end() || has_types_of(value, *found)) continue;
+    throw unsound(checkpoint, "a value of another type in '" + key + "' of its state");
+  }
+  const int64_t step = checkpoint.manifest().step, own = state_of(checkpoint).step;
+  if (own == step) return;
+  throw unsound(checkpoint, "its state is of step " + std::to_string(own) + ", not " + std::to_string(step));
 }
 
 }  // namespace tessera::train

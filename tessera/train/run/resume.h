@@ -65,5 +65,8 @@ void take_values_of(const std::shared_ptr<const checkpoint::ShardedCheckpoint>& 
 inline constexpr const char* kOwesEvaluation = "owes_evaluation";
 // Reads the state that the checkpoint notes. Throws Error(Checkpoint, "MANIFEST") where it is not sound.
 TrainState state_of(const checkpoint::ShardedCheckpoint& checkpoint);
+// Throws Error(Checkpoint, "MANIFEST") unless all that a run notes in a checkpoint is of its type, and of the
+// checkpoint's step.
+void check_notes(const checkpoint::ShardedCheckpoint& checkpoint);
 
 }  // namespace tessera::train
