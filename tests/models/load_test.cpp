@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "tessera/core/error.h"
+#include "tessera/io/file.h"
+#include "tessera/models/common/base_model.h"
 
 #include "tests/models/reference_models.h"
 #include "tests/testing/temp_folder.h"
@@ -14,6 +16,7 @@ namespace tessera::models {
 namespace {
 
 using tessera::testing::TempFolder;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 using Tensors = std::map<std::string, at::Tensor>;
@@ -111,6 +114,76 @@ TEST(Load, AcceptsATiedHeadAndOldBuffers) {
   // The embedding may be stored under the head's name alone.
   tensors.erase("model.embed_tokens.weight");
   EXPECT_EQ(error_of("smollm2", tensors), "");
+}
+
+// Writes the files of a reference model with other tensors.
+void write_folder(const std::string& folder, const std::string& family, const Tensors& tensors) {
+  io::write_file_atomic(folder + "/config.json",
+                        io::read_file(reference_folder(family) + "/config.json", 1 << 20));
+  save(folder + "/model.safetensors", tensors);
+}
+
+// Transformers keeps a head apart that the file has with other values than the embedding's, whatever
+// tie_word_embeddings says, and so does every way to open a model.
+TEST(Load, AHeadThatDiffersFromTheEmbeddingIsNotTied) {
+  for (const auto& [family, embedding] :
+       {std::pair("smollm2", "model.embed_tokens.weight"), std::pair("qwen3", "model.embed_tokens.weight"),
+        std::pair("gpt2", "transformer.wte.weight")}) {
+    SCOPED_TRACE(family);
+    const TempFolder folder;
+    Tensors tensors = tensors_of(family);
+    tensors["lm_head.weight"] = tensors.at(embedding).clone();
+    write_folder(folder.path(), family, tensors);
+    EXPECT_TRUE(BaseModel::open(folder.path()).config().tie_word_embeddings);
+    // Other bits in another type are equal values all the same.
+    tensors["lm_head.weight"] = tensors.at(embedding).to(at::kDouble);
+    write_folder(folder.path(), family, tensors);
+    EXPECT_TRUE(BaseModel::open(folder.path()).config().tie_word_embeddings);
+
+    tensors["lm_head.weight"] = tensors.at(embedding).clone();
+    tensors["lm_head.weight"].view({-1})[-1] += 1.0;
+    write_folder(folder.path(), family, tensors);
+    EXPECT_THAT(error_of(family, tensors),
+                AllOf(HasSubstr("'lm_head.weight' differs"), HasSubstr(embedding)));
+    ::testing::internal::CaptureStderr();
+    const BaseModel base = BaseModel::open(folder.path());
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+                AllOf(HasSubstr("'lm_head.weight' differs"), HasSubstr(embedding)));
+    EXPECT_FALSE(base.config().tie_word_embeddings);
+    EXPECT_THAT(base.files().config, HasSubstr("\"tie_word_embeddings\": false"));
+    const auto model = build_model(base.config(), at::kFloat),
+               tied = load_reference_model(family, at::kFloat);
+    load_weights(*model, base.tensors());
+    const auto batch = pack_ids(at::arange(1, 20, at::kLong));
+    const at::Tensor got = model->logits(batch), want = tied->logits(batch);
+    const int64_t last = got.size(1) - 1;
+    EXPECT_TRUE(at::equal(got.narrow(1, 0, last), want.narrow(1, 0, last)));
+    EXPECT_GT(max_difference(got, want), 1e-3);
+  }
+}
+
+// Files of a model that was saved without its head lack the first part of all names.
+TEST(Load, AModelWithoutItsHeadLoads) {
+  for (const char* family : {"smollm2", "qwen2", "qwen3", "gpt2", "llama_linear", "mixtral"}) {
+    SCOPED_TRACE(family);
+    const TempFolder folder;
+    Tensors bare;
+    for (const auto& [name, value] : tensors_of(family)) {
+      if (name != "lm_head.weight") bare[name.substr(name.find('.') + 1)] = value;
+    }
+    const auto whole = load_reference_model(family, at::kFloat);
+    if (!whole->config().tie_word_embeddings) {
+      EXPECT_THAT(error_of(family, bare), AllOf(HasSubstr("1 missing: lm_head.weight"),
+                                                HasSubstr("the model was saved without its head")));
+      continue;
+    }
+    write_folder(folder.path(), family, bare);
+    const BaseModel base = BaseModel::open(folder.path());
+    const auto model = build_model(base.config(), at::kFloat);
+    load_weights(*model, base.tensors());
+    const auto batch = pack_ids(at::arange(1, 20, at::kLong));
+    EXPECT_TRUE(at::equal(model->logits(batch), whole->logits(batch)));
+  }
 }
 
 TEST(Load, ConvertsToTheTypeOfTheParameter) {

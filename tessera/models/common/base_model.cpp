@@ -4,13 +4,16 @@
 #include <utility>
 
 #include "tessera/checkpoint/gguf_tensors.h"
+#include "tessera/checkpoint/tied_weights.h"
+#include "tessera/core/error.h"
+#include "tessera/core/log.h"
 #include "tessera/io/file.h"
 #include "tessera/io/gguf.h"
 #include "tessera/io/model_files.h"
+#include "tessera/models/common/load.h"
 #include "tessera/models/registry.h"
 
 namespace tessera::models {
-
 // Whatever is a file is opened as GGUF, which says what is wrong with it. A path that leads nowhere is a
 // folder, whose config.json is missed.
 bool BaseModel::is_gguf(const std::string& path) {
@@ -29,8 +32,32 @@ BaseModel BaseModel::open(const std::string& path) {
   } else {
     model.files_ = checkpoint::read_base_files(path);
     model.config_ = parse_model_config(model.files_.config, io::join_path(path, "config.json"));
+    model.untie_what_differs();
   }
   return model;
+}
+
+void BaseModel::untie_what_differs() {
+  if (!config_->tie_word_embeddings) return;
+  const std::shared_ptr<const checkpoint::StoredTensors> files = tensors_or_none();
+  if (files == nullptr) return;
+  const auto tie = find_different_tie(*build_model(*config_, at::kFloat), *files);
+  if (!tie) return;
+  log::warn(path_ + ": '" + tie->alias + "' differs from '" + tie->own +
+            "', though config.json ties them: they stay apart, as in Transformers, and the config.json of a "
+            "result says so");
+  files_.config = checkpoint::untied_config(files_.config);
+  config_ = parse_model_config(files_.config, io::join_path(path_, "config.json"));
+}
+
+// Returns the folder's weights; null if it has none, or none that can be read. The reason shows in tensors(),
+// where they are needed.
+std::shared_ptr<const checkpoint::StoredTensors> BaseModel::tensors_or_none() const {
+  try {
+    return tensors();
+  } catch (const Error&) {
+    return nullptr;
+  }
 }
 
 std::shared_ptr<const checkpoint::StoredTensors> BaseModel::tensors() const {

@@ -16,7 +16,9 @@ namespace tessera::models {
 class BaseModel {
  public:
   // Reads the configuration of the model at `path`; its weights and its tokenizer are opened by tensors() and
-  // tokenizer(). Throws Error(Model) for what is no model, or one of an unknown family.
+  // tokenizer(). If it ties the output projection to the embedding but the weights have another one of their
+  // own, the model has that one, as in Transformers: config() and files() say that nothing is tied. Throws
+  // Error(Model) for what is no model, or one of an unknown family.
   static BaseModel open(const std::string& path);
 
   const ModelConfig& config() const { return *config_; }
@@ -34,6 +36,9 @@ class BaseModel {
   static text::Tokenizer tokenizer(const std::string& path);
 
  private:
+  void untie_what_differs();
+  std::shared_ptr<const checkpoint::StoredTensors> tensors_or_none() const;
+
   std::string path_;
   std::shared_ptr<const checkpoint::GgufModel> gguf_;  // null for a folder
   checkpoint::BaseFiles files_;

@@ -278,7 +278,20 @@ std::vector<checkpoint::StoredPart> CausalLM::stored_parts(const std::string& na
   for (const TiedParameter& tied : tied_parameters()) {
     if (tied.owner == name) aliases.push_back(tied.alias);
   }
-  return layers.of(parameter, name, std::move(aliases));
+  const std::string body = body_name() + ".";
+  auto parts = layers.of(parameter, name, std::move(aliases));
+  for (checkpoint::StoredPart& part : parts) {
+    if (part.name.starts_with(body)) part.aliases.insert(part.aliases.begin(), part.name.substr(body.size()));
+  }
+  return parts;
+}
+
+std::vector<std::pair<std::string, std::string>> CausalLM::tied_modules() const {
+  const auto module_of = [](const std::string& name) { return name.substr(0, name.rfind('.')); };
+  std::vector<std::pair<std::string, std::string>> modules;
+  for (const TiedParameter& tied : tied_parameters())
+    modules.emplace_back(module_of(tied.alias), module_of(tied.owner));
+  return modules;
 }
 
 bool CausalLM::ignores_tensor(const std::string& name) const {

@@ -125,12 +125,17 @@ class CausalLM : public torch::nn::Module {
   // Returns what each parameter is for, by its name in named_parameters().
   nn::ParameterRoles parameter_roles() const;
 
+  // Returns the name of the child that holds all but the output projection: "model". Files of a model that
+  // was saved without its head leave it out of all names.
+  virtual std::string body_name() const = 0;
   // Lists second names that files may use for a parameter that named_parameters() lists under its owner's
   // name.
   virtual std::vector<TiedParameter> tied_parameters() const = 0;
+  // Returns the modules of these parameters, alias and owner: {"lm_head", "model.embed_tokens"}.
+  std::vector<std::pair<std::string, std::string>> tied_modules() const;
   // Returns the stored tensors in which the family's files keep the parameter `name`. By default that is one
-  // of the parameter's own name, or of an alias that tied_parameters() lists, in the form that `layers`
-  // knows.
+  // of the parameter's own name, of that without body_name(), or of an alias that tied_parameters() lists, in
+  // the form that `layers` knows.
   virtual std::vector<checkpoint::StoredPart> stored_parts(const std::string& name,
                                                            const at::Tensor& parameter,
                                                            const checkpoint::LayerParts& layers) const;

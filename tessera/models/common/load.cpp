@@ -1,5 +1,6 @@
 #include "tessera/models/common/load.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -7,6 +8,7 @@
 #include <ATen/ATen.h>
 
 #include "tessera/checkpoint/random_source.h"
+#include "tessera/checkpoint/tied_weights.h"
 #include "tessera/core/error.h"
 #include "tessera/core/huge_pages.h"
 #include "tessera/device/host_memory.h"
@@ -48,10 +50,29 @@ void check_tensors(const CausalLM& model, const checkpoint::StoredTensors& files
   const auto mismatches = checkpoint::compare_tensors(
       state_dict_adapter(model), files, [&](const std::string& name) { return model.ignores_tensor(name); });
   if (mismatches.empty()) return;
+  const bool lacks_head = mismatches.missing == std::vector<std::string>{"lm_head.weight"};
   throw Error(ErrorKind::Model, "TENSORS",
               "the tensors do not fit the model of config.json: " + mismatches.text())
       .at(files.place())
-      .hint("config.json and the weights must come from one model");
+      .hint(lacks_head ? "the model was saved without its head: save it with its head, or set "
+                         "tie_word_embeddings in config.json if the embedding is its head too"
+                       : "config.json and the weights must come from one model");
+}
+
+std::optional<DifferentTie> find_different_tie(const CausalLM& model,
+                                               const checkpoint::StoredTensors& files) {
+  const checkpoint::StateDictAdapter table = state_dict_adapter(model);
+  for (const TiedParameter& tied : model.tied_parameters()) {
+    const checkpoint::StoredPart& part = table.find(tied.owner)->parts.front();
+    std::vector<std::string> names = part.aliases;
+    names.insert(names.begin(), part.name);
+    std::erase(names, tied.alias);
+    const auto own =
+        std::ranges::find_if(names, [&](const std::string& name) { return files.find(name) != nullptr; });
+    if (own == names.end() || files.find(tied.alias) == nullptr) continue;
+    if (!checkpoint::equal_values(files, *own, tied.alias)) return DifferentTie{*own, tied.alias};
+  }
+  return std::nullopt;
 }
 
 void load_weights(CausalLM& model, const checkpoint::ParameterSource& source, bool keeps_bf16,
@@ -88,6 +109,12 @@ void load_weights(CausalLM& model, const checkpoint::ParameterSource& source, bo
 void load_weights(CausalLM& model, const std::shared_ptr<const checkpoint::StoredTensors>& files,
                   bool keeps_bf16, at::Device device) {
   check_tensors(model, *files);
+  if (const auto tie = find_different_tie(model, *files)) {
+    throw Error(ErrorKind::Model, "TIE",
+                "'" + tie->alias + "' differs from '" + tie->own + "', though config.json ties them")
+        .at(files->place())
+        .hint("set tie_word_embeddings to false in config.json");
+  }
   load_weights(model, *checkpoint::stored_source(files, state_dict_adapter(model)), keeps_bf16, device);
 }
 

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "tessera/checkpoint/parameter_source.h"
 #include "tessera/checkpoint/state_dict_adapter.h"
@@ -24,6 +26,14 @@ checkpoint::StateDictAdapter state_dict_adapter(const CausalLM& model);
 // most 20 of them.
 void check_tensors(const CausalLM& model, const checkpoint::StoredTensors& files);
 
+// Two names of one parameter under which the files hold different values.
+struct DifferentTie {
+  std::string own, alias;  // "model.embed_tokens.weight", "lm_head.weight"
+};
+// Returns the first pair of tied_parameters() that the files hold with different values; nothing if there is
+// none. Reads the values of pairs that the files hold twice.
+std::optional<DifferentTie> find_different_tie(const CausalLM& model, const checkpoint::StoredTensors& files);
+
 // Returns the box of a parameter that this rank holds, for a model whose layers are cut among ranks.
 using BoxOf = std::function<parallel::Box(const at::Tensor& parameter)>;
 
@@ -35,8 +45,8 @@ using BoxOf = std::function<parallel::Box(const at::Tensor& parameter)>;
 // its parameters require no gradient.
 void load_weights(CausalLM& model, const checkpoint::ParameterSource& source, bool keeps_bf16 = false,
                   at::Device device = kHost, const BoxOf& box_of = {});
-// Load the weights from the model's files, which are compared with the model first (check_tensors()). For a
-// single process.
+// Load the weights from the model's files, which are compared with the model first (check_tensors()); a head
+// that the model ties and that differs from the embedding is an Error(Model). For a single process.
 void load_weights(CausalLM& model, const std::shared_ptr<const checkpoint::StoredTensors>& files,
                   bool keeps_bf16 = false, at::Device device = kHost);
 void load_weights(CausalLM& model, const io::ModelFiles& files, bool keeps_bf16 = false);

@@ -81,16 +81,6 @@ std::vector<TiedParameter> Gpt2ForCausalLM::tied_parameters() const {
   return {{"lm_head.weight", "transformer.wte.weight"}};
 }
 
-std::vector<checkpoint::StoredPart> Gpt2ForCausalLM::stored_parts(
-    const std::string& name, const at::Tensor& parameter, const checkpoint::LayerParts& layers) const {
-  const std::string prefix = "transformer.";
-  auto parts = CausalLM::stored_parts(name, parameter, layers);
-  for (checkpoint::StoredPart& part : parts) {
-    if (name.starts_with(prefix)) part.aliases.push_back(name.substr(prefix.size()));
-  }
-  return parts;
-}
-
 bool Gpt2ForCausalLM::ignores_tensor(const std::string& name) const {
   // Old versions of Transformers saved the causal masks.
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");

@@ -30,10 +30,8 @@ class Gpt2ForCausalLM : public CausalLM {
   Gpt2ForCausalLM(const Gpt2Config& config, at::ScalarType dtype);
 
   const Gpt2Config& config() const override { return config_; }
+  std::string body_name() const override { return "transformer"; }
   std::vector<TiedParameter> tied_parameters() const override;
-  // Adds names without "transformer.", which files of the model without its head use.
-  std::vector<checkpoint::StoredPart> stored_parts(const std::string& name, const at::Tensor& parameter,
-                                                   const checkpoint::LayerParts& layers) const override;
   bool ignores_tensor(const std::string& name) const override;
   at::Tensor embed(const at::Tensor& input_ids, const at::Tensor& position_ids) override;
   const std::vector<std::shared_ptr<nn::Block>>& blocks() const override { return transformer->h; }

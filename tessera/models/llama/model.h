@@ -32,6 +32,7 @@ class LlamaForCausalLM : public CausalLM {
   LlamaForCausalLM(const LlamaConfig& config, at::ScalarType dtype);
 
   const LlamaConfig& config() const override { return config_; }
+  std::string body_name() const override { return "model"; }
   std::vector<TiedParameter> tied_parameters() const override;
   at::Tensor embed(const at::Tensor& input_ids, const at::Tensor& position_ids) override;
   void add_positions(nn::SequenceContext& context, const at::Tensor& position_ids) const override;
