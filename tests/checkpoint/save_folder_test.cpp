@@ -44,7 +44,7 @@ class SaveTest : public ::testing::Test {
   }
   void save(const config::Recipe& recipe) {
     comm::AgreedWork work({world_.get()}, "save the result");
-    const FolderPlan plan = train::result_folder(trained_, recipe, read_base_files(recipe.base_model));
+    const FolderPlan plan = train::result_folder(trained_, recipe, read_base_files(recipe.base_model), {});
     save_folder(*trained_.sharded, plan, folder_ / "out", work);
     work.finish();
   }

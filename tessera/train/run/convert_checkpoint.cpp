@@ -60,7 +60,7 @@ ConvertedCheckpoint convert_checkpoint(const std::string& folder, const std::str
   const auto world = comm::Communicator::single();
   const parallel::DeviceMesh mesh(world, parallel_dims(recipe, 1));
   const TrainedModel trained = set_up_model(recipe, std::move(planned), mesh);
-  checkpoint::FolderPlan plan = result_folder(trained, recipe, base.files());
+  checkpoint::FolderPlan plan = result_folder(trained, recipe, base.files(), tokenizer);
   if (dtype) plan = checkpoint::with_dtype(std::move(plan), *dtype);
   ConvertedCheckpoint converted;
   converted.step = checkpoint->manifest().step;

@@ -222,7 +222,7 @@ void RunOutput::save(const TrainedModel& trained, const checkpoint::BaseFiles& b
   if (recipe_.save_final) {
     work.run_on_first([&] { require_space(trained, tokenizer, 0); });
     work.finish();
-    checkpoint::save_folder(*trained.sharded, result_folder(trained, recipe_, base),
+    checkpoint::save_folder(*trained.sharded, result_folder(trained, recipe_, base, tokenizer),
                             result_ ? result_->staging() : "", work);
     work.run_on_first([&] {
       if (tokenizer) tokenizer->save(result_->staging());

@@ -398,15 +398,33 @@ std::optional<DType> saved_dtype(const ModelSetup& setup, const config::Recipe& 
   return setup.base_dtype;
 }
 
+namespace {
+
+// Returns the ids of the special tokens that the recipe chose: those that it names, and with tokenizer_config
+// all of that tokenizer.
+checkpoint::SpecialTokenIds chosen_tokens(const config::Recipe& recipe, const text::Tokenizer& tokenizer) {
+  checkpoint::SpecialTokenIds ids = checkpoint::special_token_ids(tokenizer);
+  if (!recipe.tokenizer_config.empty()) return ids;
+  if (!recipe.special_tokens.contains("bos_token")) ids.bos.reset();
+  if (!recipe.special_tokens.contains("eos_token")) ids.eos.reset();
+  if (!recipe.special_tokens.contains("pad_token")) ids.pad.reset();
+  return ids;
+}
+
+}  // namespace
+
 checkpoint::FolderPlan result_folder(const TrainedModel& trained, const config::Recipe& recipe,
-                                     const checkpoint::BaseFiles& base) {
+                                     const checkpoint::BaseFiles& base,
+                                     const std::optional<text::Tokenizer>& tokenizer) {
   checkpoint::FolderPlan plan;
   if (trained.adapter) {
     const std::string base_model = std::filesystem::absolute(recipe.base_model).lexically_normal().string();
     plan =
         peft::adapter_folder(trained.saved, trained.adapter->options, trained.adapter->targets, base_model);
   } else {
-    plan = checkpoint::model_folder(trained.saved, base, to_dtype(run_types(recipe.dtype).stored));
+    const auto files =
+        tokenizer ? checkpoint::with_special_tokens(base, chosen_tokens(recipe, *tokenizer)) : base;
+    plan = checkpoint::model_folder(trained.saved, files, to_dtype(run_types(recipe.dtype).stored));
   }
   const std::optional<DType> dtype = saved_dtype(trained, recipe);
   return dtype ? checkpoint::with_dtype(std::move(plan), *dtype) : plan;

@@ -10,6 +10,7 @@
 
 #include "tessera/checkpoint/parameter_source.h"
 #include "tessera/checkpoint/save_folder.h"
+#include "tessera/checkpoint/special_tokens.h"
 #include "tessera/checkpoint/state_dict_adapter.h"
 #include "tessera/config/problems.h"
 #include "tessera/config/recipe.h"
@@ -95,8 +96,10 @@ TrainedModel set_up_model(const config::Recipe& recipe, const parallel::DeviceMe
 std::optional<DType> saved_dtype(const ModelSetup& setup, const config::Recipe& recipe);
 
 // Plans the folder that the run leaves: of the model, or of the adapter in PEFT's format when it trained one.
-// `base` are the base model's files as they were when the run began.
+// `base` are the base model's files as they were when the run began; those of the result know the special
+// tokens of `tokenizer` if the recipe chose them.
 checkpoint::FolderPlan result_folder(const TrainedModel& trained, const config::Recipe& recipe,
-                                     const checkpoint::BaseFiles& base);
+                                     const checkpoint::BaseFiles& base,
+                                     const std::optional<text::Tokenizer>& tokenizer);
 
 }  // namespace tessera::train
