@@ -56,8 +56,9 @@ std::shared_ptr<models::CausalLM> load_for_inference(const std::string& path,
   std::vector<std::shared_ptr<const checkpoint::ParameterSource>> sources = {
       checkpoint::stored_source(files, models::state_dict_adapter(*model))};
   if (!adapter_folder.empty()) {
-    const peft::LoraTargets targets = peft::apply_adapter(*model, peft::read_adapter_config(adapter_folder));
+    const peft::AdapterConfig config = peft::read_adapter_config(adapter_folder);
     const auto adapter = std::make_shared<const io::ModelFiles>(peft::open_adapter(adapter_folder));
+    const auto targets = peft::apply_adapter(*model, config, *adapter, model->tied_modules());
     sources.insert(sources.begin(), peft::adapter_source(*model, targets, adapter));
   }
   const auto& tp = mesh.group(parallel::kAxisTp);

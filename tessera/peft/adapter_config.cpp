@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <utility>
+
+#include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
 #include "tessera/io/file.h"
@@ -19,9 +22,8 @@ void refuse_unsupported(const io::JsonReader& reader) {
     if (reader.boolean(key, false)) throw unsupported(reader, key);
   }
   for (const char* key :
-       {"rank_pattern", "alpha_pattern", "layers_to_transform", "layer_replication", "exclude_modules",
-        "trainable_token_indices", "target_parameters", "alora_invocation_tokens", "use_bdlora",
-        "arrow_config", "kasa_config", "monteclora_config", "velora_config"}) {
+       {"layer_replication", "trainable_token_indices", "target_parameters", "alora_invocation_tokens",
+        "use_bdlora", "arrow_config", "kasa_config", "monteclora_config", "velora_config"}) {
     if (!reader.is_empty(key)) throw unsupported(reader, key);
   }
   const std::string bias = reader.text("bias", "none");
@@ -36,10 +38,50 @@ void refuse_unsupported(const io::JsonReader& reader) {
   }
 }
 
+// Reads a table of numbers by the names of layers, in the order of the file: the first name that fits counts.
+template <class T, class Read>
+std::vector<std::pair<std::string, T>> read_pattern(const io::JsonReader& reader,
+                                                    const nlohmann::ordered_json& json, const char* key,
+                                                    const Read& read) {
+  std::vector<std::pair<std::string, T>> pattern;
+  const auto object = reader.object(key);
+  if (!object) return pattern;
+  for (const auto& [name, value] : json.at(key).items()) pattern.emplace_back(name, read(*object, name));
+  return pattern;
+}
+
+// Reads which of the targets get an adapter, and which rank and alpha.
+void read_choices(const io::JsonReader& reader, const std::string& text, LoraOptions& options) {
+  if (reader.is_text("exclude_modules")) {
+    options.exclude_regex = reader.text("exclude_modules");
+  } else {
+    options.exclude_modules = reader.texts("exclude_modules");
+  }
+  options.layers_to_transform = reader.integers("layers_to_transform", 0, 1 << 20);
+  options.layers_pattern = reader.is_text("layers_pattern")
+                               ? std::vector<std::string>{reader.text("layers_pattern")}
+                               : reader.texts("layers_pattern");
+  std::erase(options.layers_pattern, "");
+  if (!options.layers_to_transform.empty() && options.target_modules.empty()) {
+    throw unsupported(reader, "layers_to_transform")
+        .got("target_modules that are one expression")
+        .need("a list of names");
+  }
+  const auto json = nlohmann::ordered_json::parse(text);
+  options.rank_pattern = read_pattern<int64_t>(
+      reader, json, "rank_pattern",
+      [](const io::JsonReader& object, const std::string& name) { return object.integer(name, 1, 1 << 20); });
+  options.alpha_pattern = read_pattern<double>(
+      reader, json, "alpha_pattern",
+      [](const io::JsonReader& object, const std::string& name) { return object.number(name, 1e-9, 1e9); });
+}
+
 }  // namespace
 
 AdapterConfig read_adapter_config(const std::string& folder) {
-  const io::JsonReader reader = io::JsonReader::open(io::join_path(folder, "adapter_config.json"));
+  const std::string file = io::join_path(folder, "adapter_config.json");
+  const std::string text = io::JsonReader::read_text(file);
+  const io::JsonReader reader = io::JsonReader::parse(text, file);
   AdapterConfig config;
   config.source_file = reader.file();
   const std::string type = reader.text("peft_type");
@@ -67,6 +109,7 @@ AdapterConfig read_adapter_config(const std::string& folder) {
   if (options.target_modules.empty() && options.target_regex.empty() && !options.all_linear) {
     throw reader.problem("target_modules", "names no module").need("a list of names, or one expression");
   }
+  read_choices(reader, text, options);
   return config;
 }
 

@@ -12,12 +12,12 @@
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
 #include "tessera/io/file.h"
+#include "tessera/peft/carried_parameters.h"
 #include "tessera/peft/targets.h"
 
 namespace tessera::peft {
 namespace {
 
-constexpr const char* kPrefix = "base_model.model.";
 constexpr const char* kConfigName = "adapter_config.json";
 constexpr const char* kWeightsStem = "adapter_model";
 constexpr const char* kWeightsName = "adapter_model.safetensors";
@@ -48,9 +48,25 @@ std::string describe(const checkpoint::TensorMismatches& mismatches, size_t num_
   return "";
 }
 
-nlohmann::json config_json(const LoraOptions& options, const LoraTargets& targets,
-                           const std::string& base_model) {
-  nlohmann::json json = {
+// PEFT declares alphas as integers, and most files hold them as such.
+nlohmann::ordered_json alpha_json(double alpha) {
+  if (alpha == std::floor(alpha) && alpha < 1e15) return static_cast<int64_t>(alpha);
+  return alpha;
+}
+
+// Writes which of the targets have an adapter, and which rank and alpha.
+void put_choices(nlohmann::ordered_json& json, const LoraOptions& options) {
+  if (!options.exclude_modules.empty()) json["exclude_modules"] = options.exclude_modules;
+  if (!options.exclude_regex.empty()) json["exclude_modules"] = options.exclude_regex;
+  if (!options.layers_to_transform.empty()) json["layers_to_transform"] = options.layers_to_transform;
+  if (!options.layers_pattern.empty()) json["layers_pattern"] = options.layers_pattern;
+  for (const auto& [name, rank] : options.rank_pattern) json["rank_pattern"][name] = rank;
+  for (const auto& [name, alpha] : options.alpha_pattern) json["alpha_pattern"][name] = alpha_json(alpha);
+}
+
+nlohmann::ordered_json config_json(const LoraOptions& options, const LoraTargets& targets,
+                                   const std::string& base_model) {
+  nlohmann::json sorted = {
       {"peft_type", "LORA"},
       {"task_type", "CAUSAL_LM"},
       {"base_model_name_or_path", base_model},
@@ -65,16 +81,17 @@ nlohmann::json config_json(const LoraOptions& options, const LoraTargets& target
       {"use_dora", false},
       {"rank_pattern", nlohmann::json::object()},
       {"alpha_pattern", nlohmann::json::object()},
+      {"exclude_modules", nullptr},
       {"layers_to_transform", nullptr},
       {"layers_pattern", nullptr},
       {"modules_to_save", nullptr},
       {"auto_mapping", nullptr},
       {"revision", nullptr},
   };
-  // PEFT declares lora_alpha as an integer, and most files hold one.
-  if (options.alpha == std::floor(options.alpha) && options.alpha < 1e15) {
-    json["lora_alpha"] = static_cast<int64_t>(options.alpha);
-  }
+  // Keys stand in the order of the alphabet, but those of a pattern in the order in which they count.
+  auto json = nlohmann::ordered_json::parse(sorted.dump());
+  json["lora_alpha"] = alpha_json(options.alpha);
+  put_choices(json, options);
   if (!options.modules_to_save.empty()) json["modules_to_save"] = options.modules_to_save;
   if (options.all_linear) {
     json["target_modules"] = kinds_of(targets.adapted);
@@ -87,13 +104,6 @@ nlohmann::json config_json(const LoraOptions& options, const LoraTargets& target
 }
 
 }  // namespace
-
-std::string to_peft_name(const std::string& parameter) { return kPrefix + parameter; }
-
-std::optional<std::string> from_peft_name(const std::string& stored) {
-  if (!stored.starts_with(kPrefix)) return std::nullopt;
-  return stored.substr(std::string(kPrefix).size());
-}
 
 io::ModelFiles open_adapter(const std::string& folder) {
   if (!io::exists(io::join_path(folder, kWeightsName)) &&
@@ -112,7 +122,7 @@ std::vector<std::string> adapter_parameters(const torch::nn::Module& model, cons
     const size_t dot = name.rfind('.');
     const std::string module = dot == std::string::npos ? "" : name.substr(0, dot);
     const bool saved = std::find(targets.saved.begin(), targets.saved.end(), module) != targets.saved.end();
-    if (saved || is_lora_parameter(name)) names.push_back(name);
+    if (saved || is_lora_parameter(name) || find_carried(targets, name) != nullptr) names.push_back(name);
   }
   return names;
 }
@@ -123,7 +133,12 @@ checkpoint::StateDictAdapter adapter_table(const torch::nn::Module& model, const
   std::vector<checkpoint::StoredParameter> table;
   for (const std::string& name : adapter_parameters(model, targets)) {
     const at::Tensor& parameter = parameters[name];
-    table.push_back({name, parameter.sizes().vec(), parts.of(parameter, to_peft_name(name))});
+    const CarriedParameter* carried = find_carried(targets, name);
+    std::vector<std::string> aliases;
+    if (carried != nullptr) {
+      for (const std::string& alias : carried->aliases) aliases.push_back(to_peft_name(alias));
+    }
+    table.push_back({name, parameter.sizes().vec(), parts.of(parameter, to_peft_name(name), aliases)});
   }
   return checkpoint::StateDictAdapter(std::move(table));
 }
@@ -142,10 +157,14 @@ std::shared_ptr<const checkpoint::ParameterSource> adapter_source(
       .hint("rank, targets and base model must be those that the adapter was trained with");
 }
 
-LoraTargets apply_adapter(torch::nn::Module& model, const AdapterConfig& config,
-                          const std::vector<std::string>& untouchable) {
+LoraTargets apply_adapter(torch::nn::Module& model, const AdapterConfig& config, const io::ModelFiles& files,
+                          const TiedModules& tied) {
   try {
-    return apply_lora(model, config.options, untouchable);
+    std::vector<std::string> untouchable;
+    for (const auto& [alias, owner] : tied) untouchable.insert(untouchable.end(), {alias, owner});
+    LoraTargets targets = apply_lora(model, config.options, untouchable);
+    targets.carried = read_carried(model, targets, files, tied);
+    return targets;
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Config) throw;
     throw Error(ErrorKind::Model, "ADAPTER",
@@ -154,11 +173,11 @@ LoraTargets apply_adapter(torch::nn::Module& model, const AdapterConfig& config,
   }
 }
 
-AdapterConfig load_adapter(torch::nn::Module& model, const std::string& folder,
-                           const std::vector<std::string>& untouchable, at::Device device) {
+AdapterConfig load_adapter(torch::nn::Module& model, const std::string& folder, const TiedModules& tied,
+                           at::Device device) {
   const AdapterConfig config = read_adapter_config(folder);
   const auto files = std::make_shared<const io::ModelFiles>(open_adapter(folder));
-  const auto source = adapter_source(model, apply_adapter(model, config, untouchable), files);
+  const auto source = adapter_source(model, apply_adapter(model, config, *files, tied), files);
   checkpoint::materialize(model, *source, device);
   return config;
 }

@@ -12,6 +12,7 @@
 #include "tessera/checkpoint/save_folder.h"
 #include "tessera/checkpoint/state_dict_adapter.h"
 #include "tessera/io/model_files.h"
+#include "tessera/peft/carried_parameters.h"
 #include "tessera/peft/lora.h"
 
 namespace tessera::peft {
@@ -26,22 +27,15 @@ struct AdapterConfig {
   std::string source_file;
 };
 
-// Convert between the name of a parameter in the model, such as
-// "model.layers.0.self_attn.q_proj.lora_A.weight", and in an adapter's file,
-// "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight". from_peft_name() returns nothing for a
-// name of another form.
-std::string to_peft_name(const std::string& parameter);
-std::optional<std::string> from_peft_name(const std::string& stored);
-
 // Reads and validates `folder`/adapter_config.json. Throws Error(Model, "CONFIG") for bad values and
-// Error(Model, "UNSUPPORTED") for what would change the numbers: other adapter kinds, DoRA, biases, rank
-// patterns and the like.
+// Error(Model, "UNSUPPORTED") for what would change the numbers: other adapter kinds, DoRA, biases and the
+// like.
 AdapterConfig read_adapter_config(const std::string& folder);
 // Opens `folder`/adapter_model.safetensors. Throws Error(Model, "PICKLE") where there is only a pickle file.
 io::ModelFiles open_adapter(const std::string& folder);
 
-// Returns the table of the parameters that belong into an adapter's file, LoRA factors and modules_to_save,
-// under PEFT's names. `model` has been through apply_lora() and has its global shapes.
+// Returns the table of the adapter_parameters(), under PEFT's names. `model` has been through apply_lora()
+// and has its global shapes.
 checkpoint::StateDictAdapter adapter_table(const torch::nn::Module& model, const LoraTargets& targets);
 
 // Returns the source of the values of those parameters. First compares the files with the table: they must
@@ -51,18 +45,19 @@ std::shared_ptr<const checkpoint::ParameterSource> adapter_source(
     const torch::nn::Module& model, const LoraTargets& targets,
     const std::shared_ptr<const io::ModelFiles>& files);
 
-// For a single process: calls apply_lora() with the folder's options and reads the values of adapter_source()
-// into the parameters, on `device`. Throws Error(Model, "ADAPTER") where the options name layers that the
-// model lacks.
-AdapterConfig load_adapter(torch::nn::Module& model, const std::string& folder,
-                           const std::vector<std::string>& untouchable = {}, at::Device device = kHost);
+// For a single process: calls apply_adapter() with the folder's options and reads the values of
+// adapter_source() into the parameters, on `device`. Throws Error(Model, "ADAPTER") where the options name
+// layers that the model lacks.
+AdapterConfig load_adapter(torch::nn::Module& model, const std::string& folder, const TiedModules& tied = {},
+                           at::Device device = kHost);
 
-// Calls apply_lora() for an adapter that exists. Errors of kind Config become Error(Model, "ADAPTER") at the
-// adapter's adapter_config.json.
-LoraTargets apply_adapter(torch::nn::Module& model, const AdapterConfig& config,
-                          const std::vector<std::string>& untouchable = {});
+// Calls apply_lora() for an adapter that exists, and finds the parameters that its files carry. Errors of
+// kind Config become Error(Model, "ADAPTER") at the adapter's adapter_config.json.
+LoraTargets apply_adapter(torch::nn::Module& model, const AdapterConfig& config, const io::ModelFiles& files,
+                          const TiedModules& tied = {});
 
-// Returns the names of the parameters that belong into an adapter's file: LoRA factors and modules_to_save.
+// Returns the names of the parameters that belong into an adapter's file: LoRA factors, modules_to_save, and
+// what the file that the adapter was read from carried.
 std::vector<std::string> adapter_parameters(const torch::nn::Module& model, const LoraTargets& targets);
 
 // Plans the folder of an adapter. `table` is adapter_table() from before any sharding; `base_model` is what

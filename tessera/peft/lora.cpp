@@ -2,16 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
 #include "tessera/core/rng.h"
-#include "tessera/core/strings.h"
 #include "tessera/nn/random_scope.h"
 #include "tessera/ops/lora.h"
-#include "tessera/peft/targets.h"
+#include "tessera/peft/find_targets.h"
+#include "tessera/peft/layer_options.h"
 
 namespace tessera::peft {
 namespace {
@@ -19,126 +18,7 @@ namespace {
 constexpr const char* kSuffixA = ".lora_A.weight";
 constexpr const char* kSuffixB = ".lora_B.weight";
 
-// Decides by its name whether a layer gets an adapter, and remembers which wanted names it has met.
-class TargetMatcher {
- public:
-  explicit TargetMatcher(const LoraOptions& options) : options_(options) {
-    if (!options.target_regex.empty()) pattern_ = std::make_unique<NamePattern>(options.target_regex);
-  }
-
-  bool matches(const std::string& name, bool takes_adapter) {
-    bool found = options_.all_linear && takes_adapter;
-    if (pattern_ != nullptr && pattern_->matches(name)) found = true;
-    for (const std::string& wanted : options_.target_modules) {
-      if (!is_module_named(name, wanted)) continue;
-      met_.insert(wanted);
-      found = true;
-    }
-    return found;
-  }
-
-  std::vector<std::string> unmet() const {
-    std::vector<std::string> names;
-    for (const std::string& wanted : options_.target_modules) {
-      if (met_.count(wanted) == 0) names.push_back(wanted);
-    }
-    return names;
-  }
-
- private:
-  const LoraOptions& options_;
-  std::unique_ptr<NamePattern> pattern_;
-  std::set<std::string> met_;
-};
-
-bool is_saved(const std::string& module_name, const LoraOptions& options) {
-  return std::any_of(options.modules_to_save.begin(), options.modules_to_save.end(),
-                     [&](const std::string& wanted) { return is_module_named(module_name, wanted); });
-}
-
-std::vector<std::string> find_saved(const torch::nn::Module& model, const LoraOptions& options,
-                                    const std::vector<std::string>& untouchable) {
-  std::vector<std::string> saved, all;
-  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
-    if (item.value()->parameters(/*recurse=*/false).empty()) continue;
-    all.push_back(item.key());
-    if (is_saved(item.key(), options)) saved.push_back(item.key());
-  }
-  for (const std::string& wanted : options.modules_to_save) {
-    const auto named = [&](const std::string& name) { return is_module_named(name, wanted); };
-    if (std::any_of(untouchable.begin(), untouchable.end(), named)) {
-      throw Error(
-          ErrorKind::Config, "LORA-TARGET",
-          "'" + wanted + "' of lora_modules_to_save shares its weight with another module (tied embeddings)")
-          .about("lora_modules_to_save")
-          .hint("train a model with untied embeddings, or leave it out");
-    }
-    if (std::none_of(saved.begin(), saved.end(), named)) {
-      throw Error(ErrorKind::Config, "LORA-TARGET",
-                  "'" + wanted + "' of lora_modules_to_save names no module")
-          .about("lora_modules_to_save")
-          .need(join(kinds_of(all), ", "));
-    }
-  }
-  return saved;
-}
-
-// The layers to adapt, by name.
-using Layers = std::vector<std::pair<std::string, std::shared_ptr<nn::Linear>>>;
-
-Error no_such_layer(const LoraOptions& options, const std::vector<std::string>& unmet,
-                    const std::vector<std::string>& linear_names) {
-  const std::string wanted = !unmet.empty()                  ? "'" + join(unmet, "', '") + "'"
-                             : !options.target_regex.empty() ? "'" + options.target_regex + "'"
-                                                             : "lora_target_linear";
-  Error error(ErrorKind::Config, "LORA-TARGET", "no linear layer of the model is named " + wanted);
-  error.need(linear_names.empty() ? "a model with linear layers" : join(kinds_of(linear_names), ", "));
-  std::vector<std::string> kinds, near;
-  for (const std::string& name : linear_names) kinds.push_back(last_component(name));
-  for (const std::string& name : unmet) {
-    const std::string nearest = nearest_name(last_component(name), kinds);
-    if (!nearest.empty()) near.push_back("'" + nearest + "'");
-  }
-  if (!near.empty()) error.hint("did you mean " + join(near, ", ") + "?");
-  return error;
-}
-
-Layers find_adapted(const torch::nn::Module& model, const LoraOptions& options) {
-  TargetMatcher matcher(options);
-  std::vector<std::string> linear_names;
-  Layers chosen;
-  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
-    const auto layer = std::dynamic_pointer_cast<nn::Linear>(item.value());
-    if (layer == nullptr) continue;
-    const bool takes_adapter = layer->refusal().empty();
-    if (takes_adapter) linear_names.push_back(item.key());
-    if (is_saved(item.key(), options)) continue;
-    if (matcher.matches(item.key(), takes_adapter)) chosen.emplace_back(item.key(), layer);
-  }
-  const std::vector<std::string> unmet = matcher.unmet();
-  if (chosen.empty() || !unmet.empty()) throw no_such_layer(options, unmet, linear_names);
-  return chosen;
-}
-
 }  // namespace
-
-std::vector<std::string> kinds_of(const std::vector<std::string>& names) {
-  std::vector<std::string> kinds;
-  for (const std::string& name : names) {
-    const std::string kind = last_component(name);
-    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
-  }
-  return kinds;
-}
-
-LoraTargets find_lora_targets(const torch::nn::Module& model, const LoraOptions& options,
-                              const std::vector<std::string>& untouchable) {
-  check_options(options);
-  LoraTargets targets;
-  targets.saved = find_saved(model, options, untouchable);
-  for (const auto& [name, layer] : find_adapted(model, options)) targets.adapted.push_back(name);
-  return targets;
-}
 
 double lora_scaling(const LoraOptions& options) {
   const double rank = static_cast<double>(options.rank);
@@ -159,6 +39,19 @@ void check_options(const LoraOptions& o) {
   }
   if (!o.target_regex.empty() && !o.target_modules.empty()) {
     refuse("LoRA takes its targets as a list or as one expression", "both", "one of them");
+  }
+  if (!o.layers_to_transform.empty() && o.target_modules.empty()) {
+    refuse("LoRA chooses layers by their numbers among named targets alone", "no list of names",
+           "target modules as a list");
+  }
+  for (const auto& [key, rank] : o.rank_pattern) {
+    if (rank < 1 || rank > (1 << 20))
+      refuse("bad LoRA rank of '" + key + "'", std::to_string(rank), "1 or more");
+  }
+  for (const auto& [key, alpha] : o.alpha_pattern) {
+    if (!std::isfinite(alpha) || alpha <= 0.0) {
+      refuse("bad LoRA alpha of '" + key + "'", std::to_string(alpha), "above 0");
+    }
   }
 }
 
@@ -200,7 +93,8 @@ LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,
   check_options(options);
   LoraTargets targets;
   targets.saved = find_saved(model, options, untouchable);
-  const Layers chosen = find_adapted(model, options);
+  const AdaptedLayers chosen = find_adapted(model, options, untouchable);
+  const LayerOptions options_of(options);
   for (auto& parameter : model.named_parameters()) {
     const std::string& name = parameter.key();
     const size_t dot = name.rfind('.');
@@ -209,7 +103,7 @@ LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,
     parameter.value().set_requires_grad(trained);
   }
   for (const auto& [name, layer] : chosen) {
-    const auto adapter = std::make_shared<LoraAdapter>(*layer, options, name);
+    const auto adapter = std::make_shared<LoraAdapter>(*layer, options_of(name), name);
     adapter->train(layer->is_training());
     layer->set_adapter(adapter, name);
     targets.adapted.push_back(name);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/nn/module.h>
@@ -26,11 +27,24 @@ struct LoraOptions {
   bool all_linear = false;
   std::string target_regex;
   std::vector<std::string> target_modules;
+  // Layers that get no adapter although the targets name them: those whose whole name matches exclude_regex,
+  // or that exclude_modules names as target_modules does.
+  std::string exclude_regex;
+  std::vector<std::string> exclude_modules;
+  // Numbers of the blocks whose layers get an adapter, for target_modules alone; empty = all. A block's
+  // number stands behind one of the layers_pattern (regular expressions), or behind any name if there are
+  // none.
+  std::vector<int64_t> layers_to_transform;
+  std::vector<std::string> layers_pattern;
+  // Ranks and alphas of the layers whose name matches a key: a regular expression for the whole name, or for
+  // all behind one of its dots. The first key that matches counts; other layers have `rank` and `alpha`.
+  std::vector<std::pair<std::string, int64_t>> rank_pattern = {};
+  std::vector<std::pair<std::string, double>> alpha_pattern = {};
   // Modules, named as in target_modules, that are trained whole and saved with the adapter.
   std::vector<std::string> modules_to_save;
 };
 
-// Returns the factor of the product B A.
+// Returns the factor of the product B A for a layer of the options' own rank and alpha (LayerOptions).
 double lora_scaling(const LoraOptions& options);
 
 // Throws Error(Config, "LORA") for values outside their ranges, where no target is given, and for
@@ -41,7 +55,8 @@ void check_options(const LoraOptions& options);
 // on the meta device in the dtype of the layer. They start as PEFT's do: A uniform in +-1/sqrt(in), B zero.
 class LoraAdapter : public nn::LinearAdapter {
  public:
-  // `site` is the name of the layer, from which its dropout masks and initial values derive.
+  // `site` is the name of the layer, from which its dropout masks and initial values derive. The rank and
+  // alpha of `options` hold, whatever its patterns say.
   LoraAdapter(const nn::Linear& layer, const LoraOptions& options, const std::string& site);
 
   // Takes x as [..., in] and returns [..., out], the layer's own product included. Dropout applies in
@@ -70,10 +85,19 @@ class LoraAdapter : public nn::LinearAdapter {
   nn::RowPart input_;  // the columns of the input that x holds
 };
 
+// A parameter of the base model whose values stand in an adapter's files, where PEFT's save_embedding_layers
+// has put them.
+struct CarriedParameter {
+  std::string name;                  // "model.embed_tokens.weight"
+  std::vector<std::string> aliases;  // other names for the same weight: "lm_head.weight" if they are tied
+};
+
 // Result of apply_lora().
 struct LoraTargets {
   std::vector<std::string> adapted;  // names of the layers with an adapter
   std::vector<std::string> saved;    // names of the modules that are trained whole
+  // Frozen parameters whose values an adapter's files bring beside its factors (find_carried()).
+  std::vector<CarriedParameter> carried = {};
   // The family's files hold the weights of the adapted layers transposed; PEFT's config has to say so.
   bool fan_in_fan_out = false;
 };
@@ -81,7 +105,8 @@ struct LoraTargets {
 // Puts adapters on the layers of `model` that the options name and freezes every other parameter, except in
 // modules_to_save. `untouchable` modules (whose weight another part of the model shares) may not be named in
 // modules_to_save. Throws Error(Config, "LORA-TARGET"), which lists the layers that there are, when nothing
-// matches or a name matches nothing. Errors about modules_to_save have the key() lora_modules_to_save.
+// matches, a name matches nothing, or target_regex matches a module with weights that takes no adapter.
+// Errors about modules_to_save have the key() lora_modules_to_save.
 LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,
                        const std::vector<std::string>& untouchable = {});
 

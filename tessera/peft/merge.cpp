@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <iterator>
 #include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -12,6 +12,7 @@
 #include "tessera/checkpoint/rewrite_folder.h"
 #include "tessera/checkpoint/save_folder.h"
 #include "tessera/checkpoint/stored_tensors.h"
+#include "tessera/checkpoint/tied_weights.h"
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
 #include "tessera/device/host_memory.h"
@@ -21,6 +22,8 @@
 #include "tessera/io/model_files.h"
 #include "tessera/io/result_folder.h"
 #include "tessera/peft/adapter_files.h"
+#include "tessera/peft/layer_options.h"
+#include "tessera/peft/merge_files.h"
 
 namespace tessera::peft {
 namespace {
@@ -37,6 +40,7 @@ constexpr const char* kFactorB = ".lora_B.weight";
 
 // The change of one tensor of the base: a product of two factors is added, or another tensor takes its place.
 struct Change {
+  std::string layer;               // the model's name for the layer that the factors adapt
   std::string factor_a, factor_b;  // names in the adapter's file
   std::string replacement;         // name in the adapter's file; empty with factors
 };
@@ -59,20 +63,33 @@ std::string base_name(const io::ModelFiles& base, const std::string& parameter) 
   return !base.find(parameter) && base.find(rest) ? rest : parameter;
 }
 
+// Tells whether a weight that the adapter brings is the head of a model whose files have no head, and repeats
+// the embedding that the adapter brings too: PEFT saves a tied weight under both names.
+bool is_tied_copy(const io::ModelFiles& base, const io::ModelFiles& adapter, const std::string& name) {
+  if (name != "lm_head.weight" || base.find(name)) return false;
+  const std::shared_ptr<const io::ModelFiles> borrowed(std::shared_ptr<void>(), &adapter);
+  const auto tensors = checkpoint::stored_tensors(borrowed);
+  const std::string embedding = checkpoint::find_embedding(*tensors);
+  return !embedding.empty() && checkpoint::equal_values(*tensors, embedding, to_peft_name(name));
+}
+
 // Plans the changes, by the names of the base's tensors. Every tensor of the adapter has to belong to one.
 std::map<std::string, Change> plan_changes(const io::ModelFiles& base, const io::ModelFiles& adapter) {
   std::map<std::string, Change> changes;
   for (const io::TensorInfo* tensor : adapter.tensors()) {
     const auto name = from_peft_name(tensor->name);
     if (!name.has_value()) throw adapter_error(adapter, tensor->name, "not a name that PEFT gives");
-    const auto weight_of = [&](const std::string& factor) {
-      return base_name(base, name->substr(0, name->size() - factor.size()) + ".weight");
+    const auto change_of = [&](const std::string& factor) -> Change& {
+      const std::string layer = name->substr(0, name->size() - factor.size());
+      Change& change = changes[base_name(base, layer + ".weight")];
+      change.layer = layer;
+      return change;
     };
     if (name->ends_with(kFactorA)) {
-      changes[weight_of(kFactorA)].factor_a = tensor->name;
+      change_of(kFactorA).factor_a = tensor->name;
     } else if (name->ends_with(kFactorB)) {
-      changes[weight_of(kFactorB)].factor_b = tensor->name;
-    } else {
+      change_of(kFactorB).factor_b = tensor->name;
+    } else if (!is_tied_copy(base, adapter, *name)) {
       changes[base_name(base, *name)].replacement = tensor->name;
     }
   }
@@ -95,8 +112,8 @@ std::map<std::string, Change> plan_changes(const io::ModelFiles& base, const io:
 }
 
 // Compares the shapes of the adapter's tensors with those of the base. `is_transposed`: the base holds W^T.
-void check_shapes(const io::ModelFiles& base, const io::ModelFiles& adapter, int64_t rank, bool is_transposed,
-                  const std::map<std::string, Change>& changes) {
+void check_shapes(const io::ModelFiles& base, const io::ModelFiles& adapter, const LayerOptions& options_of,
+                  bool is_transposed, const std::map<std::string, Change>& changes) {
   for (const auto& [name, change] : changes) {
     const io::TensorInfo& weight = *base.require(name).tensor;
     if (!checkpoint::is_weight_dtype(weight.dtype)) {
@@ -110,6 +127,7 @@ void check_shapes(const io::ModelFiles& base, const io::ModelFiles& adapter, int
     } else if (weight.shape.size() != 2) {
       throw adapter_error(adapter, change.factor_a, "the base's '" + name + "' is not a matrix");
     } else {
+      const int64_t rank = options_of(change.layer).rank;
       expect_shape(adapter, change.factor_a, {rank, weight.shape[is_transposed ? 0 : 1]});
       expect_shape(adapter, change.factor_b, {weight.shape[is_transposed ? 1 : 0], rank});
     }
@@ -184,39 +202,6 @@ void write_changed(const io::ModelFiles& base, const io::ModelFiles& adapter, co
   });
 }
 
-// A folder that has one of these files brings a tokenizer.
-constexpr const char* kVocabularyFiles[] = {"tokenizer.json", "tokenizer.model", "vocab.json"};
-// An adapter's folder may bring these files without a vocabulary.
-constexpr const char* kTemplateFiles[] = {"chat_template.jinja", "chat_template.json"};
-constexpr const char* kTokenizerSettings[] = {"tokenizer_config.json", "special_tokens_map.json",
-                                              "chat_template.jinja", "chat_template.json"};
-
-bool has_chat_template(const SideFiles& files) {
-  const auto config = files.find("tokenizer_config.json");
-  return std::any_of(std::begin(kTemplateFiles), std::end(kTemplateFiles),
-                     [&](const char* name) { return files.count(name) > 0; }) ||
-         (config != files.end() && config->second.find("\"chat_template\"") != std::string::npos);
-}
-
-// Reads the small files of the result, as they are now. The tokenizer comes whole from one folder: the
-// adapter's where that has a vocabulary, else the base's. An adapter without a vocabulary may still bring
-// settings and a chat template. It was trained with them, so they replace the base's, and other template
-// files of the base go, since they would win over them.
-SideFiles side_files_of(const std::string& base, const std::string& adapter) {
-  SideFiles files = read_side_files(base, checkpoint::kModelFileNames);
-  const bool has_own =
-      std::any_of(std::begin(kVocabularyFiles), std::end(kVocabularyFiles),
-                  [&](const char* name) { return io::exists(io::join_path(adapter, name)); });
-  files.merge(read_side_files(has_own ? adapter : base, checkpoint::kTokenizerFileNames));
-  if (has_own) return files;
-  const SideFiles settings = read_side_files(adapter, kTokenizerSettings);
-  if (has_chat_template(settings)) {
-    for (const char* name : kTemplateFiles) files.erase(name);
-  }
-  for (const auto& [name, text] : settings) files[name] = text;
-  return files;
-}
-
 }  // namespace
 
 MergeReport merge_adapter(const std::string& base_folder, const std::string& adapter_folder,
@@ -225,9 +210,10 @@ MergeReport merge_adapter(const std::string& base_folder, const std::string& ada
   const io::ModelFiles base = io::ModelFiles::open(base_folder);
   const io::ModelFiles adapter = open_adapter(adapter_folder);
   const auto changes = plan_changes(base, adapter);
-  check_shapes(base, adapter, config.options.rank, config.fan_in_fan_out, changes);
-  SideFiles side_files = side_files_of(base_folder, adapter_folder);
-  if (const auto file = side_files.find("config.json"); dtype && file != side_files.end()) {
+  const LayerOptions options_of(config.options);
+  check_shapes(base, adapter, options_of, config.fan_in_fan_out, changes);
+  SideFiles side_files = read_side_files(base_folder, adapter_folder);
+  if (const auto file = side_files.texts.find("config.json"); dtype && file != side_files.texts.end()) {
     (void)io::JsonReader::parse(file->second,
                                 io::join_path(base_folder, file->first));  // names what is wrong
     file->second = checkpoint::with_config_dtype(file->second, *dtype);
@@ -245,11 +231,10 @@ MergeReport merge_adapter(const std::string& base_folder, const std::string& ada
                            .inputs = {{"the base model", base_folder}, {"the adapter", adapter_folder}}});
   result.begin();
   int64_t num_bytes = report.total_bytes;
-  for (const auto& [name, bytes] : side_files) num_bytes += static_cast<int64_t>(bytes.size());
+  for (const auto& [name, bytes] : side_files.texts) num_bytes += static_cast<int64_t>(bytes.size());
   result.require_space(num_bytes);
   io::ShardedSafetensorsWriter writer(result.staging(), specs);
   at::NoGradGuard no_grad;
-  const double scaling = lora_scaling(config.options);
   for (const io::TensorSpec& spec : specs) {
     const io::TensorInfo* tensor = base.require(spec.name).tensor;
     const auto change = changes.find(spec.name);
@@ -257,13 +242,12 @@ MergeReport merge_adapter(const std::string& base_folder, const std::string& ada
       checkpoint::copy_tensor(base, *tensor, spec.dtype, writer);
       continue;
     }
+    const double scaling = lora_scaling(options_of(change->second.layer));
     write_changed(base, adapter, *tensor, spec.dtype, change->second, scaling, config.fan_in_fan_out, writer);
     ++(change->second.replacement.empty() ? report.num_merged : report.num_replaced);
   }
   writer.commit();
-  for (const auto& [name, bytes] : side_files) {
-    io::write_file_atomic(io::join_path(result.staging(), name), bytes);
-  }
+  write_side_files(side_files, result.staging());
   result.commit();
   return report;
 }

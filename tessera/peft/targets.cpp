@@ -20,6 +20,10 @@ Error pattern_error(const std::string& expression, const std::string& what) {
 struct NamePattern::State {
   std::string expression;
   std::unique_ptr<icu::RegexPattern> pattern;
+
+  // Returns a matcher for `text`, which must outlive it.
+  std::unique_ptr<icu::RegexMatcher> start(const icu::UnicodeString& text, UErrorCode& status) const;
+  void check(UErrorCode status) const;
 };
 
 NamePattern::NamePattern(const std::string& expression) : state_(std::make_unique<State>()) {
@@ -39,18 +43,38 @@ NamePattern::~NamePattern() = default;
 NamePattern::NamePattern(NamePattern&&) noexcept = default;
 NamePattern& NamePattern::operator=(NamePattern&&) noexcept = default;
 
+std::unique_ptr<icu::RegexMatcher> NamePattern::State::start(const icu::UnicodeString& text,
+                                                             UErrorCode& status) const {
+  std::unique_ptr<icu::RegexMatcher> matcher(pattern->matcher(text, status));
+  if (U_SUCCESS(status)) matcher->setTimeLimit(kTimeLimit, status);
+  return matcher;
+}
+
+void NamePattern::State::check(UErrorCode status) const {
+  if (U_SUCCESS(status)) return;
+  throw pattern_error(expression, std::string("matching the regular expression for target modules failed: ") +
+                                      u_errorName(status));
+}
+
 bool NamePattern::matches(const std::string& name) const {
   UErrorCode status = U_ZERO_ERROR;
   const icu::UnicodeString text = icu::UnicodeString::fromUTF8(name);
-  const std::unique_ptr<icu::RegexMatcher> matcher(state_->pattern->matcher(text, status));
-  if (U_SUCCESS(status)) matcher->setTimeLimit(kTimeLimit, status);
+  const auto matcher = state_->start(text, status);
   const bool found = U_SUCCESS(status) && matcher->matches(status);
-  if (U_FAILURE(status)) {
-    throw pattern_error(
-        state_->expression,
-        std::string("matching the regular expression for target modules failed: ") + u_errorName(status));
-  }
+  state_->check(status);
   return found;
+}
+
+std::string NamePattern::first_group(const std::string& name) const {
+  UErrorCode status = U_ZERO_ERROR;
+  const icu::UnicodeString text = icu::UnicodeString::fromUTF8(name);
+  const auto matcher = state_->start(text, status);
+  std::string group;
+  if (U_SUCCESS(status) && matcher->lookingAt(status) && matcher->groupCount() > 0) {
+    matcher->group(1, status).toUTF8String(group);
+  }
+  state_->check(status);
+  return group;
 }
 
 bool is_module_named(const std::string& name, const std::string& wanted) {

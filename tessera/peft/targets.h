@@ -17,8 +17,10 @@ class NamePattern {
   NamePattern(NamePattern&&) noexcept;
   NamePattern& operator=(NamePattern&&) noexcept;
 
-  // Throws the same error when matching takes too long.
+  // These throw the same error when matching takes too long.
   bool matches(const std::string& name) const;
+  // Returns the expression's first group if it matches the beginning of the name; empty if not.
+  std::string first_group(const std::string& name) const;
 
  private:
   struct State;

@@ -163,7 +163,7 @@ TEST(Gpt2, AnAdapterIsWrittenAsPeftDoes) {
   const std::string base = reference_folder("gpt2"), original = base + "/adapter";
   const auto model = build_model(base, at::kFloat);
   const peft::AdapterConfig config = peft::read_adapter_config(original);
-  const peft::LoraTargets targets = peft::apply_adapter(*model, config);
+  const peft::LoraTargets targets = peft::apply_adapter(*model, config, peft::open_adapter(original));
   const auto plan =
       peft::adapter_folder(peft::adapter_table(*model, targets), config.options, targets, "gpt2");
   const auto wanted = io::SafetensorsFile::open(original + "/adapter_model.safetensors");

@@ -16,6 +16,7 @@
 #include "tests/models/reference_models.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_folder.h"
+#include "tests/testing/tiny_model.h"
 
 namespace tessera::peft {
 namespace {
@@ -187,12 +188,152 @@ TEST(AdapterFiles, MismatchesAreModelErrors) {
   EXPECT_EQ(with([](json& c) { c["modules_to_save"] = {"norm"}; }), "E-MODEL-ADAPTER");
   EXPECT_THAT(text, HasSubstr("missing tensors: base_model.model.model.norm.weight"));
   EXPECT_EQ(with([](json& c) { c["use_dora"] = true; }), "E-MODEL-UNSUPPORTED");
-  EXPECT_EQ(with([](json& c) { c["rank_pattern"] = {{"q_proj", 2}}; }), "E-MODEL-UNSUPPORTED");
+  EXPECT_EQ(with([](json& c) { c["rank_pattern"] = {{"q_proj", 2}}; }), "E-MODEL-ADAPTER");
+  EXPECT_THAT(text, HasSubstr("need [2, "));
+  EXPECT_EQ(with([](json& c) { c["rank_pattern"] = {{"q_proj", 0}}; }), "E-MODEL-CONFIG");
+  EXPECT_EQ(with([](json& c) { c["alpha_pattern"] = {{"q_proj", "x"}}; }), "E-MODEL-CONFIG");
+  EXPECT_EQ(with([](json& c) { c["rank_pattern"] = {{"(q_proj", 2}}; }), "E-MODEL-ADAPTER");
+  EXPECT_EQ(with([](json& c) { c["exclude_modules"] = {"q_proj"}; }), "E-MODEL-ADAPTER");
+  EXPECT_THAT(text, HasSubstr("no target of its configuration"));
   EXPECT_EQ(with([](json& c) { c["peft_type"] = "IA3"; }), "E-MODEL-UNSUPPORTED");
   EXPECT_EQ(with([](json& c) { c["bias"] = "all"; }), "E-MODEL-UNSUPPORTED");
   EXPECT_EQ(with([](json& c) { c["init_lora_weights"] = "pissa"; }), "E-MODEL-UNSUPPORTED");
   EXPECT_EQ(with([](json& c) { c["r"] = 0; }), "E-MODEL-CONFIG");
   EXPECT_EQ(with([](json& c) { c.erase("target_modules"); }), "E-MODEL-CONFIG");
+}
+
+// Adds noise to the adapter's parameters and returns them.
+Values noisy_values(const models::CausalLM& model, const LoraTargets& targets) {
+  const at::NoGradGuard no_grad;
+  at::manual_seed(8);
+  Values values;
+  auto parameters = model.named_parameters();
+  for (const std::string& name : adapter_parameters(model, targets)) {
+    parameters[name].add_(at::randn_like(parameters[name]), 0.1);
+    values.emplace_back(name, parameters[name]);
+  }
+  return values;
+}
+
+at::Tensor logits_of(models::CausalLM& model) {
+  const at::NoGradGuard no_grad;
+  model.eval();
+  return model.logits(pack_ids(at::arange(3, 20)));
+}
+
+// The first key of a pattern that matches a layer's name, or its end, says its rank or alpha, as in PEFT.
+TEST(AdapterFiles, LayersHaveRanksAndAlphasOfTheirOwn) {
+  const TempFolder folder;
+  const auto first = load_reference_model("llama_linear", at::kDouble);
+  LoraOptions options;
+  options.rank = 3;
+  options.alpha = 6.0;
+  options.target_modules = {"q_proj", "v_proj", "down_proj"};
+  options.exclude_modules = {"0.self_attn.v_proj"};
+  options.rank_pattern = {{"layers.1.self_attn.q_proj", 5}, {"q_proj", 2}, {"down_.*", 4}};
+  options.alpha_pattern = {{"v_proj", 1.5}, {".*proj", 20.0}};
+  const LoraTargets targets = apply_lora(*first, options);
+  initialise_adapters(*first, 3);
+  const auto parameters = first->named_parameters();
+  const std::string of_0 = "model.layers.0.", of_1 = "model.layers.1.", a = ".lora_A.weight";
+  EXPECT_EQ(parameters[of_0 + "self_attn.q_proj" + a].size(0), 2);
+  EXPECT_EQ(parameters[of_1 + "self_attn.q_proj" + a].size(0), 5);
+  EXPECT_EQ(parameters[of_1 + "self_attn.v_proj" + a].size(0), 3);
+  EXPECT_EQ(parameters[of_1 + "mlp.down_proj" + a].size(0), 4);
+  EXPECT_FALSE(parameters.contains(of_0 + "self_attn.v_proj" + a));
+  const Values values = noisy_values(*first, targets);
+  save_adapter(folder / "adapter", *first, options, targets, "base", values);
+  const json config = json::parse(io::read_file(folder / "adapter/adapter_config.json", 1 << 20));
+  EXPECT_EQ(config["rank_pattern"], json({{"layers.1.self_attn.q_proj", 5}, {"q_proj", 2}, {"down_.*", 4}}));
+  EXPECT_EQ(config["alpha_pattern"], json({{"v_proj", 1.5}, {".*proj", 20}}));
+
+  const auto second = load_reference_model("llama_linear", at::kDouble);
+  const AdapterConfig read = load_adapter(*second, folder / "adapter");
+  EXPECT_EQ(read.options.rank_pattern, options.rank_pattern) << "the order counts";
+  EXPECT_EQ(read.options.alpha_pattern, options.alpha_pattern);
+  EXPECT_TRUE(at::equal(logits_of(*first), logits_of(*second)));
+
+  // The merged weight has the layer's own scale: alpha 20 over rank 5.
+  merge_adapter(reference_folder("llama_linear"), folder / "adapter", folder / "merged");
+  const std::string q = of_1 + "self_attn.q_proj";
+  const at::Tensor base =
+                       TensorFile(reference_folder("llama_linear") + "/model.safetensors").get(q + ".weight"),
+                   merged = TensorFile(folder / "merged/model.safetensors").get(q + ".weight"),
+                   want = base.to(at::kDouble) +
+                          4.0 * at::matmul(parameters[q + ".lora_B.weight"], parameters[q + a]).detach();
+  EXPECT_TRUE(at::equal(merged, want.to(merged.scalar_type())));
+}
+
+// Writes the files of an adapter with more tensors, under PEFT's names.
+void add_tensors(const std::string& folder, const std::map<std::string, at::Tensor>& more) {
+  const TensorFile file(folder + "/adapter_model.safetensors");
+  std::map<std::string, at::Tensor> tensors = more;
+  const io::ModelFiles held = open_adapter(folder);
+  for (const io::TensorInfo* info : held.tensors()) tensors.emplace(info->name, file.get(info->name));
+  std::vector<io::TensorSpec> specs;
+  for (const auto& [name, value] : tensors)
+    specs.push_back({name, to_dtype(value.scalar_type()), value.sizes().vec()});
+  io::SafetensorsWriter writer(folder + "/adapter_model.safetensors", specs);
+  for (const auto& [name, value] : tensors)
+    writer.write(name, 0, value.const_data_ptr(), static_cast<int64_t>(value.nbytes()));
+  writer.commit();
+}
+
+// PEFT's save_embedding_layers puts the embeddings beside the factors, a tied one under both of its names.
+TEST(AdapterFiles, EmbeddingsThatAnAdapterBringsTakeThePlaceOfTheModels) {
+  for (const char* family : {"llama3", "llama2"}) {
+    SCOPED_TRACE(family);
+    const TempFolder folder;
+    const auto first = load_reference_model(family, at::kFloat);
+    LoraOptions options;
+    options.target_modules = {"q_proj"};
+    const LoraTargets targets = apply_lora(*first, options);
+    initialise_adapters(*first, 3);
+    save_adapter(folder / "adapter", *first, options, targets, "base", noisy_values(*first, targets));
+    const std::string embedding = "model.embed_tokens.weight", head = "lm_head.weight";
+    auto parameters = first->named_parameters();
+    {
+      const at::NoGradGuard no_grad;
+      parameters[embedding].mul_(1.5);
+    }
+    const bool is_tied = first->config().tie_word_embeddings;
+    const at::Tensor brought = parameters[is_tied ? embedding : head].detach();
+    add_tensors(folder / "adapter",
+                {{to_peft_name(embedding), parameters[embedding].detach()}, {to_peft_name(head), brought}});
+
+    const auto second = load_reference_model(family, at::kFloat);
+    const AdapterConfig config = read_adapter_config(folder / "adapter");
+    const auto files = std::make_shared<const io::ModelFiles>(open_adapter(folder / "adapter"));
+    const LoraTargets found = apply_adapter(*second, config, *files, second->tied_modules());
+    checkpoint::materialize(*second, *adapter_source(*second, found, files));
+    EXPECT_TRUE(at::equal(logits_of(*first), logits_of(*second)));
+    EXPECT_FALSE(second->named_parameters()[embedding].requires_grad());
+    // They belong to what is saved of it, too.
+    EXPECT_THAT(adapter_parameters(*second, found), Contains(embedding));
+
+    merge_adapter(reference_folder(family), folder / "adapter", folder / "merged");
+    const auto merged = models::build_model(folder / "merged", at::kFloat);
+    models::load_weights(*merged, io::ModelFiles::open(folder / "merged"));
+    EXPECT_LT(max_difference(logits_of(*merged), logits_of(*first)), 1e-4);
+
+    const auto text_of = [&](const std::map<std::string, at::Tensor>& more) {
+      add_tensors(folder / "adapter", more);
+      std::string text;
+      const auto model = load_reference_model(family, at::kFloat);
+      EXPECT_EQ(code_of([&] { load_adapter(*model, folder / "adapter", model->tied_modules()); }, &text),
+                "E-MODEL-ADAPTER");
+      return text;
+    };
+    if (is_tied) {
+      EXPECT_THAT(text_of({{to_peft_name(head), brought + 1.0}}),
+                  HasSubstr("different values for two weights"));
+    }
+    const at::Tensor larger = at::zeros({brought.size(0) + 8, brought.size(1)});
+    EXPECT_THAT(
+        text_of({{to_peft_name(embedding), larger}, {to_peft_name(head), larger}}),
+        ::testing::AllOf(HasSubstr("got [" + std::to_string(larger.size(0)) + ", "),
+                         HasSubstr("need [" + std::to_string(brought.size(0)) + ", "), HasSubstr("resized")));
+  }
 }
 
 TEST(AdapterFiles, AnAdapterOfWhichNothingMatchesIsNamed) {
@@ -331,6 +472,50 @@ TEST(Merge, TheTemplateThatWasTrainedWithStays) {
   want["tokenizer_config.json"] = config;
   want.erase("chat_template.jinja");
   EXPECT_EQ(merged_files({{"tokenizer_config.json", config}}), want);
+}
+
+// A base whose config.json ties a head that its file has with other values is untied, and its merge says so.
+TEST(Merge, AHeadThatDiffersIsNotTiedAgain) {
+  const TempFolder folder;
+  std::filesystem::copy(reference_folder("llama3"), folder / "base");
+  const TensorFile file(reference_folder("llama3") + "/model.safetensors");
+  std::map<std::string, at::Tensor> tensors;
+  const io::ModelFiles of_base = io::ModelFiles::open(reference_folder("llama3"));
+  for (const io::TensorInfo* info : of_base.tensors()) tensors[info->name] = file.get(info->name);
+  const auto config_after = [&](double shift) {
+    tensors["lm_head.weight"] = tensors.at("model.embed_tokens.weight") + shift;
+    std::vector<io::TensorSpec> specs;
+    for (const auto& [name, value] : tensors)
+      specs.push_back({name, to_dtype(value.scalar_type()), value.sizes().vec()});
+    io::SafetensorsWriter writer(folder / "base/model.safetensors", specs);
+    for (const auto& [name, value] : tensors)
+      writer.write(name, 0, value.const_data_ptr(), static_cast<int64_t>(value.nbytes()));
+    writer.commit();
+    merge_adapter(folder / "base", training("lora_final"), folder / "merged", /*overwrites=*/true);
+    return json::parse(io::read_file(folder / "merged/config.json", 1 << 20));
+  };
+  EXPECT_EQ(config_after(0.0).at("tie_word_embeddings"), true);
+  EXPECT_EQ(config_after(0.5).at("tie_word_embeddings"), false);
+}
+
+// Transformers stops at the end token that the model was trained with.
+TEST(Merge, TheModelKnowsTheSpecialTokensOfTheAdapter) {
+  const TempFolder folder;
+  std::filesystem::copy(reference_folder("llama3"), folder / "base");
+  std::filesystem::copy(training("lora_final"), folder / "adapter");
+  testing::write_tiny_tokenizer(folder / "base");
+  io::write_file_atomic(folder / "base/generation_config.json", "{\"eos_token_id\": 2}");
+  // The vocabulary of this model is smaller than that of the tokenizer, whose first tokens are bytes.
+  io::write_file_atomic(folder / "adapter/tokenizer_config.json",
+                        R"({"eos_token": "A", "pad_token": "B", "bos_token": "<|im_start|>"})");
+  merge_adapter(folder / "base", folder / "adapter", folder / "merged");
+  const auto read = [&](const char* name) {
+    return json::parse(io::read_file(folder / (std::string("merged/") + name), 1 << 20));
+  };
+  EXPECT_EQ(read("config.json").at("eos_token_id"), json({65, 2, 5}));
+  EXPECT_EQ(read("config.json").at("pad_token_id"), 66);
+  EXPECT_EQ(read("config.json").at("bos_token_id"), 1) << "257 is beyond the model's vocabulary";
+  EXPECT_EQ(read("generation_config.json").at("eos_token_id"), json({65, 2}));
 }
 
 TEST(Merge, RefusesWhatDoesNotFit) {

@@ -15,6 +15,7 @@
 #include "tessera/parallel/activation_checkpoint.h"
 #include "tessera/peft/targets.h"
 
+#include "tests/models/small_model.h"
 #include "tests/testing/gradcheck.h"
 
 namespace tessera::peft {
@@ -282,6 +283,75 @@ TEST(Lora, TargetsByNameSuffixAndExpression) {
   EXPECT_THAT(adapted([](auto& o) { o.target_regex = R"(block\d\.(up|down)_proj)"; }),
               ElementsAre("block0.up_proj", "block1.up_proj"));
   EXPECT_THAT(adapted([](auto& o) { o.target_regex = R"((?=.*1).*q_proj)"; }), ElementsAre("block1.q_proj"));
+}
+
+TEST(Lora, SomeTargetsAreLeftOut) {
+  const auto model = models::small_model(/*tied=*/true, at::kFloat);
+  const auto adapted = [&](const std::function<void(LoraOptions&)>& change) {
+    LoraOptions options;
+    options.target_modules = {"q_proj", "down_proj"};
+    change(options);
+    return find_lora_targets(*model, options).adapted;
+  };
+  const std::string first = "model.layers.0.", second = "model.layers.1.";
+  EXPECT_THAT(adapted([](auto& o) {
+                o.exclude_modules = {"q_proj", "0.mlp.down_proj"};
+              }),
+              ElementsAre(second + "mlp.down_proj"));
+  EXPECT_THAT(adapted([](auto& o) { o.exclude_regex = R"(.*\.0\..*)"; }),
+              UnorderedElementsAre(second + "self_attn.q_proj", second + "mlp.down_proj"));
+  EXPECT_THAT(adapted([](auto& o) {
+                o.layers_to_transform = {0, 7};
+              }),
+              UnorderedElementsAre(first + "self_attn.q_proj", first + "mlp.down_proj"));
+  EXPECT_THAT(adapted([](auto& o) {
+                o.layers_to_transform = {1};
+                o.layers_pattern = {"blocks", "layers"};
+              }),
+              UnorderedElementsAre(second + "self_attn.q_proj", second + "mlp.down_proj"));
+  const auto text_of = [&](const std::function<void(LoraOptions&)>& change) -> std::string {
+    try {
+      adapted(change);
+      return "";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  EXPECT_THAT(text_of([](auto& o) {
+                o.layers_to_transform = {1};
+                o.layers_pattern = {"blocks"};
+              }),
+              HasSubstr("leave none to adapt"));
+  EXPECT_THAT(text_of([](auto& o) {
+                o.target_modules.clear();
+                o.target_regex = ".*_proj";
+                o.layers_to_transform = {1};
+              }),
+              HasSubstr("as a list"));
+}
+
+// An expression that means an embedding, or the head that shares its weight, is refused as their names are.
+TEST(Lora, ExpressionsThatMeanTiedEmbeddingsAreErrors) {
+  const auto model = models::small_model(/*tied=*/true, at::kFloat);
+  std::vector<std::string> shared;
+  for (const auto& [alias, owner] : model->tied_modules()) shared.insert(shared.end(), {alias, owner});
+  const auto text_of = [&](const std::string& expression, const std::string& excluded = "") -> std::string {
+    LoraOptions options;
+    options.target_regex = expression;
+    options.exclude_regex = excluded;
+    try {
+      find_lora_targets(*model, options, shared);
+      return "";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::Config);
+      return error.what();
+    }
+  };
+  EXPECT_EQ(text_of(".*_proj"), "");
+  EXPECT_THAT(text_of("lm_head|.*_proj"), HasSubstr("'lm_head', which takes no adapter: it shares"));
+  EXPECT_THAT(text_of(".*(embed_tokens|q_proj)"), HasSubstr("'model.embed_tokens', which takes no adapter"));
+  EXPECT_EQ(text_of(".*(embed_tokens|q_proj)", ".*embed.*"), "");
+  EXPECT_EQ(text_of("model\\.layers\\.0\\..*"), "");
 }
 
 TEST(Lora, AllLinearUnitesWithNames) {

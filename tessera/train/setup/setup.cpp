@@ -79,10 +79,7 @@ void tell_offloading_is_idle(const config::Recipe& recipe) {
 std::vector<std::string> shared_modules(const models::CausalLM& model) {
   // A module whose weight another name reads too cannot be trained apart from that.
   std::vector<std::string> modules;
-  for (const auto& tied : model.tied_parameters()) {
-    for (const std::string& name : {tied.alias, tied.owner})
-      modules.push_back(name.substr(0, name.rfind('.')));
-  }
+  for (const auto& [alias, owner] : model.tied_modules()) modules.insert(modules.end(), {alias, owner});
   return modules;
 }
 
@@ -223,8 +220,9 @@ void check_continued(const config::Recipe& recipe, const models::CausalLM& model
 }
 
 // Puts the recipe's adapter on the model: a new one, or the one of lora_model_dir, of which only the dropout
-// is the recipe's.
-AdapterSetup put_adapter(models::CausalLM& model, const config::Recipe& recipe, config::Problems& problems) {
+// is the recipe's; then `files` become those of lora_model_dir.
+AdapterSetup put_adapter(models::CausalLM& model, const config::Recipe& recipe,
+                         std::shared_ptr<const io::ModelFiles>& files, config::Problems& problems) {
   AdapterSetup adapter;
   if (recipe.lora_model_dir.empty()) {
     adapter.options = lora_options(recipe);
@@ -234,10 +232,11 @@ AdapterSetup put_adapter(models::CausalLM& model, const config::Recipe& recipe, 
     return adapter;
   }
   peft::AdapterConfig continued = peft::read_adapter_config(recipe.lora_model_dir);
+  files = std::make_shared<const io::ModelFiles>(peft::open_adapter(recipe.lora_model_dir));
   check_continued(recipe, model, continued, problems);
   continued.options.dropout = recipe.lora_dropout;
   adapter.options = continued.options;
-  adapter.targets = peft::apply_adapter(model, continued, shared_modules(model));
+  adapter.targets = peft::apply_adapter(model, continued, *files, model.tied_modules());
   return adapter;
 }
 
@@ -330,10 +329,10 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::BaseModel& b
   }
   freeze_parameters(planned, recipe, problems);
   if (recipe.adapter == config::AdapterKind::Lora) {
-    planned.adapter = put_adapter(model, recipe, problems);
+    std::shared_ptr<const io::ModelFiles> files;
+    planned.adapter = put_adapter(model, recipe, files, problems);
     planned.saved = peft::adapter_table(model, planned.adapter->targets);
-    if (!recipe.lora_model_dir.empty()) {
-      const auto files = std::make_shared<const io::ModelFiles>(peft::open_adapter(recipe.lora_model_dir));
+    if (files != nullptr) {
       planned.files.push_back(checkpoint::stored_tensors(files));
       sources.insert(sources.begin(), peft::adapter_source(model, planned.adapter->targets, files));
     }

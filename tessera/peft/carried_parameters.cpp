@@ -1,0 +1,81 @@
+#include "tessera/peft/carried_parameters.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "tessera/checkpoint/tied_weights.h"
+#include "tessera/core/error.h"
+#include "tessera/core/strings.h"
+#include "tessera/io/file.h"
+
+namespace tessera::peft {
+namespace {
+
+constexpr const char* kPrefix = "base_model.model.";
+
+Error adapter_error(const io::ModelFiles& files, const std::string& tensor, const std::string& what) {
+  Error error(ErrorKind::Model, "ADAPTER", what);
+  error.in(io::join_path(files.folder(), "adapter_model.safetensors") + ": tensor '" + tensor + "'");
+  return error;
+}
+
+void check_shape(const io::ModelFiles& files, const io::TensorInfo& tensor, const at::Tensor& parameter) {
+  const std::vector<int64_t> need = parameter.sizes().vec();
+  if (tensor.shape == need) return;
+  throw adapter_error(files, tensor.name, "the adapter brings a weight of another shape than the model's")
+      .got(format_shape(tensor.shape))
+      .need(format_shape(need))
+      .hint(
+          "its vocabulary was resized as it was trained; resize the base model's embeddings in the same way, "
+          "or merge the adapter where it was trained");
+}
+
+// Two names of one weight must say the same: which one PEFT would take depends on their order.
+void check_equal(const io::ModelFiles& files, const std::string& a, const std::string& b) {
+  const std::shared_ptr<const io::ModelFiles> borrowed(std::shared_ptr<void>(), &files);
+  if (checkpoint::equal_values(*checkpoint::stored_tensors(borrowed), a, b)) return;
+  throw adapter_error(files, a, "the adapter brings different values for two weights that the model ties")
+      .got("another '" + b + "'")
+      .hint("set tie_word_embeddings to false in the base model's config.json");
+}
+
+}  // namespace
+
+std::string to_peft_name(const std::string& parameter) { return kPrefix + parameter; }
+
+std::optional<std::string> from_peft_name(const std::string& stored) {
+  if (!stored.starts_with(kPrefix)) return std::nullopt;
+  return stored.substr(std::string(kPrefix).size());
+}
+
+std::vector<CarriedParameter> read_carried(const torch::nn::Module& model, const LoraTargets& targets,
+                                           const io::ModelFiles& files, const TiedModules& tied) {
+  std::vector<CarriedParameter> carried;
+  for (const auto& item : model.named_parameters()) {
+    const std::string module = item.key().substr(0, item.key().rfind('.'));
+    if (is_lora_parameter(item.key()) || std::ranges::count(targets.saved, module) > 0) continue;
+    CarriedParameter found{item.key(), {}};
+    for (const auto& [alias, owner] : tied) {
+      if (item.key() == owner + ".weight") found.aliases.push_back(alias + ".weight");
+    }
+    std::string first;  // the first of its names that the files hold
+    std::vector<std::string> names = found.aliases;
+    names.insert(names.begin(), found.name);
+    for (const std::string& name : names) {
+      const auto place = files.find(to_peft_name(name));
+      if (!place) continue;
+      check_shape(files, *place.tensor, item.value());
+      if (!first.empty()) check_equal(files, first, place.tensor->name);
+      if (first.empty()) first = place.tensor->name;
+    }
+    if (!first.empty()) carried.push_back(std::move(found));
+  }
+  return carried;
+}
+
+const CarriedParameter* find_carried(const LoraTargets& targets, const std::string& parameter) {
+  const auto found = std::ranges::find(targets.carried, parameter, &CarriedParameter::name);
+  return found == targets.carried.end() ? nullptr : &*found;
+}
+
+}  // namespace tessera::peft

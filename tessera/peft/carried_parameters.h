@@ -1,0 +1,36 @@
+// The weights of the base model that an adapter's files bring beside its factors. PEFT puts the embeddings
+// there if the vocabulary was resized, or if save_embedding_layers asks for it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/nn/module.h>
+
+#include "tessera/io/model_files.h"
+#include "tessera/peft/lora.h"
+
+namespace tessera::peft {
+
+// Convert between the name of a parameter in the model, such as
+// "model.layers.0.self_attn.q_proj.lora_A.weight", and in an adapter's file,
+// "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight". from_peft_name() returns nothing for a
+// name of another form.
+std::string to_peft_name(const std::string& parameter);
+std::optional<std::string> from_peft_name(const std::string& stored);
+
+// Pairs of modules that share a weight: "lm_head", and "model.embed_tokens" which has it.
+using TiedModules = std::vector<std::pair<std::string, std::string>>;
+
+// Returns the parameters of the model that the files hold and that are neither factors nor modules to save.
+// Throws Error(Model, "ADAPTER") for one of another shape, and for two names of one weight with different
+// values.
+std::vector<CarriedParameter> read_carried(const torch::nn::Module& model, const LoraTargets& targets,
+                                           const io::ModelFiles& files, const TiedModules& tied);
+
+// Returns the entry of targets.carried for the parameter, or null.
+const CarriedParameter* find_carried(const LoraTargets& targets, const std::string& parameter);
+
+}  // namespace tessera::peft

@@ -1,0 +1,180 @@
+#include "tessera/peft/find_targets.h"
+
+#include <algorithm>
+#include <set>
+
+#include "tessera/core/error.h"
+#include "tessera/core/strings.h"
+#include "tessera/nn/embedding.h"
+#include "tessera/peft/targets.h"
+
+namespace tessera::peft {
+namespace {
+
+// Decides by its name whether a layer gets an adapter, and remembers which wanted names it has met.
+class TargetMatcher {
+ public:
+  explicit TargetMatcher(const LoraOptions& options) : options_(options) {
+    if (!options.target_regex.empty()) pattern_ = std::make_unique<NamePattern>(options.target_regex);
+    if (!options.exclude_regex.empty()) excluded_ = std::make_unique<NamePattern>(options.exclude_regex);
+    for (const std::string& before : options.layers_pattern)
+      numbered_.emplace_back(".*\\." + before + "\\.(\\d+)\\.");
+    if (numbered_.empty()) numbered_.emplace_back(".*\\.[^.]*\\.(\\d+)\\.");
+  }
+
+  bool matches(const std::string& name, bool takes_adapter) {
+    bool found = (options_.all_linear && takes_adapter) || matches_regex(name);
+    for (const std::string& wanted : options_.target_modules) {
+      if (!is_module_named(name, wanted)) continue;
+      met_.insert(wanted);
+      found = true;
+    }
+    return found && !is_excluded(name) && is_in_layer(name);
+  }
+
+  bool matches_regex(const std::string& name) const { return pattern_ != nullptr && pattern_->matches(name); }
+
+  bool is_excluded(const std::string& name) const {
+    if (excluded_ != nullptr && excluded_->matches(name)) return true;
+    return std::ranges::any_of(options_.exclude_modules,
+                               [&](const std::string& excluded) { return is_module_named(name, excluded); });
+  }
+
+  std::vector<std::string> unmet() const {
+    std::vector<std::string> names;
+    for (const std::string& wanted : options_.target_modules) {
+      if (met_.count(wanted) == 0) names.push_back(wanted);
+    }
+    return names;
+  }
+
+ private:
+  // Tells whether the layer is in one of the blocks that layers_to_transform lists.
+  bool is_in_layer(const std::string& name) const {
+    const auto& layers = options_.layers_to_transform;
+    if (layers.empty()) return true;
+    for (const NamePattern& pattern : numbered_) {
+      const std::string number = pattern.first_group(name);
+      if (number.empty()) continue;
+      return std::ranges::any_of(layers, [&](int64_t layer) { return std::to_string(layer) == number; });
+    }
+    return false;
+  }
+
+  const LoraOptions& options_;
+  std::unique_ptr<NamePattern> pattern_, excluded_;
+  std::vector<NamePattern> numbered_;  // begin a name up to a block's number, which is their group
+  std::set<std::string> met_;
+};
+
+bool is_saved(const std::string& module_name, const LoraOptions& options) {
+  return std::any_of(options.modules_to_save.begin(), options.modules_to_save.end(),
+                     [&](const std::string& wanted) { return is_module_named(module_name, wanted); });
+}
+
+Error no_such_layer(const LoraOptions& options, const std::vector<std::string>& unmet,
+                    const std::vector<std::string>& linear_names) {
+  const bool leaves_some = !options.exclude_regex.empty() || !options.exclude_modules.empty() ||
+                           !options.layers_to_transform.empty();
+  if (unmet.empty() && leaves_some) {
+    Error error(ErrorKind::Config, "LORA-TARGET", "the layers that are left out leave none to adapt");
+    error.need("a target that exclude_modules and layers_to_transform do not take away");
+    return error;
+  }
+  const std::string wanted = !unmet.empty()                  ? "'" + join(unmet, "', '") + "'"
+                             : !options.target_regex.empty() ? "'" + options.target_regex + "'"
+                                                             : "lora_target_linear";
+  Error error(ErrorKind::Config, "LORA-TARGET", "no linear layer of the model is named " + wanted);
+  error.need(linear_names.empty() ? "a model with linear layers" : join(kinds_of(linear_names), ", "));
+  std::vector<std::string> kinds, near;
+  for (const std::string& name : linear_names) kinds.push_back(last_component(name));
+  for (const std::string& name : unmet) {
+    const std::string nearest = nearest_name(last_component(name), kinds);
+    if (!nearest.empty()) near.push_back("'" + nearest + "'");
+  }
+  if (!near.empty()) error.hint("did you mean " + join(near, ", ") + "?");
+  return error;
+}
+
+// Refuses an expression that means an embedding or a head that shares its weight: such a part of what it asks
+// for would be left out without a word. In a list of names it would match nothing.
+void refuse_target(const TargetMatcher& matcher, const std::string& name, const LoraOptions& options,
+                   const std::string& why) {
+  if (!matcher.matches_regex(name) || matcher.is_excluded(name) || is_saved(name, options)) return;
+  throw Error(ErrorKind::Config, "LORA-TARGET",
+              "the expression for target modules matches '" + name + "', which takes no adapter: it " + why)
+      .got("'" + options.target_regex + "'")
+      .need("an expression for linear layers")
+      .hint("lora_target_linear: true means all of them");
+}
+
+}  // namespace
+
+std::vector<std::string> find_saved(const torch::nn::Module& model, const LoraOptions& options,
+                                    const std::vector<std::string>& untouchable) {
+  std::vector<std::string> saved, all;
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+    if (item.value()->parameters(/*recurse=*/false).empty()) continue;
+    all.push_back(item.key());
+    if (is_saved(item.key(), options)) saved.push_back(item.key());
+  }
+  for (const std::string& wanted : options.modules_to_save) {
+    const auto named = [&](const std::string& name) { return is_module_named(name, wanted); };
+    if (std::any_of(untouchable.begin(), untouchable.end(), named)) {
+      throw Error(
+          ErrorKind::Config, "LORA-TARGET",
+          "'" + wanted + "' of lora_modules_to_save shares its weight with another module (tied embeddings)")
+          .about("lora_modules_to_save")
+          .hint("train a model with untied embeddings, or leave it out");
+    }
+    if (std::none_of(saved.begin(), saved.end(), named)) {
+      throw Error(ErrorKind::Config, "LORA-TARGET",
+                  "'" + wanted + "' of lora_modules_to_save names no module")
+          .about("lora_modules_to_save")
+          .need(join(kinds_of(all), ", "));
+    }
+  }
+  return saved;
+}
+
+AdaptedLayers find_adapted(const torch::nn::Module& model, const LoraOptions& options,
+                           const std::vector<std::string>& untouchable) {
+  TargetMatcher matcher(options);
+  for (const std::string& name : untouchable)
+    refuse_target(matcher, name, options, "shares its weight with another module (tied embeddings)");
+  std::vector<std::string> linear_names;
+  AdaptedLayers chosen;
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+    const auto layer = std::dynamic_pointer_cast<nn::Linear>(item.value());
+    if (std::dynamic_pointer_cast<nn::Embedding>(item.value()) != nullptr)
+      refuse_target(matcher, item.key(), options, "is an embedding");
+    if (layer == nullptr) continue;
+    const bool takes_adapter = layer->refusal().empty();
+    if (takes_adapter) linear_names.push_back(item.key());
+    if (is_saved(item.key(), options)) continue;
+    if (matcher.matches(item.key(), takes_adapter)) chosen.emplace_back(item.key(), layer);
+  }
+  const std::vector<std::string> unmet = matcher.unmet();
+  if (chosen.empty() || !unmet.empty()) throw no_such_layer(options, unmet, linear_names);
+  return chosen;
+}
+
+std::vector<std::string> kinds_of(const std::vector<std::string>& names) {
+  std::vector<std::string> kinds;
+  for (const std::string& name : names) {
+    const std::string kind = last_component(name);
+    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
+  }
+  return kinds;
+}
+
+LoraTargets find_lora_targets(const torch::nn::Module& model, const LoraOptions& options,
+                              const std::vector<std::string>& untouchable) {
+  check_options(options);
+  LoraTargets targets;
+  targets.saved = find_saved(model, options, untouchable);
+  for (const auto& [name, layer] : find_adapted(model, options, untouchable)) targets.adapted.push_back(name);
+  return targets;
+}
+
+}  // namespace tessera::peft

@@ -1,0 +1,26 @@
+// Finds the layers of a model that a LoRA configuration means.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/nn/module.h>
+
+#include "tessera/nn/linear.h"
+#include "tessera/peft/lora.h"
+
+namespace tessera::peft {
+
+// The layers to adapt, by name.
+using AdaptedLayers = std::vector<std::pair<std::string, std::shared_ptr<nn::Linear>>>;
+
+// Do the parts of find_lora_targets(), with its errors: find the layers that get an adapter, and the names of
+// the modules that are trained whole.
+AdaptedLayers find_adapted(const torch::nn::Module& model, const LoraOptions& options,
+                           const std::vector<std::string>& untouchable);
+std::vector<std::string> find_saved(const torch::nn::Module& model, const LoraOptions& options,
+                                    const std::vector<std::string>& untouchable);
+
+}  // namespace tessera::peft

@@ -1,0 +1,111 @@
+#include "tessera/peft/merge_files.h"
+
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <tuple>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/checkpoint/save_folder.h"
+#include "tessera/checkpoint/special_tokens.h"
+#include "tessera/checkpoint/tied_weights.h"
+#include "tessera/core/error.h"
+#include "tessera/core/log.h"
+#include "tessera/io/file.h"
+#include "tessera/io/model_files.h"
+#include "tessera/text/tokenizer/tokenizer.h"
+
+namespace tessera::peft {
+namespace {
+
+constexpr int64_t kMaxSideFile = int64_t{512} << 20;
+using Texts = std::map<std::string, std::string>;
+
+// A folder that has one of these files brings a tokenizer.
+constexpr const char* kVocabularyFiles[] = {"tokenizer.json", "tokenizer.model", "vocab.json"};
+// An adapter's folder may bring these files without a vocabulary.
+constexpr const char* kTemplateFiles[] = {"chat_template.jinja", "chat_template.json"};
+constexpr const char* kTokenizerSettings[] = {"tokenizer_config.json", "special_tokens_map.json",
+                                              "chat_template.jinja", "chat_template.json"};
+
+template <size_t n>
+Texts read_those(const std::string& folder, const char* const (&names)[n]) {
+  Texts files;
+  for (const char* name : names) {
+    const std::string path = io::join_path(folder, name);
+    if (io::exists(path)) files[name] = io::read_file(path, kMaxSideFile);
+  }
+  return files;
+}
+
+bool has_chat_template(const Texts& files) {
+  const auto config = files.find("tokenizer_config.json");
+  return std::any_of(std::begin(kTemplateFiles), std::end(kTemplateFiles),
+                     [&](const char* name) { return files.count(name) > 0; }) ||
+         (config != files.end() && config->second.find("\"chat_template\"") != std::string::npos);
+}
+
+// Returns the files with the special tokens of the tokenizer in the folder. One that cannot be read here may
+// be of a kind that other programs know.
+checkpoint::BaseFiles with_tokens_of(const std::string& folder, checkpoint::BaseFiles files) {
+  try {
+    const auto tokenizer = text::Tokenizer::from_folder(folder);
+    return checkpoint::with_special_tokens(std::move(files), checkpoint::special_token_ids(tokenizer));
+  } catch (const Error& error) {
+    log::warn(std::string("config.json keeps the special tokens of the base model: ") + error.what());
+    return files;
+  }
+}
+
+// Tells whether config.json may tie the embedding to a head that the files hold with other values.
+bool ties_what_differs(const std::string& folder, const std::string& config) {
+  const auto json = nlohmann::json::parse(config, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || json.value("tie_word_embeddings", nlohmann::json(true)) != true) return false;
+  const auto files =
+      checkpoint::stored_tensors(std::make_shared<const io::ModelFiles>(io::ModelFiles::open(folder)));
+  const std::string embedding = checkpoint::find_embedding(*files);
+  return !embedding.empty() && files->find("lm_head.weight") != nullptr &&
+         !checkpoint::equal_values(*files, embedding, "lm_head.weight");
+}
+
+}  // namespace
+
+// The tokenizer comes whole from one folder: the adapter's where that has a vocabulary, else the base's. An
+// adapter without a vocabulary may still bring settings and a chat template. It was trained with them, so
+// they replace the base's, and other template files of the base go, since they would win over them.
+SideFiles read_side_files(const std::string& base, const std::string& adapter) {
+  SideFiles files;
+  files.texts = read_those(base, checkpoint::kModelFileNames);
+  const bool has_own =
+      std::any_of(std::begin(kVocabularyFiles), std::end(kVocabularyFiles),
+                  [&](const char* name) { return io::exists(io::join_path(adapter, name)); });
+  files.texts.merge(read_those(has_own ? adapter : base, checkpoint::kTokenizerFileNames));
+  files.has_own_tokens = has_own;
+  if (has_own) return files;
+  const Texts settings = read_those(adapter, kTokenizerSettings);
+  files.has_own_tokens = !settings.empty();
+  if (has_chat_template(settings)) {
+    for (const char* name : kTemplateFiles) files.texts.erase(name);
+  }
+  for (const auto& [name, text] : settings) files.texts[name] = text;
+  return files;
+}
+
+void write_side_files(const SideFiles& files, const std::string& folder) {
+  for (const auto& [name, text] : files.texts) io::write_file_atomic(io::join_path(folder, name), text);
+  if (!files.texts.contains("config.json")) return;
+  const checkpoint::BaseFiles before = checkpoint::read_base_files(folder);
+  checkpoint::BaseFiles after = before;
+  const bool has_tokenizer = files.texts.contains("tokenizer.json");
+  if (files.has_own_tokens && has_tokenizer) after = with_tokens_of(folder, std::move(after));
+  if (ties_what_differs(folder, after.config)) after.config = checkpoint::untied_config(after.config);
+  for (const auto& [name, text, was] :
+       {std::tuple("config.json", &after.config, &before.config),
+        std::tuple("generation_config.json", &after.generation, &before.generation)}) {
+    if (*text != *was) io::write_file_atomic(io::join_path(folder, name), *text);
+  }
+}
+
+}  // namespace tessera::peft
