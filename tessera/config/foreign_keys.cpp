@@ -15,6 +15,11 @@ constexpr std::string_view kQuantised =
     "quantised weights are not built yet; base weights stay in 16 or 32 bits, so leave it out";
 constexpr std::string_view kDequantized =
     "no effect where the latter has `dequantize: true`, which asks for weights of 16 bits; else refused";
+constexpr std::string_view kLayerExpression =
+    "not built yet; lora_target_modules takes a regular expression, which can name layers: "
+    ".*layers.[01][.].*_proj";
+constexpr std::string_view kPattern =
+    "not built yet; an adapter that PEFT made with it is continued with lora_model_dir";
 constexpr std::string_view kMultimodal = "images and audio are not built yet; only text is";
 constexpr std::string_view kResize = "resizing the vocabulary is not built yet";
 constexpr std::string_view kEditConfig = "not built yet; edit the model folder's config.json";
@@ -114,14 +119,16 @@ constexpr ForeignKey kTopKeys[] = {
     {"peft_use_dora", Rule::Refuse, "DoRA is not built yet"},
     {"peft", Rule::Refuse, "LoftQ and other PEFT settings are not built yet"},
     {"peft_init_lora_weights", Rule::Refuse, "only the standard LoRA initialisation is built", "true"},
-    {"peft_layers_to_transform", Rule::Refuse,
-     "not built yet; lora_target_modules takes a regular expression"},
-    {"peft_layers_pattern", Rule::Refuse, "not built yet; lora_target_modules takes a regular expression"},
+    {"peft_layers_to_transform", Rule::Refuse, kLayerExpression},
+    {"peft_layers_pattern", Rule::Refuse, kLayerExpression},
+    {"lora_exclude_modules", Rule::Refuse,
+     "not built yet; lora_target_modules takes a regular expression, which can leave layers out: "
+     "(?!.*down_proj).*_proj"},
     {"lora_target_parameters", Rule::Refuse,
      "adapters on the experts' joined weights are not built; lora_target_linear: true puts adapters on every "
      "expert's layers"},
-    {"lora_rank_pattern", Rule::Refuse, kNotYet},
-    {"lora_alpha_pattern", Rule::Refuse, kNotYet},
+    {"lora_rank_pattern", Rule::Refuse, kPattern},
+    {"lora_alpha_pattern", Rule::Refuse, kPattern},
     {"lora_fan_in_fan_out", Rule::Quiet, kFolder},  // the model's files say it
     {"loraplus_lr_embedding", Rule::Refuse, "adapters on embeddings are not built yet", "1e-6 0.000001"},
     {"relora", Rule::Refuse, kNotYet},
