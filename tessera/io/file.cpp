@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -276,6 +277,22 @@ void sync_directory(const std::string& path) {
 bool exists(const std::string& path) {
   struct stat status {};
   return ::stat(path.c_str(), &status) == 0;
+}
+
+std::vector<std::string> list_files(const std::string& folder, std::string_view suffix) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> names;
+  if (!exists(folder)) return names;
+  std::error_code failed;
+  fs::directory_iterator entry(folder, failed);
+  for (const fs::directory_iterator end; !failed && entry != end; entry.increment(failed)) {
+    std::error_code ignored;
+    std::string name = entry->path().filename();
+    if (name.ends_with(suffix) && entry->is_regular_file(ignored)) names.push_back(std::move(name));
+  }
+  if (failed) throw storage_error(failed.value(), "cannot list the folder", folder);
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 int64_t free_space(const std::string& path) {

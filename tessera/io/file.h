@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tessera/core/error.h"
 
@@ -90,6 +91,9 @@ void remove_file(const std::string& path);
 void sync_directory(const std::string& path);
 // Returns whether the path names something that exists. Links are followed.
 bool exists(const std::string& path);
+// Returns the names of the regular files in the folder that end in `suffix`, sorted; none if the folder is
+// not there. Throws Storage if it cannot be read.
+std::vector<std::string> list_files(const std::string& folder, std::string_view suffix);
 
 // Returns the number of bytes that an ordinary user can still write on the file system of `path`, or of its
 // nearest existing parent. Throws Storage.

@@ -16,8 +16,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns whether `name` matches `pattern`, in which '#' stands for one or more digits.
+// Returns whether `name` matches `pattern`, in which '#' stands for one or more digits, and a '*' at the
+// start for any text that is not empty.
 bool matches(std::string_view name, std::string_view pattern) {
+  if (pattern.starts_with('*')) {
+    pattern.remove_prefix(1);
+    return name.size() > pattern.size() && name.ends_with(pattern);
+  }
   while (!pattern.empty()) {
     if (pattern.front() == '#') {
       const size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
@@ -47,6 +52,7 @@ const Contents kRuns = {{kEvents}, {}};
 const Contents kWandbRun = {{"run-#.wandb"}, {}};
 const Contents kWandb = {{}, {{"offline-run-#_#-#", &kWandbRun}}};
 const Contents kOtel = {{"metrics.jsonl"}, {}};
+const Contents kTemplates = {{"*.jinja"}, {}};
 const Contents kCheckpoint = {
     {"manifest.json", "rank-#.safetensors", "metrics.jsonl", "events", "wandb-#", "otel"}, {}};
 const Contents kResult = {{
@@ -71,7 +77,8 @@ const Contents kResult = {{
                               "latest",
                               "latest.tessera-stays",
                           },
-                          {{"runs", &kRuns},
+                          {{"additional_chat_templates", &kTemplates},
+                           {"runs", &kRuns},
                            {"wandb", &kWandb},
                            {"otel", &kOtel},
                            {"checkpoint-#", &kCheckpoint},

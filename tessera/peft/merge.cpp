@@ -28,8 +28,6 @@
 namespace tessera::peft {
 namespace {
 
-using checkpoint::read_side_files;
-using checkpoint::SideFiles;
 
 constexpr int64_t kPieceBytes = int64_t{16} << 20;
 // Merged weights above this are refused. It is far above any trained weight: a sum of a few hundred products

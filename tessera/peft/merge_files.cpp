@@ -30,6 +30,11 @@ constexpr const char* kTemplateFiles[] = {"chat_template.jinja", "chat_template.
 constexpr const char* kTokenizerSettings[] = {"tokenizer_config.json", "special_tokens_map.json",
                                               "chat_template.jinja", "chat_template.json"};
 
+bool is_template_file(const std::string& name) {
+  return name.starts_with(text::kTemplateFolder) ||
+         std::ranges::find(kTemplateFiles, name) != std::end(kTemplateFiles);
+}
+
 template <size_t n>
 Texts read_those(const std::string& folder, const char* const (&names)[n]) {
   Texts files;
@@ -40,10 +45,20 @@ Texts read_those(const std::string& folder, const char* const (&names)[n]) {
   return files;
 }
 
+// Reads the files of these names, and the model's named templates.
+template <size_t n>
+Texts read_with_templates(const std::string& folder, const char* const (&names)[n]) {
+  Texts files = read_those(folder, names);
+  for (const std::string& file : io::list_files(io::join_path(folder, text::kTemplateFolder), ".jinja")) {
+    const std::string name = io::join_path(text::kTemplateFolder, file);
+    files[name] = io::read_file(io::join_path(folder, name), kMaxSideFile);
+  }
+  return files;
+}
+
 bool has_chat_template(const Texts& files) {
   const auto config = files.find("tokenizer_config.json");
-  return std::any_of(std::begin(kTemplateFiles), std::end(kTemplateFiles),
-                     [&](const char* name) { return files.count(name) > 0; }) ||
+  return std::ranges::any_of(files, [](const auto& file) { return is_template_file(file.first); }) ||
          (config != files.end() && config->second.find("\"chat_template\"") != std::string::npos);
 }
 
@@ -81,20 +96,24 @@ SideFiles read_side_files(const std::string& base, const std::string& adapter) {
   const bool has_own =
       std::any_of(std::begin(kVocabularyFiles), std::end(kVocabularyFiles),
                   [&](const char* name) { return io::exists(io::join_path(adapter, name)); });
-  files.texts.merge(read_those(has_own ? adapter : base, checkpoint::kTokenizerFileNames));
+  files.texts.merge(read_with_templates(has_own ? adapter : base, checkpoint::kTokenizerFileNames));
   files.has_own_tokens = has_own;
   if (has_own) return files;
-  const Texts settings = read_those(adapter, kTokenizerSettings);
+  const Texts settings = read_with_templates(adapter, kTokenizerSettings);
   files.has_own_tokens = !settings.empty();
   if (has_chat_template(settings)) {
-    for (const char* name : kTemplateFiles) files.texts.erase(name);
+    std::erase_if(files.texts, [](const auto& file) { return is_template_file(file.first); });
   }
   for (const auto& [name, text] : settings) files.texts[name] = text;
   return files;
 }
 
 void write_side_files(const SideFiles& files, const std::string& folder) {
-  for (const auto& [name, text] : files.texts) io::write_file_atomic(io::join_path(folder, name), text);
+  for (const auto& [name, text] : files.texts) {
+    const std::string path = io::join_path(folder, name);
+    io::make_directories(io::parent_path(path));
+    io::write_file_atomic(path, text);
+  }
   if (!files.texts.contains("config.json")) return;
   const checkpoint::BaseFiles before = checkpoint::read_base_files(folder);
   checkpoint::BaseFiles after = before;

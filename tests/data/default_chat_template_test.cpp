@@ -109,7 +109,7 @@ TEST_F(TrainedTemplateTest, IsSavedWhereReadersLook) {
   EXPECT_FALSE(config_of(saved("{{ 'file' }}")).contains("chat_template"));
   EXPECT_EQ(io::read_file(folder_ / "saved/chat_template.jinja", 1 << 20), "{{ 'file' }}");
 
-  // Several named templates are replaced by the one that was trained with.
+  // The template for tools goes, since it would win over the one that was trained with.
   std::filesystem::remove(folder_ / "chat_template.jinja");
   std::filesystem::remove_all(folder_ / "saved");
   config["chat_template"] = {{{"name", "default"}, {"template", "a"}},

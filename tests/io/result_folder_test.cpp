@@ -47,6 +47,7 @@ const Tree kOldResult = {{"config.json", "old config"},
                          {"model-00002-of-00002.safetensors", "old 2"},
                          {"model.safetensors.index.json", "old index"},
                          {"chat_template.jinja", "old template"},
+                         {"additional_chat_templates/tool_use.jinja", "old template for tools"},
                          {"generation_config.json", "old generation"},
                          {"metrics.jsonl", "old line\n"},
                          {"runs/events.out.tfevents.1.2", "old events"}};

@@ -441,13 +441,17 @@ std::map<std::string, std::string> merged_files(const std::map<std::string, std:
   const TempFolder folder;
   std::filesystem::copy(reference_folder("llama3"), folder / "base");
   std::filesystem::copy(training("lora_final"), folder / "adapter");
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"})
+  for (const char* part : {"base", "adapter"})
+    std::filesystem::create_directories(folder / part + "/additional_chat_templates");
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
+                           "additional_chat_templates/tool_use.jinja"})
     std::ofstream(folder / "base/" + name) << "{\"of\": \"the base\"}";
   for (const auto& [name, text] : adapter_files) std::ofstream(folder / "adapter/" + name) << text;
   merge_adapter(folder / "base", folder / "adapter", folder / "merged");
   std::map<std::string, std::string> found;
   for (const char* name : {"tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json",
-                           "chat_template.jinja", "chat_template.json"}) {
+                           "chat_template.jinja", "chat_template.json", "additional_chat_templates/tool_use.jinja",
+                           "additional_chat_templates/rag.jinja"}) {
     const std::string path = folder / "merged/" + name;
     if (io::exists(path)) found[name] = io::read_file(path, 1 << 20);
   }
@@ -457,8 +461,11 @@ std::map<std::string, std::string> merged_files(const std::map<std::string, std:
 TEST(Merge, TheTemplateThatWasTrainedWithStays) {
   using Files = std::map<std::string, std::string>;
   const std::string base = "{\"of\": \"the base\"}", config = "{\"chat_template\": \"trained\"}";
-  const Files of_base = {
-      {"tokenizer.json", base}, {"tokenizer_config.json", base}, {"chat_template.jinja", base}};
+  const std::string of_tools = "additional_chat_templates/tool_use.jinja";
+  const Files of_base = {{"tokenizer.json", base},
+                         {"tokenizer_config.json", base},
+                         {"chat_template.jinja", base},
+                         {of_tools, base}};
   EXPECT_EQ(merged_files({}), of_base);
   // A tokenizer of two files replaces the base's, all of it.
   const Files two_files = {{"vocab.json", "{}"}, {"merges.txt", "a b"}, {"tokenizer_config.json", config}};
@@ -466,11 +473,18 @@ TEST(Merge, TheTemplateThatWasTrainedWithStays) {
   // The adapter brings a template alone.
   Files want = of_base;
   want["chat_template.jinja"] = "trained";
+  want.erase(of_tools);
   EXPECT_EQ(merged_files({{"chat_template.jinja", "trained"}}), want);
+  // With its named templates it brings all of them.
+  want["additional_chat_templates/rag.jinja"] = "trained too";
+  EXPECT_EQ(merged_files({{"chat_template.jinja", "trained"},
+                          {"additional_chat_templates/rag.jinja", "trained too"}}),
+            want);
   // The adapter brings a template in its settings. The base's file would take precedence, so it is left out.
   want = of_base;
   want["tokenizer_config.json"] = config;
   want.erase("chat_template.jinja");
+  want.erase(of_tools);
   EXPECT_EQ(merged_files({{"tokenizer_config.json", config}}), want);
 }
 

@@ -304,6 +304,47 @@ TEST_F(TokenizerFolder, SavingCopiesWhatWasRead) {
   EXPECT_EQ(Tokenizer::from_folder(saved.string()).pad_id(), tokenizer.token_to_id("<|endoftext|>"));
 }
 
+TEST_F(TokenizerFolder, NamedTemplatesAreReadAndKept) {
+  using Templates = std::map<std::string, std::string>;
+  const Templates all = {{"default", "a"}, {"rag", "c"}, {"tool_use", "b"}};
+  const auto reopened = [&](const Tokenizer& tokenizer) {
+    fs::remove_all(folder / "saved");
+    tokenizer.save((folder / "saved").string());
+    return Tokenizer::from_folder((folder / "saved").string()).chat_templates();
+  };
+  // A new default takes the template for tools away, and no other.
+  const auto check = [&](Tokenizer tokenizer) {
+    EXPECT_EQ(tokenizer.chat_templates(), all);
+    EXPECT_EQ(tokenizer.chat_template(), "a");
+    EXPECT_EQ(reopened(tokenizer), all);
+    tokenizer.set_chat_template("a");
+    EXPECT_EQ(reopened(tokenizer), all);
+    tokenizer.set_chat_template("new");
+    EXPECT_EQ(reopened(tokenizer), (Templates{{"default", "new"}, {"rag", "c"}}));
+  };
+  write("tokenizer.json", read_text(kFolder + "qwen2/tokenizer.json"));
+  json list = json::array();
+  for (const auto& [name, source] : all) list.push_back({{"name", name}, {"template", source}});
+  write("tokenizer_config.json", json{{"chat_template", list}}.dump());
+  check(Tokenizer::from_folder(folder.string()));
+
+  // As in Transformers, files stand in place of all that the settings hold.
+  fs::create_directories(folder / "additional_chat_templates");
+  write("additional_chat_templates/rag.jinja", "c");
+  write("additional_chat_templates/notes.txt", "no template");
+  EXPECT_EQ(Tokenizer::from_folder(folder.string()).chat_templates(), (Templates{{"rag", "c"}}));
+  write("additional_chat_templates/tool_use.jinja", "b");
+  write("chat_template.jinja", "a");
+  check(Tokenizer::from_folder(folder.string()));
+
+  GgufWriter writer = gguf_of("smollm2", "smollm");
+  writer.add("tokenizer.chat_template", std::string("a"));
+  writer.add("tokenizer.chat_template.tool_use", std::string("b"));
+  writer.add("tokenizer.chat_template.rag", std::string("c"));
+  writer.add("tokenizer.chat_templates", std::vector<std::string>{"tool_use", "rag"});
+  check(Tokenizer::from_gguf(writer.open(folder / "model.gguf")));
+}
+
 TEST_F(TokenizerFolder, SavingWhereThereIsNoFolderToMake) {
   write("file", "x");
   try {

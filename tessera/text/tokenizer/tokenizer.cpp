@@ -83,11 +83,19 @@ void Tokenizer::set_special_token(std::string_view role, std::string_view token)
       .need(join({kRoleNames.begin(), kRoleNames.end()}, ", "));
 }
 
-const std::string& Tokenizer::chat_template() const { return impl_->chat_template; }
+const std::map<std::string, std::string>& Tokenizer::chat_templates() const { return impl_->chat_templates; }
+
+const std::string& Tokenizer::chat_template() const {
+  static const std::string kNone;
+  const auto found = impl_->chat_templates.find(kDefaultTemplate);
+  return found != impl_->chat_templates.end() ? found->second : kNone;
+}
 
 void Tokenizer::set_chat_template(std::string source) {
-  impl_->template_changed = impl_->template_changed || source != impl_->chat_template;
-  impl_->chat_template = std::move(source);
+  if (source == chat_template()) return;
+  impl_->template_changed = true;
+  impl_->chat_templates.erase(kToolTemplate);
+  impl_->chat_templates[kDefaultTemplate] = std::move(source);
 }
 
 TextStream::TextStream(const Tokenizer& tokenizer, bool skip_special_tokens)

@@ -20,6 +20,12 @@ namespace tessera::text {
 
 class DecoderStream;
 
+// Names of chat templates: the one for chats, and the one for chats with tools.
+inline constexpr const char* kDefaultTemplate = "default";
+inline constexpr const char* kToolTemplate = "tool_use";
+// The folder in which a model keeps a file NAME.jinja for each template that is not the default.
+inline constexpr const char* kTemplateFolder = "additional_chat_templates";
+
 // Half-open byte range of the input text.
 struct ByteSpan {
   int64_t begin = 0;
@@ -50,8 +56,9 @@ class Tokenizer {
  public:
   struct Impl;  // tokenizer_impl.h, for the files that implement this class
 
-  // Reads tokenizer.json, and bos/eos/pad/unk and the chat template from tokenizer_config.json,
-  // special_tokens_map.json, generation_config.json and chat_template.jinja where present.
+  // Reads tokenizer.json, and bos/eos/pad/unk and the chat templates from tokenizer_config.json,
+  // special_tokens_map.json, generation_config.json, chat_template.jinja and additional_chat_templates/ where
+  // present. As in Transformers, template files stand in place of all templates of tokenizer_config.json.
   // Throws Error(Model).
   static Tokenizer from_folder(const std::string& folder);
   // Reads one tokenizer.json. Throws Error(Model).
@@ -89,9 +96,13 @@ class Tokenizer {
   std::vector<int32_t> stop_ids() const;
   // Overrides one of bos_token, eos_token, pad_token, unk_token. Throws Error(Model) if the token is unknown.
   void set_special_token(std::string_view role, std::string_view token);
-  // Returns the source of the model's own chat template; empty when it has none.
+  // Returns the sources of the model's own chat templates by name. The one that a model with a single
+  // template has is called kDefaultTemplate.
+  const std::map<std::string, std::string>& chat_templates() const;
+  // Returns the source of the default template; empty when there is none.
   const std::string& chat_template() const;
-  // Gives the tokenizer another template, which save() then writes.
+  // Gives the tokenizer another default template, which save() then writes. The template for tools goes, as
+  // it would otherwise win over the new one; templates of other names stay.
   void set_chat_template(std::string source);
 
   // Writes tokenizer.json, tokenizer_config.json and special_tokens_map.json, which load in Transformers with

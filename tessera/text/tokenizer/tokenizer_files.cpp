@@ -106,12 +106,27 @@ void read_generation_config(Tokenizer::Impl& impl, const JsonField& root) {
   }
 }
 
-std::string read_chat_template(const JsonField& field) {
+// Reads "chat_template" of tokenizer_config.json: a template, a list of {name, template}, or null.
+std::map<std::string, std::string> read_chat_templates(const JsonField& field) {
   if (field.is_null()) return {};
-  if (field.is_string()) return field.as_string();
+  if (field.is_string()) return {{kDefaultTemplate, field.as_string()}};
+  std::map<std::string, std::string> templates;
   for (const JsonField& item : field.items())
-    if (item.at("name").as_string() == "default") return item.at("template").as_string();
-  return {};
+    templates[item.at("name").as_string()] = item.at("template").as_string();
+  return templates;
+}
+
+// Reads the files of templates into `impl.files`, and returns their contents by template.
+std::map<std::string, std::string> read_template_files(Tokenizer::Impl& impl, const std::string& folder) {
+  constexpr std::string_view kEnd = ".jinja";
+  std::map<std::string, std::string> templates;
+  const auto read = [&](const std::string& name, const std::string& file) {
+    if (read_optional(impl, folder, file)) templates[name] = impl.files[file];
+  };
+  read(kDefaultTemplate, "chat_template.jinja");
+  for (const std::string& file : io::list_files(io::join_path(folder, kTemplateFolder), kEnd))
+    read(file.substr(0, file.size() - kEnd.size()), io::join_path(kTemplateFolder, file));
+  return templates;
 }
 
 }  // namespace
@@ -162,9 +177,8 @@ Tokenizer Tokenizer::from_folder(const std::string& folder) {
   read_generation_config(*impl, generation);
   impl->files.erase("generation_config.json");  // belongs to the model, not to the tokenizer
 
-  impl->chat_template = read_chat_template(config.at("chat_template"));
-  if (read_optional(*impl, folder, "chat_template.jinja"))
-    impl->chat_template = impl->files["chat_template.jinja"];
+  impl->chat_templates = read_template_files(*impl, folder);
+  if (impl->chat_templates.empty()) impl->chat_templates = read_chat_templates(config.at("chat_template"));
   return Tokenizer(std::move(impl));
 }
 

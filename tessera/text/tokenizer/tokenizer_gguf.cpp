@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <optional>
 
 #include <nlohmann/json.hpp>
@@ -115,16 +116,22 @@ class GgufConverter {
     const std::string architecture = file_.get_string("general.architecture", "");
     const uint64_t context = file_.get_uint(architecture + ".context_length", 0);
     if (context > 0) config["model_max_length"] = context;
-    const std::string chat = chat_template();
-    if (!chat.empty()) config["chat_template"] = chat;
     return config.dump(2) + "\n";
   }
 
-  std::string chat_template() const {
-    std::string text = file_.get_string("tokenizer.chat_template", "");
-    if (valid_utf8_prefix(text) != text.size())
-      throw fail("tokenizer.chat_template", "it is not valid UTF-8");
-    return text;
+  // Returns the templates by name. The keys of all but the default carry the name; "tokenizer.chat_templates"
+  // lists these names, and tells nothing that the keys do not.
+  std::map<std::string, std::string> chat_templates() const {
+    constexpr std::string_view kKey = "tokenizer.chat_template", kNamed = "tokenizer.chat_template.";
+    std::map<std::string, std::string> templates;
+    for (const auto& [key, value] : file_.metadata()) {
+      if (key != kKey && !key.starts_with(kNamed)) continue;
+      std::string text = file_.get_string(key);
+      if (valid_utf8_prefix(key) != key.size() || valid_utf8_prefix(text) != text.size())
+        throw fail(key, "it is not valid UTF-8");
+      if (!text.empty()) templates[key == kKey ? kDefaultTemplate : key.substr(kNamed.size())] = text;
+    }
+    return templates;
   }
 
   std::array<std::optional<int32_t>, 4> roles;
@@ -302,7 +309,8 @@ Tokenizer Tokenizer::from_gguf(const io::GgufFile& file) {
   impl->build(file.path(), {});
   impl->roles = converter.roles;
   impl->more_stop_ids = converter.stop_ids;
-  impl->chat_template = converter.chat_template();
+  impl->chat_templates = converter.chat_templates();
+  impl->template_changed = true;  // the files do not hold them yet
   return Tokenizer(std::move(impl));
 }
 

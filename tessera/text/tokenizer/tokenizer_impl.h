@@ -30,9 +30,10 @@ struct Tokenizer::Impl {
   std::array<std::optional<int32_t>, 4> roles;
   // End-of-text ids of generation_config.json beside eos.
   std::vector<int32_t> more_stop_ids;
-  std::string chat_template;
+  std::map<std::string, std::string> chat_templates;  // sources by name
 
-  // Contents of the files as they were read, by name, for saving. It always holds tokenizer.json.
+  // Contents of the files as they were read, by name below it, for saving. It always holds
+  // tokenizer.json.
   std::map<std::string, std::string> files;
   // Roles that set_special_token() has changed since.
   std::array<bool, 4> role_changed{};

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "tessera/io/file.h"
@@ -8,10 +10,38 @@ namespace {
 
 using nlohmann::ordered_json;
 
+constexpr const char* kTemplateFile = "chat_template.jinja";
+
 // Parses a side file into an object that keeps the file's order; empty if there was no file.
 ordered_json parse_side_file(const std::map<std::string, std::string>& files, const char* name) {
   const auto found = files.find(name);
   return found != files.end() ? ordered_json::parse(found->second) : ordered_json::object();
+}
+
+bool is_template_file(const std::string& name) {
+  return name == kTemplateFile || name.starts_with(kTemplateFolder + std::string("/"));
+}
+
+// Returns the value of "chat_template" in tokenizer_config.json: a template, or a list of named ones.
+ordered_json template_entry(const std::map<std::string, std::string>& templates) {
+  if (templates.size() == 1 && templates.begin()->first == kDefaultTemplate) return templates.begin()->second;
+  ordered_json list = ordered_json::array();
+  for (const auto& [name, source] : templates) list.push_back({{"name", name}, {"template", source}});
+  return list;
+}
+
+// Puts the templates wherever the base keeps its own: Transformers prefers files, and other readers read the
+// configuration alone. Templates of other names than the default are never changed, and so are in their files
+// already.
+void put_templates(const Tokenizer& tokenizer, std::map<std::string, std::string>& files,
+                   ordered_json& config) {
+  const bool has_files =
+      std::ranges::any_of(files, [](const auto& file) { return is_template_file(file.first); });
+  files.erase(kTemplateFolder + ("/" + std::string(kToolTemplate)) + ".jinja");
+  if (has_files) files[kTemplateFile] = tokenizer.chat_template();
+  if (has_files && config.contains("chat_template")) config["chat_template"] = tokenizer.chat_template();
+  if (!has_files && !tokenizer.chat_template().empty())
+    config["chat_template"] = template_entry(tokenizer.chat_templates());
 }
 
 }  // namespace
@@ -28,10 +58,6 @@ std::map<std::string, std::string> Tokenizer::saved_files() const {
         json[kRoleNames[role]] = id_to_token(*impl.roles[role]);
   };
 
-  // A new template must replace the old one wherever the base keeps it, since Transformers prefers the file
-  // and other readers read the configuration alone.
-  const bool has_template_file = files.count("chat_template.jinja") > 0;
-  if (impl.template_changed && has_template_file) files["chat_template.jinja"] = impl.chat_template;
   if (changed || impl.template_changed || files.count("tokenizer_config.json") == 0) {
     const bool made = files.count("tokenizer_config.json") == 0;
     ordered_json config = parse_side_file(files, "tokenizer_config.json");
@@ -40,9 +66,7 @@ std::map<std::string, std::string> Tokenizer::saved_files() const {
       config["clean_up_tokenization_spaces"] = false;
     }
     put_roles(config, made);
-    const bool keeps_template = config.contains("chat_template") || !has_template_file;
-    if ((made || impl.template_changed) && keeps_template && !impl.chat_template.empty())
-      config["chat_template"] = impl.chat_template;
+    if (impl.template_changed) put_templates(*this, files, config);
     files["tokenizer_config.json"] = config.dump(2) + "\n";
   }
   if (changed || files.count("special_tokens_map.json") == 0) {
@@ -60,9 +84,11 @@ int64_t Tokenizer::saved_bytes() const {
 }
 
 void Tokenizer::save(const std::string& folder) const {
-  io::make_directories(folder);
-  for (const auto& [name, contents] : saved_files())
-    io::write_file_atomic(io::join_path(folder, name), contents);
+  for (const auto& [name, contents] : saved_files()) {
+    const std::string path = io::join_path(folder, name);
+    io::make_directories(io::parent_path(path));
+    io::write_file_atomic(path, contents);
+  }
 }
 
 }  // namespace tessera::text

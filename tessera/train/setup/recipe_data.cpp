@@ -37,8 +37,12 @@ std::string tokenizer_fingerprint(const config::Recipe& recipe) {
       hash.add(text);
     }
   }
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-                           "generation_config.json", "chat_template.jinja", "config.json"}) {
+  std::vector<std::string> names = {"tokenizer.json",          "tokenizer_config.json",
+                                    "special_tokens_map.json", "generation_config.json",
+                                    "chat_template.jinja",     "config.json"};
+  for (const std::string& name : io::list_files(io::join_path(folder, text::kTemplateFolder), ".jinja"))
+    names.push_back(io::join_path(text::kTemplateFolder, name));
+  for (const std::string& name : names) {
     const std::string path = io::join_path(folder, name);
     hash.add(name);
     if (io::exists(path)) hash.add(io::read_file(path, kMaxBytes));
