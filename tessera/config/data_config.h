@@ -86,8 +86,9 @@ struct DataConfig {
   std::string dataset_prepared_path;
   std::string on_bad_line = "raise";  // ours: raise or skip
   int64_t max_bad_lines = 100;        // ours: with on_bad_line "skip", more bad lines than this end the run
-  // "tokenizer_default" ("" means the same), "tokenizer_default_fallback_NAME", "jinja"
-  // (chat_template_jinja), or the name of a built-in template (text/chat_template/builtins.h).
+  // "tokenizer_default" ("" means the same), "tokenizer_default.NAME" for one of the model's named templates,
+  // "tokenizer_default_fallback_NAME", "jinja" (chat_template_jinja), or the name of a built-in template
+  // (text/chat_template/builtins.h).
   std::string chat_template;
   std::string chat_template_jinja;                          // the template itself, or a file that holds it
   std::map<std::string, std::string> chat_template_kwargs;  // further variables of the template

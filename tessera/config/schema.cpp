@@ -366,6 +366,7 @@ constexpr Choice kChatTemplates[] = {
     {"llava", kNotBuilt, kBringTemplate},
     {"pixtral", kNotBuilt, kBringTemplate},
     {"tokenizer_default_fallback_*"},
+    {"tokenizer_default.*"},
 };
 constexpr Choice kSpecialTokens[] = {
     {"pad_token"},

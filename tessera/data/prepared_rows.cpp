@@ -24,7 +24,7 @@ namespace tessera::data {
 namespace {
 
 // Raise it when the same records make other rows.
-constexpr int64_t kVersion = 5;
+constexpr int64_t kVersion = 6;
 constexpr int64_t kSecondsPerDay = 86400;
 // Name of the note that holds the number of chunks, once all have been made.
 constexpr const char* kComplete = "complete";
@@ -45,10 +45,10 @@ void remove_leftovers(const std::string& chunk_path) {
 std::string template_of(const config::DatasetConfig& dataset, const PromptContext& context) {
   if (!uses_chat_template(dataset)) return "";
   if (dataset.chat_template.empty() && dataset.chat_template_jinja.empty())
-    return context.chat_template != nullptr ? context.chat_template->source() : "";
+    return context.chat_template != nullptr ? context.chat_template->all_sources() : "";
   return text::select_chat_template(dataset.chat_template, dataset.chat_template_jinja,
                                     context.config.source_folder, *context.tokenizer)
-      ->source();
+      ->all_sources();
 }
 
 }  // namespace

@@ -92,6 +92,51 @@ TEST_F(TrainedTemplateTest, WhereThereIsNoneRecipesAndVerbsAreToldWhatToName) {
   }
 }
 
+TEST_F(TrainedTemplateTest, AModelWithNamedOnesHasOneForTools) {
+  const auto with_list = [&](const nlohmann::json& list) {
+    auto config = nlohmann::json::parse(io::read_file(folder_ / "tokenizer_config.json", 1 << 20));
+    config["chat_template"] = list;
+    testing::write_text(folder_ / "tokenizer_config.json", config.dump());
+    return text::Tokenizer::from_folder(folder_.path());
+  };
+  const auto text_of = [](const text::Tokenizer& tokenizer, const std::string& name, bool has_tools) {
+    const nlohmann::ordered_json tools = {{{"type", "function"}}};
+    return text::select_chat_template(name, "", "", tokenizer)
+        ->render(nlohmann::ordered_json::array(), has_tools ? tools : nlohmann::ordered_json(), {})
+        .text();
+  };
+  const auto error_of = [&](const text::Tokenizer& tokenizer, const std::string& name, bool has_tools) {
+    try {
+      return text_of(tokenizer, name, has_tools);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+  };
+  const nlohmann::json plain = {{"name", "default"}, {"template", "plain"}},
+                       tools = {{"name", "tool_use"}, {"template", "tools"}},
+                       rag = {{"name", "rag"}, {"template", "rag"}},
+                       broken = {{"name", "tool_use"}, {"template", "{% no %}"}};
+  const text::Tokenizer all = with_list({plain, tools, rag});
+  EXPECT_EQ(text_of(all, "", false), "plain");
+  EXPECT_EQ(text_of(all, "", true), "tools");
+  EXPECT_EQ(text_of(all, "tokenizer_default_fallback_chatml", true), "tools");
+  EXPECT_EQ(text_of(all, "tokenizer_default.rag", true), "rag");
+  EXPECT_THAT(error_of(all, "tokenizer_default.rga", true),
+              ::testing::HasSubstr("got 'rga', need one of default, rag, tool_use"));
+  EXPECT_EQ(text_of(with_list({plain, rag}), "", true), "plain");
+
+  const text::Tokenizer faulty = with_list({plain, broken});
+  EXPECT_EQ(text_of(faulty, "", false), "plain");
+  EXPECT_THAT(error_of(faulty, "", true), ::testing::HasSubstr("the model's chat template tool_use:1:"));
+
+  const text::Tokenizer none = with_list({tools, rag});
+  const std::string error = error_of(none, "", true);
+  EXPECT_THAT(error, ::testing::HasSubstr("E-MODEL-NO-CHAT-TEMPLATE"));
+  EXPECT_THAT(error, ::testing::HasSubstr("got rag, tool_use. hint: name one: by chat_template: "
+                                          "tokenizer_default.rag in a recipe"));
+  EXPECT_EQ(trained("tokenizer_default.rag", {chats()}), "rag");
+}
+
 TEST_F(TrainedTemplateTest, IsSavedWhereReadersLook) {
   const auto config_of = [](const std::string& folder) {
     return nlohmann::json::parse(io::read_file(folder + "/tokenizer_config.json", 1 << 20));

@@ -177,8 +177,8 @@ TEST(ChatTemplateGeneration, marks_what_is_inside) {
   const RenderedSegment& words = chat.segments[chat.segments.size() - 2];
   EXPECT_EQ(std::tie(words.text, words.is_content, words.message, words.in_generation),
             std::make_tuple(std::string("<|im_end|>"), true, int64_t{2}, true));
-  EXPECT_TRUE(ChatTemplate::parse("{% generation %}{% endgeneration %}", "t").has_generation_blocks());
-  EXPECT_FALSE(ChatTemplate::parse("{{ generation }}", "t").has_generation_blocks());
+  EXPECT_TRUE(ChatTemplate::parse("{% generation %}{% endgeneration %}", "t").has_generation_blocks(nullptr));
+  EXPECT_FALSE(ChatTemplate::parse("{{ generation }}", "t").has_generation_blocks(nullptr));
 }
 
 TEST(ChatTemplateGeneration, survives_macros_and_block_sets) {
@@ -243,7 +243,7 @@ TEST(ChatTemplateBuiltin, generation_holds_the_words_and_their_end) {
   options.eos_token = "</s>";
   for (const auto& [name, words] : expected) {
     const ChatTemplate one = ChatTemplate::builtin(name);
-    EXPECT_TRUE(one.has_generation_blocks()) << name;
+    EXPECT_TRUE(one.has_generation_blocks(nullptr)) << name;
     const RenderedChat chat = one.render(kTwoTurns, nullptr, options);
     EXPECT_EQ(generated(chat), words) << name;
     EXPECT_EQ(contents(chat), (Pieces{{"S", 0}, {"U1", 1}, {"A1", 2}, {"U2", 3}, {"A2", 4}})) << name;
@@ -503,6 +503,93 @@ TEST(ChatTemplateLimits, ordinary_recursion_and_long_chats_are_far_from_them) {
   const RenderedChat chat = ChatTemplate::builtin("llama3").render(messages, nullptr, {});
   EXPECT_EQ(contents(chat).size(), 2000u);
   EXPECT_EQ(chat.segments.back().message, -1);
+}
+
+Json call_with(const Json& arguments, const Json& more = Json::object()) {
+  Json message = {{"role", "assistant"}};
+  message.update(more);
+  message["tool_calls"] =
+      Json::array({{{"type", "function"}, {"function", {{"name", "f"}, {"arguments", arguments}}}}});
+  return Json::array({{{"role", "user"}, {"content", "q"}}, message});
+}
+
+TEST(MessageForm, ArgumentsAreHandedOverAsTheTemplateTakesThem) {
+  const auto loop = [](const std::string& arguments) {
+    return "{% for m in messages if m.tool_calls %}{% for c in m.tool_calls %}" + arguments +
+           "{% endfor %}{% endfor %}";
+  };
+  struct Case {
+    std::string source, text, object;  // what the two forms give
+  };
+  const std::string given = "{\"a\":  1}", plain = "{\"a\": 1}";
+  const Case cases[] = {
+      // It joins texts, as DeepSeek-V3's does: text stays as it came, and an object becomes JSON.
+      {loop("{{ 'call ' + c['function']['arguments'] }}"), "call " + given, "call " + plain},
+      // It takes both, as Qwen3's does.
+      {loop("{% set a = c.function.arguments %}{{ a if a is string else a | tojson }}"), given, plain},
+      {loop("{{ c.function.arguments }}"), given, "{'a': 1}"},
+      // These need an object.
+      {loop("{{ c.function.arguments | tojson }}"), plain, plain},
+      {loop("{{ c.function | tojson }}"), "{\"name\": \"f\", \"arguments\": {\"a\": 1}}",
+       "{\"name\": \"f\", \"arguments\": {\"a\": 1}}"},
+      {loop("{% for k, v in c.function.arguments.items() %}{{ k }}={{ v }}{% endfor %}"), "a=1", "a=1"},
+      // It writes no call at all.
+      {"{{ messages | length }}", "2", "2"},
+  };
+  for (const Case& one : cases) {
+    EXPECT_EQ(text_of(one.source, call_with(given)), one.text) << one.source;
+    EXPECT_EQ(text_of(one.source, call_with({{"a", 1}})), one.object) << one.source;
+  }
+  const ChatTemplate needs_object = ChatTemplate::parse(cases[3].source, "t");
+  EXPECT_EQ(needs_object.render(call_with(""), nullptr, {}).text(), "{}");
+  try {
+    needs_object.render(call_with("{broken"), nullptr, {});
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), "E-DATA-TOOL-ARGUMENTS");
+    EXPECT_THAT(error.what(), HasSubstr("got {broken"));
+  }
+}
+
+TEST(MessageForm, KeysThatAreNullAreLeftOut) {
+  const std::string source =
+      "{% for m in messages %}{{ m.role }}:{% if 'content' in m %}{% if m.content is string %}{{ m.content }}"
+      "{% else %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endif %}{% endif %}"
+      "{{ m.name if 'name' in m else '' }};{% endfor %}";
+  EXPECT_EQ(text_of(source, call_with("{}", {{"content", nullptr}, {"name", nullptr}})), "user:q;assistant:;");
+  EXPECT_EQ(text_of("{{ messages[1]['content'] }}", call_with("{}", {{"content", nullptr}})), "");
+  // DeepSeek-V3's first template writes calls only where the content is null.
+  const std::string by_null =
+      "{% for m in messages %}{% if m['role'] == 'assistant' and m['content'] is none %}"
+      "{{ m['tool_calls'][0]['function']['arguments'] + ' call' }}{% else %}{{ 'text ' + m['content'] }}"
+      "{% endif %};{% endfor %}";
+  EXPECT_EQ(text_of(by_null, call_with("{}", {{"content", nullptr}})), "text q;{} call;");
+  EXPECT_EQ(text_of(by_null, call_with("{}")), "text q;{} call;");
+}
+
+TEST(MessageForm, ReasoningStandsUnderEachName) {
+  for (const char* given : {"reasoning_content", "thinking", "reasoning"}) {
+    const Json messages = {{{"role", "assistant"}, {"content", "a"}, {given, "because"}}};
+    EXPECT_EQ(text_of("{{ messages[0].thinking }}, {{ messages[0]['reasoning_content'] }}", messages),
+              "because, because");
+  }
+  const Json both = {
+      {{"role", "assistant"}, {"content", "a"}, {"thinking", "t"}, {"reasoning_content", "r"}}};
+  EXPECT_EQ(text_of("{{ messages[0].thinking }}, {{ messages[0].reasoning_content }}", both), "t, r");
+}
+
+TEST(ChatTemplate, TellsWhichFieldsItReads) {
+  const auto reads = [](const std::string& source, const char* field) {
+    return ChatTemplate::parse(source, "t").reads(field, nullptr);
+  };
+  EXPECT_TRUE(reads("{{ messages[0].name }}", "name"));
+  EXPECT_TRUE(reads("{{ messages[0]['name'] }}", "name"));
+  EXPECT_FALSE(reads("{{ messages[0].names }}", "name"));
+  EXPECT_TRUE(reads("{{ messages[0].thinking }}", "reasoning_content"));
+  EXPECT_TRUE(reads("{{ messages[0].reasoning_content }}", "thinking"));
+  EXPECT_FALSE(reads("{{ messages[0].content }}", "thinking"));
+  EXPECT_TRUE(reads("{{ messages | tojson }}", "name"));
+  EXPECT_TRUE(reads("{% for m in messages %}{% for k, v in m.items() %}{{ k }}{% endfor %}{% endfor %}", "name"));
 }
 
 }  // namespace

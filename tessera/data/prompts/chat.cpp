@@ -81,12 +81,12 @@ void ChatPrompt::tokenize(const PromptRecord& record, std::vector<Row>& rows) co
   const text::Encoding encoded = text::encode_chat(tokenizer_, chat);
 
   std::vector<TurnSpans> turns =
-      find_turn_spans(chat, conversation.turns, chat_template_->has_generation_blocks());
+      find_turn_spans(chat, conversation.turns, chat_template_->has_generation_blocks(conversation.tools));
   Row row;
   if (last_message_only_) {
     row.labels = label_from_last(encoded, turns);
   } else {
-    if (!chat_template_->has_generation_blocks())
+    if (!chat_template_->has_generation_blocks(conversation.tools))
       widen_turns(conversation, chat.text(), encoded, turns, train);
     for (size_t i = 0; i < turns.size(); ++i) {
       if (!train[i] || !conversation.turns[i].has_spans()) continue;
@@ -157,7 +157,7 @@ std::vector<int32_t> ChatPrompt::given_end_tokens(const config::DatasetConfig& d
           .got("'" + name + "'")
           .need("a text that is one token");
     }
-    const bool is_written = chat_template_->source().find(name) != std::string::npos || id == eos;
+    const bool is_written = chat_template_->all_sources().find(name) != std::string::npos || id == eos;
     if (!is_written)
       log::warn("eot_tokens: the chat template of " + dataset.path + " does not write '" + name + "'");
     ids.push_back(*id);

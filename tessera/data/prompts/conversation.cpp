@@ -150,20 +150,6 @@ std::optional<std::string> split_reasoning(std::string& content) {
   return std::nullopt;
 }
 
-// Makes the arguments of calls objects: templates print them with tojson, which would quote a text that holds
-// JSON.
-void parse_arguments(Json& calls) {
-  if (!calls.is_array()) return;
-  for (Json& call : calls) {
-    if (!call.is_object()) continue;
-    Json& target = call.contains("function") && call["function"].is_object() ? call["function"] : call;
-    const auto found = target.find("arguments");
-    if (found == target.end() || !found->is_string()) continue;
-    Json parsed = Json::parse(found->get_ref<const std::string&>(), nullptr, false);
-    if (!parsed.is_discarded()) *found = std::move(parsed);
-  }
-}
-
 // Parses parameters of functions that are given as JSON text.
 void parse_parameters(Json& tools) {
   for (Json& tool : tools) {
@@ -250,16 +236,15 @@ Json ConversationReader::read_message(const Json& message, Turn& turn) const {
     out["content"] = join_parts(*value, turn.content_spans);
   } else if (value != nullptr || !calls) {
     out["content"] = required_text(message, content);
-  } else {
-    out["content"] = nullptr;
   }
   for (const auto& [name, column] : properties_) {
     if (out.contains(name)) continue;
     if (const Json* mapped = find_field(message, column)) out[name] = *mapped;
   }
   for (const auto& [key, field] : message.items()) {
-    const bool taken = key == properties_.at("role") || key == content || key == field_training_ ||
-                       key == field_training_detail_;
+    const bool taken =
+        key == field_training_ || key == field_training_detail_ ||
+        std::ranges::any_of(properties_, [&](const auto& property) { return property.second == key; });
     if (!taken && !out.contains(key) && !field.is_null()) out[key] = field;
   }
   if (out.contains(thinking_key_) && out[thinking_key_].is_array())
@@ -268,16 +253,16 @@ Json ConversationReader::read_message(const Json& message, Turn& turn) const {
     auto& text = out["content"].get_ref<std::string&>();
     if (auto reasoning = split_reasoning(text)) out[thinking_key_] = std::move(*reasoning);
   }
-  for (const char* key : {"tool_calls", "reasoning_content", "thinking", thinking_key_.c_str()})
+  for (const char* key : {"tool_calls", "reasoning_content", "thinking", "reasoning", thinking_key_.c_str()})
     turn.text_only = turn.text_only && !out.contains(key);
-  if (const auto* text = out["content"].get_ptr<const std::string*>()) {
+  if (const Json* written = find_field(out, "content")) {
+    const auto* text = written->get_ptr<const std::string*>();
     turn.content_is_role = reads_as(*text, turn.role);
     const Json* detail =
         field_training_detail_.empty() ? nullptr : find_field(message, field_training_detail_);
     if (detail != nullptr && !turn.content_spans)
       turn.content_spans = detail_spans(*detail, field_training_detail_, *text);
   }
-  if (calls) parse_arguments(out["tool_calls"]);
   read_training(message, turn);
   return out;
 }

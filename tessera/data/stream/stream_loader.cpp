@@ -151,7 +151,7 @@ std::string StreamLoader::fingerprint() const {
   hash.add(config::dump_recipe(shaping));
   hash.add(std::to_string(options_.seed) + ' ' + std::to_string(options_.packing));
   hash.add(tokenizer_fingerprint_);
-  if (chat_template_) hash.add(chat_template_->source());
+  if (chat_template_) hash.add(chat_template_->all_sources());
   for (const Source& source : sources_) {
     const auto& files = source.documents->files();
     for (size_t i = 0; i < files.size(); ++i) {

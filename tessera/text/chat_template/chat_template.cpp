@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <ctime>
+#include <functional>
+#include <mutex>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
@@ -10,6 +13,7 @@
 #include "tessera/text/chat_template/builtins.h"
 #include "tessera/text/chat_template/interpreter.h"
 #include "tessera/text/chat_template/json_text.h"
+#include "tessera/text/chat_template/message_form.h"
 #include "tessera/text/chat_template/parser.h"
 
 namespace tessera::text {
@@ -73,12 +77,47 @@ std::string RenderedChat::text() const {
   return out;
 }
 
+namespace {
+
+// Returns the names and words of a template's source.
+std::set<std::string, std::less<>> words_of(std::string_view source) {
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+  std::set<std::string, std::less<>> words;
+  size_t end = 0;
+  for (size_t at = source.find_first_of(kLetters); at != std::string_view::npos;
+       at = source.find_first_of(kLetters, end)) {
+    end = std::min(source.find_first_not_of(kLetters, at), source.size());
+    words.emplace(source.substr(at, end - at));
+  }
+  return words;
+}
+
+}  // namespace
+
 struct ChatTemplate::Impl {
   std::string source, name;
   jinja::SyntaxTree tree;
+  std::set<std::string, std::less<>> words;
+  // The template of conversations with tools, or null; and the error of one that cannot be parsed.
+  std::unique_ptr<Impl> for_tools;
+  std::optional<Error> tools_error;
 
+  Impl(std::string_view text, std::string_view title)
+      : source(text), name(title), tree(jinja::parse_template(text, title)), words(words_of(text)) {}
+
+  RenderedChat render(const Json& messages, const Json& tools, const RenderOptions& options) const;
   RenderedChat render(jinja::Runtime& runtime, const Json& messages, const Json& tools,
                       const RenderOptions& options) const;
+  // Returns the text of a conversation that serves to learn of the template; nothing if it refuses it.
+  std::optional<std::string> try_render(const Json& messages, const Json& tools) const;
+  const MessageForm& form() const;
+  bool writes_whole_messages() const;
+
+ private:
+  // Both are found when they are first asked for.
+  mutable std::once_flag form_once_, whole_once_;
+  mutable MessageForm form_;
+  mutable bool writes_whole_ = false;
 };
 
 ChatTemplate::ChatTemplate(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -87,11 +126,15 @@ ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 ChatTemplate::~ChatTemplate() = default;
 
 ChatTemplate ChatTemplate::parse(std::string_view source, std::string_view name) {
-  auto impl = std::make_unique<Impl>();
-  impl->source = source;
-  impl->name = name;
-  impl->tree = jinja::parse_template(source, name);
-  return ChatTemplate(std::move(impl));
+  return ChatTemplate(std::make_unique<Impl>(source, name));
+}
+
+void ChatTemplate::set_tool_template(const std::string& source, std::string_view name) {
+  try {
+    impl_->for_tools = std::make_unique<Impl>(source, name);
+  } catch (const Error& error) {
+    impl_->tools_error = error;
+  }
 }
 
 ChatTemplate ChatTemplate::builtin(std::string_view name) {
@@ -141,17 +184,81 @@ int64_t local_clock() {
   return seconds + parts.tm_gmtoff;
 }
 
-RenderedChat ChatTemplate::render(const Json& messages, const Json& tools,
-                                  const RenderOptions& options) const {
-  jinja::Runtime runtime(impl_->name, options.now);
+RenderedChat ChatTemplate::Impl::render(const Json& messages, const Json& tools,
+                                        const RenderOptions& options) const {
+  jinja::Runtime runtime(name, options.now);
   try {
-    return impl_->render(runtime, messages, tools, options);
+    return render(runtime, messages, tools, options);
   } catch (const jinja::TextTooLong&) {
     runtime.fail_limit("the template makes a text of more than 8 MiB");
   }
 }
 
-bool ChatTemplate::has_generation_blocks() const { return impl_->tree.has_generation; }
+std::optional<std::string> ChatTemplate::Impl::try_render(const Json& messages, const Json& tools) const {
+  RenderOptions options;
+  options.bos_token = "<s>";
+  options.eos_token = "</s>";
+  options.now = 0;
+  try {
+    return render(messages, tools, options).text();
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+const MessageForm& ChatTemplate::Impl::form() const {
+  std::call_once(form_once_, [&] {
+    form_ = find_message_form(
+        [&](const Json& messages, const Json& tools) { return try_render(messages, tools); });
+  });
+  return form_;
+}
+
+bool ChatTemplate::Impl::writes_whole_messages() const {
+  std::call_once(whole_once_, [&] {
+    Json probe = {{{"role", "user"}, {"content", "question"}},
+                  {{"role", "assistant"}, {"content", "answer"}}};
+    for (Json& message : probe) message["field_of_no_template"] = "value";
+    const auto text = try_render(probe, nullptr);
+    writes_whole_ = text && text->find("field_of_no_template") != std::string::npos;
+  });
+  return writes_whole_;
+}
+
+const ChatTemplate::Impl& ChatTemplate::impl_for(const Json& tools) const {
+  if (tools.is_null()) return *impl_;
+  if (impl_->tools_error) throw Error(*impl_->tools_error);
+  return impl_->for_tools != nullptr ? *impl_->for_tools : *impl_;
+}
+
+RenderedChat ChatTemplate::render(const Json& messages, const Json& tools,
+                                  const RenderOptions& options) const {
+  const Impl& impl = impl_for(tools);
+  const MessageForm form = has_tool_calls(messages) ? impl.form() : MessageForm{};
+  return impl.render(shape_messages(messages, form), tools, options);
+}
+
+RenderedChat ChatTemplate::render_as_given(const Json& messages, const Json& tools,
+                                           const RenderOptions& options) const {
+  return impl_for(tools).render(messages, tools, options);
+}
+
+bool ChatTemplate::has_generation_blocks(const Json& tools) const {
+  return impl_for(tools).tree.has_generation;
+}
+
+bool ChatTemplate::reads(const std::string& field, const Json& tools) const {
+  const Impl& impl = impl_for(tools);
+  const auto is_named = [&](const char* name) { return impl.words.contains(name); };
+  if (is_named(field.c_str())) return true;
+  if (is_reasoning_field(field) && (is_named("reasoning_content") || is_named("thinking"))) return true;
+  return impl.writes_whole_messages();
+}
+
 const std::string& ChatTemplate::source() const { return impl_->source; }
+
+std::string ChatTemplate::all_sources() const {
+  return impl_->source + (impl_->for_tools != nullptr ? '\0' + impl_->for_tools->source : "");
+}
 
 }  // namespace tessera::text

@@ -59,17 +59,33 @@ class ChatTemplate {
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
   ~ChatTemplate();
 
-  // Renders a conversation. `messages` is an array of {role, content, ...}; `tools` is an array or null.
-  // Throws Error(Model) if the template raises, or exceeds its step limit (1,000,000) or its output limit (8
-  // MiB).
+  // Gives conversations with tools a template of their own. What is wrong with its source is thrown when the
+  // first of them is rendered.
+  void set_tool_template(const std::string& source, std::string_view name);
+
+  // Renders a conversation. `messages` is an array of {role, content, ...}; `tools` is an array or null. The
+  // messages are first brought into the form that the template takes (message_form.h), which is the same for
+  // all conversations. Throws Error(Model) if the template raises, or exceeds its step limit (1,000,000) or
+  // its output limit (8 MiB), and what shape_messages() throws.
   RenderedChat render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
                       const RenderOptions& options) const;
-  // Returns whether the source has {% generation %} blocks; only then does in_generation mean something.
-  bool has_generation_blocks() const;
+  // Does the same with the messages as they are.
+  RenderedChat render_as_given(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
+                               const RenderOptions& options) const;
+  // Returns whether the template for a conversation with these tools has {% generation %} blocks; only then
+  // does in_generation mean something.
+  bool has_generation_blocks(const nlohmann::ordered_json& tools) const;
+  // Returns whether that template may read this field of a message: it names it, or one that it is copied to,
+  // or writes messages whole.
+  bool reads(const std::string& field, const nlohmann::ordered_json& tools) const;
+  // Returns the source, without that of the template for tools.
   const std::string& source() const;
+  // Returns the sources of both.
+  std::string all_sources() const;
 
  private:
   struct Impl;
+  const Impl& impl_for(const nlohmann::ordered_json& tools) const;
   explicit ChatTemplate(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
