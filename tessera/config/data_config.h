@@ -78,6 +78,9 @@ struct DataConfig {
   ExcessLength excess_length_strategy = ExcessLength::Drop;
   int64_t min_sample_len = 2;
   bool train_on_inputs = false;
+  // Ours: what is trained where a token holds the end of a prompt and the start of its answer: "whole" (that
+  // token too), or "split" (the text is cut there, so that no token holds both).
+  std::string answer_border = "whole";
   bool shuffle_merged_datasets = true;
   std::string mix_strategy = "concat";       // concat, interleave_under, interleave_over
   double mix_temperature = 0.0;              // ours: weights x size^(1 / mix_temperature); 0 = weights alone

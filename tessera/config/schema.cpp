@@ -222,6 +222,7 @@ constexpr Choice kExcessLength[] = {
     {"truncate", as_int(ExcessLength::Truncate)},
     {"raise", as_int(ExcessLength::Raise)},
 };
+constexpr Choice kAnswerBorders[] = {{"whole"}, {"split"}};
 constexpr Choice kOnBadLine[] = {{"raise"}, {"skip"}};
 constexpr Choice kTrainOn[] = {{"turn"}, {"all"}, {"last"}, {"none"}, {""}};
 constexpr Choice kMixStrategies[] = {{"concat"}, {"interleave_under"}, {"interleave_over"}};
@@ -406,6 +407,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"sample_packing_sequentially", &Recipe::sample_packing_sequentially},
     {"group_by_length", &Recipe::group_by_length},
     {"train_on_inputs", &Recipe::train_on_inputs},
+    {"answer_border", &Recipe::answer_border, 0, 0, kAnswerBorders},
     {"shuffle_merged_datasets", &Recipe::shuffle_merged_datasets},
     {"mix_strategy", &Recipe::mix_strategy, 0, 0, kMixStrategies},
     {"mix_temperature", &Recipe::mix_temperature, 0, 1e6},

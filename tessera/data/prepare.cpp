@@ -115,51 +115,6 @@ PreparedData prepare(const PromptContext& context, const PrepareOptions& options
 
 }  // namespace
 
-DatasetStats& DatasetStats::operator+=(const DatasetStats& other) {
-  records += other.records;
-  bad_records += other.bad_records;
-  blank_lines += other.blank_lines;
-  rows += other.rows;
-  tokens += other.tokens;
-  label_tokens += other.label_tokens;
-  end_labels += other.end_labels;
-  untrained_ends += other.untrained_ends;
-  repeated_ends += other.repeated_ends;
-  own_ends += other.own_ends;
-  control_texts += other.control_texts;
-  longest = std::max(longest, other.longest);
-  dropped_long += other.dropped_long;
-  truncated += other.truncated;
-  cut_tokens += other.cut_tokens;
-  dropped_short += other.dropped_short;
-  dropped_unlabelled += other.dropped_unlabelled;
-  return *this;
-}
-
-std::vector<std::string> data_warnings(const DatasetStats& stats) {
-  std::vector<std::string> warnings;
-  const std::string of_rows = " of " + std::to_string(stats.rows) + " rows ";
-  if (stats.rows > 0 && stats.end_labels == 0) {
-    warnings.emplace_back("no end-of-turn or EOS token is ever trained: the model will not learn to stop");
-  } else if (stats.untrained_ends > 0) {
-    warnings.push_back("in " + std::to_string(stats.untrained_ends) + of_rows +
-                       "a trained turn ends in a token that is not trained (train_on_eos, train_on_eot)");
-  }
-  if (stats.repeated_ends > 0) {
-    warnings.push_back("in " + std::to_string(stats.repeated_ends) + of_rows +
-                       "an end-of-turn or EOS token stands twice in a row: does the text hold one already?");
-  }
-  if (stats.own_ends > 0) {
-    warnings.push_back(std::to_string(stats.own_ends) + " of " + std::to_string(stats.records) +
-                       " records bring a BOS or EOS token of their own at their ends: is it one too many?");
-  }
-  if (stats.control_texts > 0) {
-    warnings.push_back(std::to_string(stats.control_texts) + " of " + std::to_string(stats.records) +
-                       " records spell a control token, as \"<|im_end|>\" is one: in them it is plain text");
-  }
-  return warnings;
-}
-
 PreparedData prepare_data(const config::DataConfig& config, const text::Tokenizer& tokenizer,
                           const text::ChatTemplate* chat_template, const PrepareOptions& options) {
   return prepare(

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -28,13 +30,49 @@ struct DatasetStats {
   int64_t cut_tokens = 0;          // tokens that truncation took
   int64_t dropped_short = 0;       // rows below min_sample_len
   int64_t dropped_unlabelled = 0;  // rows without (after truncation) a token to train
+  int64_t merged_borders =
+      0;  // records in which a token holds the end of a prompt and the start of an answer
+  int64_t final_questions = 0;  // records that end with no answer, where the last answer alone is trained
+  std::vector<std::string> merged_places;        // file:line of the first kMaxPlaces of `merged_borders`
+  std::map<std::string, int64_t> unread_fields;  // messages by field that the chat template does not read
+
+  static constexpr size_t kMaxPlaces = 3;
 
   DatasetStats& operator+=(const DatasetStats& other);
+  // Returns the last two members as text, and sets them from such a text.
+  std::string details() const;
+  void set_details(const std::string& text);
 };
+
+// All counts, for what keeps or sends them.
+inline constexpr int64_t DatasetStats::*kStatCounts[] = {&DatasetStats::records,
+                                                         &DatasetStats::bad_records,
+                                                         &DatasetStats::blank_lines,
+                                                         &DatasetStats::rows,
+                                                         &DatasetStats::tokens,
+                                                         &DatasetStats::label_tokens,
+                                                         &DatasetStats::end_labels,
+                                                         &DatasetStats::untrained_ends,
+                                                         &DatasetStats::repeated_ends,
+                                                         &DatasetStats::own_ends,
+                                                         &DatasetStats::control_texts,
+                                                         &DatasetStats::longest,
+                                                         &DatasetStats::dropped_long,
+                                                         &DatasetStats::truncated,
+                                                         &DatasetStats::cut_tokens,
+                                                         &DatasetStats::dropped_short,
+                                                         &DatasetStats::dropped_unlabelled,
+                                                         &DatasetStats::merged_borders,
+                                                         &DatasetStats::final_questions};
+static_assert(sizeof(DatasetStats) == 2 * sizeof(std::string) + std::size(kStatCounts) * sizeof(int64_t) +
+                                          sizeof(DatasetStats::merged_places) +
+                                          sizeof(DatasetStats::unread_fields),
+              "a count that is not listed");
 
 // Returns warnings about a dataset whose rows will not teach a model to stop, or teach it to stop twice: ends
 // that are not trained, as with a template whose control tokens the tokenizer lacks, and ends that are
-// doubled. Also warns of records that spell control tokens.
+// doubled. Also warns of records that spell control tokens, of prompts that share a token with their answers,
+// of conversations that end without an answer, and of fields that the chat template does not read.
 std::vector<std::string> data_warnings(const DatasetStats& stats);
 
 }  // namespace tessera::data

@@ -68,6 +68,7 @@ std::string prepared_key(const config::DatasetConfig& dataset, const std::vector
   shaping.excess_length_strategy = config.excess_length_strategy;
   shaping.min_sample_len = config.min_sample_len;
   shaping.train_on_inputs = config.train_on_inputs;
+  shaping.answer_border = config.answer_border;
   shaping.on_bad_line = config.on_bad_line;
   shaping.eot_tokens = config.eot_tokens;
   shaping.chat_template_kwargs = config.chat_template_kwargs;

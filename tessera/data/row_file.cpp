@@ -12,28 +12,17 @@ namespace tessera::data {
 namespace {
 
 // Version of the file's form. A file of another version counts as missing.
-constexpr int64_t kVersion = 4;
+constexpr int64_t kVersion = 5;
 constexpr char kMagic[8] = {'T', 'E', 'S', 'S', 'R', 'O', 'W', 'S'};
 constexpr size_t kBufferedWords = size_t{1} << 20;
 
-constexpr int64_t DatasetStats::*kCounts[] = {
-    &DatasetStats::records,       &DatasetStats::blank_lines,        &DatasetStats::rows,
-    &DatasetStats::tokens,        &DatasetStats::label_tokens,       &DatasetStats::end_labels,
-    &DatasetStats::longest,       &DatasetStats::untrained_ends,     &DatasetStats::repeated_ends,
-    &DatasetStats::dropped_long,  &DatasetStats::truncated,          &DatasetStats::cut_tokens,
-    &DatasetStats::dropped_short, &DatasetStats::dropped_unlabelled, &DatasetStats::bad_records,
-    &DatasetStats::control_texts, &DatasetStats::own_ends,
-};
-constexpr size_t kNumCounts = std::size(kCounts);
-static_assert(sizeof(DatasetStats) == 2 * sizeof(std::string) + kNumCounts * sizeof(int64_t),
-              "a count that the file does not keep");
-
-// The end of the file. A file holds: words, filled up to 8 bytes; entries; the text of `first_bad`, filled up
-// to 8 bytes; this footer. The footer comes last because a file is written from start to end.
+// The end of the file. A file holds: words, filled up to 8 bytes; entries; the texts of `first_bad` and of
+// the counts' details, filled up to 8 bytes; this footer. The footer comes last because a file is written
+// from start to end.
 struct Footer {
   char magic[8];
-  int64_t version, num_rows, num_words, num_tokens, text_size;
-  int64_t counts[kNumCounts];
+  int64_t version, num_rows, num_words, num_tokens, text_size, details_size;
+  int64_t counts[std::size(kStatCounts)];
   uint64_t hash;  // hash of the entries, the text and all fields above
 };
 
@@ -99,13 +88,14 @@ std::shared_ptr<const RowFile> RowFile::open(const std::string& path) {
   bytes.remove_suffix(sizeof footer);
   const auto size = static_cast<int64_t>(bytes.size());
   if (std::memcmp(footer.magic, kMagic, sizeof kMagic) != 0 || footer.version != kVersion) return nullptr;
-  for (const int64_t count : {footer.num_rows, footer.num_words, footer.num_tokens, footer.text_size}) {
+  for (const int64_t count :
+       {footer.num_rows, footer.num_words, footer.num_tokens, footer.text_size, footer.details_size}) {
     if (count < 0 || count > size) return nullptr;
   }
   // The sizes in the footer are checked before anything is read at an offset that follows from them.
   const int64_t word_bytes = filled_up(footer.num_words * static_cast<int64_t>(sizeof(int32_t)));
   const int64_t entry_bytes = footer.num_rows * static_cast<int64_t>(sizeof(RowEntry));
-  if (size != word_bytes + entry_bytes + filled_up(footer.text_size)) return nullptr;
+  if (size != word_bytes + entry_bytes + filled_up(footer.text_size + footer.details_size)) return nullptr;
   const std::string_view index = bytes.substr(static_cast<size_t>(word_bytes));
   if (hash_of_index(index, footer) != footer.hash) return nullptr;
 
@@ -116,7 +106,9 @@ std::shared_ptr<const RowFile> RowFile::open(const std::string& path) {
   rows->num_tokens_ = footer.num_tokens;
   rows->notes_.first_bad =
       index.substr(static_cast<size_t>(entry_bytes), static_cast<size_t>(footer.text_size));
-  for (size_t i = 0; i < kNumCounts; ++i) rows->notes_.stats.*kCounts[i] = footer.counts[i];
+  rows->notes_.stats.set_details(std::string(index.substr(static_cast<size_t>(entry_bytes + footer.text_size),
+                                                          static_cast<size_t>(footer.details_size))));
+  for (size_t i = 0; i < std::size(kStatCounts); ++i) rows->notes_.stats.*kStatCounts[i] = footer.counts[i];
   return rows;
 }
 
@@ -138,14 +130,16 @@ void RowFileWriter::finish(const RowFileNotes& notes) {
   footer.num_rows = static_cast<int64_t>(buffer_.entries.size());
   footer.num_words = written_words_ + static_cast<int64_t>(buffer_.words.size());
   footer.num_tokens = buffer_.num_tokens;
+  const std::string details = notes.stats.details();
   footer.text_size = static_cast<int64_t>(notes.first_bad.size());
-  for (size_t i = 0; i < kNumCounts; ++i) footer.counts[i] = notes.stats.*kCounts[i];
+  footer.details_size = static_cast<int64_t>(details.size());
+  for (size_t i = 0; i < std::size(kStatCounts); ++i) footer.counts[i] = notes.stats.*kStatCounts[i];
   // The entries must begin at a multiple of 8 bytes.
   if (footer.num_words % 2 != 0) buffer_.words.push_back(0);
   flush();
   std::string index(reinterpret_cast<const char*>(buffer_.entries.data()),
                     buffer_.entries.size() * sizeof(RowEntry));
-  index += notes.first_bad;
+  index += notes.first_bad + details;
   index.resize(static_cast<size_t>(filled_up(static_cast<int64_t>(index.size()))), '\0');
   footer.hash = hash_of_index(index, footer);
   file_.append(index);

@@ -40,8 +40,10 @@ TokenizedRecord RecordTokenizer::tokenize(const RawRecord& record) const {
       placed = false;
     }
     std::vector<Row> rows;
-    const PromptRecord read = {fields, record.begins_document, record.ends_document};
+    RecordNotes notes;
+    const PromptRecord read = {fields, record.begins_document, record.ends_document, &notes};
     prompt_.tokenize(read, rows);
+    count_notes(notes, record, out.stats);
     out.stats.own_ends += prompt_.has_own_ends(read) ? 1 : 0;
     for (Row& row : rows) filter(std::move(row), out);
     if (control_tokens_ != nullptr && control_tokens_->are_in(record.text)) ++out.stats.control_texts;
@@ -58,6 +60,17 @@ TokenizedRecord RecordTokenizer::tokenize(const RawRecord& record) const {
     out.error->at(file_.path, record.line, record.column);
   }
   return out;
+}
+
+void RecordTokenizer::count_notes(const RecordNotes& notes, const RawRecord& record,
+                                  DatasetStats& stats) const {
+  for (const std::string& field : notes.unread_fields) ++stats.unread_fields[field];
+  if (notes.ends_with_question) ++stats.final_questions;
+  if (!notes.merges_border) return;
+  ++stats.merged_borders;
+  stats.merged_places.push_back(
+      file_.path + ":" +
+      (record.line > 0 ? std::to_string(record.line) : "row " + std::to_string(record.element)));
 }
 
 void RecordTokenizer::filter(Row&& row, TokenizedRecord& out) const {

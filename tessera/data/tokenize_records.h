@@ -36,6 +36,7 @@ class RecordTokenizer {
   TokenizedRecord tokenize(const RawRecord& record) const;
 
  private:
+  void count_notes(const RecordNotes& notes, const RawRecord& record, DatasetStats& stats) const;
   void filter(Row&& row, TokenizedRecord& out) const;
   void check_ids(const Row& row) const;
   void count_ends(const Row& row, DatasetStats& stats) const;

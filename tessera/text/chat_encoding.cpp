@@ -26,7 +26,7 @@ void keep_off(const std::vector<ByteSpan>& contents, const Tokenizer& tokenizer,
 
 }  // namespace
 
-Encoding encode_chat(const Tokenizer& tokenizer, const RenderedChat& chat) {
+Encoding encode_chat(const Tokenizer& tokenizer, const RenderedChat& chat, std::span<const int64_t> cuts) {
   std::string text;
   std::vector<ByteSpan> contents;
   for (const RenderedSegment& segment : chat.segments) {
@@ -35,7 +35,7 @@ Encoding encode_chat(const Tokenizer& tokenizer, const RenderedChat& chat) {
     if (segment.is_content && !segment.text.empty())
       contents.push_back({begin, static_cast<int64_t>(text.size())});
   }
-  Encoding out = tokenizer.encode_with_spans(text, {.parse_special = true, .plain = contents});
+  Encoding out = tokenizer.encode_with_spans(text, {.parse_special = true, .plain = contents, .cuts = cuts});
   keep_off(contents, tokenizer, out);
   return out;
 }

@@ -91,6 +91,7 @@ void expect_same(const PreparedData& a, const PreparedData& b) {
                            &DatasetStats::label_tokens, &DatasetStats::end_labels, &DatasetStats::longest})
     EXPECT_EQ(a.train_stats[0].*field, b.train_stats[0].*field);
   EXPECT_EQ(a.train_stats[0].path, b.train_stats[0].path);
+  EXPECT_EQ(a.train_stats[0].details(), b.train_stats[0].details());
 }
 
 TEST_F(PreparedRowsTest, TheNextRunTakesThem) {
@@ -101,6 +102,19 @@ TEST_F(PreparedRowsTest, TheNextRunTakesThem) {
   const PreparedData second = prepare(&is_kept);
   EXPECT_TRUE(is_kept) << told_;
   expect_same(first, second);
+  // What the type noticed of the records is kept with them.
+  folder_.write("a.jsonl", R"({"messages": [{"role": "user", "content": "a", "mood": "good"},)"
+                           R"( {"role": "assistant", "content": "b"}]})");
+  config_.datasets[0] =
+      dataset_of({{"path", "a.jsonl"}, {"type", "chat_template"}, {"chat_template", "chatml"}});
+  const PreparedData chat = prepare(&is_kept);
+  EXPECT_FALSE(is_kept);
+  EXPECT_EQ(chat.train_stats[0].unread_fields, (std::map<std::string, int64_t>{{"mood", 1}}));
+  expect_same(chat, prepare(&is_kept));
+  EXPECT_TRUE(is_kept) << told_;
+  EXPECT_THAT(told_, HasSubstr("mood (1 messages)"));
+  write_rows("tile ");
+  config_.datasets[0] = dataset_of({{"path", "a.jsonl"}, {"type", "completion"}});
   // Nothing is kept if the recipe names no folder.
   config_.dataset_prepared_path.clear();
   expect_same(first, prepare(&is_kept));

@@ -93,11 +93,11 @@ inline config::DatasetConfig dataset_of(const Json& keys) {
 }
 
 inline std::vector<Row> tokenize_record(const Json& dataset_keys, const Json& record,
-                                        const config::DataConfig& config = {}) {
+                                        const config::DataConfig& config = {}, RecordNotes* notes = nullptr) {
   const config::DatasetConfig dataset = dataset_of(dataset_keys);
   const PromptContext context{config, &small_tokenizer(), nullptr, 0};
   std::vector<Row> rows;
-  make_prompt_type(dataset, context)->tokenize({record}, rows);
+  make_prompt_type(dataset, context)->tokenize({record, true, true, notes}, rows);
   return rows;
 }
 

@@ -216,7 +216,69 @@ TEST(Chat, BlankRolesAndBlankEosTrainTheLastMessage) {
        {message("user", "a"), message("assistant", "b"), message("user", "c"), message("assistant", "d")}}};
   const auto rows =
       tokenize_record(chat_dataset({{"roles_to_train", Json::array()}, {"train_on_eos", ""}}), record);
-  EXPECT_THAT(trained_texts(rows[0]), ElementsAre("d<|im_end|>\n"));
+  EXPECT_THAT(trained_texts(rows[0]), ElementsAre("d<|im_end|>"));
+}
+
+TEST(Chat, ARowThatEndsWithAQuestionTrainsNothingWhereTheLastAnswerIsTrained) {
+  const Json dataset = chat_dataset({{"roles_to_train", Json::array()}, {"train_on_eos", ""}});
+  for (const auto& [role, is_question] :
+       {std::pair{"user", true}, {"tool", true}, {"system", true}, {"assistant", false}}) {
+    RecordNotes notes;
+    const Json record = {{"messages", {message("user", "a"), message("assistant", "b"), message(role, "c")}}};
+    const auto rows = tokenize_record(dataset, record, {}, &notes);
+    EXPECT_EQ(notes.ends_with_question, is_question) << role;
+    EXPECT_EQ(trained_texts(rows[0]).empty(), is_question) << role;
+  }
+}
+
+// The header ends in a space, which the first word of the answer takes into its token.
+constexpr const char* kSpaceHeader =
+    "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}{{ eos_token }}{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}";
+
+TEST(Chat, AnAnswerThatSharesATokenWithItsHeaderIsNoted) {
+  const auto pieces = [](const Row& row) {
+    std::vector<std::string> texts;
+    for (const int32_t id : row.input_ids) texts.push_back(small_tokenizer().token_bytes(id));
+    return texts;
+  };
+  const Json record = {{"messages", {message("user", "how many tiles"), message("assistant", "there are")}}};
+  for (const bool last_only : {false, true}) {
+    Json dataset = {{"type", "chat_template"}, {"chat_template_jinja", kSpaceHeader}};
+    if (last_only) dataset.update({{"roles_to_train", Json::array()}, {"train_on_eos", ""}});
+    config::DataConfig recipe;
+    RecordNotes notes;
+    const Row whole = tokenize_record(dataset, record, recipe, &notes)[0];
+    EXPECT_TRUE(notes.merges_border);
+    EXPECT_THAT(trained_texts(whole), ElementsAre(" there are<|endoftext|>"));
+    recipe.answer_border = "split";
+    const Row split = tokenize_record(dataset, record, recipe, &notes)[0];
+    EXPECT_TRUE(notes.merges_border);
+    EXPECT_THAT(trained_texts(split), ElementsAre("there are<|endoftext|>"));
+    // The prompt's ids are those of the prompt alone.
+    std::string prompt = "user: how many tiles<|endoftext|>assistant: ";
+    const std::vector<int32_t> alone = small_tokenizer().encode(prompt);
+    EXPECT_TRUE(std::equal(alone.begin(), alone.end(), split.input_ids.begin()));
+    EXPECT_THAT(pieces(whole), ::testing::Not(::testing::ContainerEq(pieces(split))));
+  }
+  RecordNotes notes;
+  tokenize_record(chat_dataset(), record, {}, &notes);
+  EXPECT_FALSE(notes.merges_border) << "this header ends in a line feed, which stays apart";
+}
+
+TEST(Chat, FieldsThatTheTemplateDoesNotReadAreNoted) {
+  Json answer = message("assistant", "b");
+  answer.update({{"weight", 1}, {"thinking", "why"}, {"mood", "good"}, {"name", nullptr}});
+  const Json record = {{"messages", {message("user", "a"), answer}}};
+  RecordNotes notes;
+  tokenize_record(chat_dataset(), record, {}, &notes);
+  EXPECT_THAT(notes.unread_fields, ::testing::UnorderedElementsAre("weight", "thinking", "mood"));
+  notes = {};
+  tokenize_record(chat_dataset({{"chat_template_jinja", "{% for m in messages %}{{ m.reasoning_content }}"
+                                                        "{{ m.content }}{% endfor %}"},
+                                {"message_field_training", "weight"}}),
+                  {{"messages", {message("user", "a"), message("assistant", "b")}}}, {}, &notes);
+  EXPECT_THAT(notes.unread_fields, ElementsAre());
 }
 
 TEST(Chat, NoControlTokenAfterTheTurnLeavesTheNextHeaderMasked) {

@@ -417,6 +417,26 @@ TEST(TokenizerTest, SpansThroughNormalisation) {
   EXPECT_EQ(tokenizer.decode(encoding.ids), "caf\xc3\xa9 x");
 }
 
+TEST(TokenizerTest, NoTokenReachesOverACut) {
+  const std::string text = "Answer: H\u00e9llo there";
+  for (const char* family : {"gpt2", "llama3", "qwen2", "smollm2"}) {
+    const Tokenizer tokenizer = load(family);
+    for (const int64_t cut : {int64_t{8}, int64_t{11}}) {
+      const Encoding encoded = tokenizer.encode_with_spans(text, {.cuts = {&cut, 1}});
+      EXPECT_EQ(tokenizer.decode(encoded.ids), text) << family;
+      bool is_border = false;
+      for (const ByteSpan& span : encoded.spans) {
+        EXPECT_FALSE(span.begin < cut && cut < span.end) << family << ' ' << span.begin;
+        is_border = is_border || span.begin == cut;
+      }
+      EXPECT_TRUE(is_border) << family;
+      EXPECT_EQ(tokenizer.encode(text, {.cuts = {&cut, 1}}), encoded.ids) << family;
+    }
+    const int64_t at_start = 0;
+    EXPECT_EQ(tokenizer.encode(text, {.cuts = {&at_start, 1}}), tokenizer.encode(text)) << family;
+  }
+}
+
 TEST(TokenizerTest, SpansOfBrokenUtf8) {
   const Tokenizer tokenizer = load("smollm2");
   const std::string text = "ab\xe2\x82 c\xff";

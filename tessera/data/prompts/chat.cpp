@@ -39,6 +39,13 @@ std::string text_of(const Json& message, const std::string& key) {
   return found != message.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
+// Returns whether a message of this role asks for an answer, and so is none.
+bool is_question(const std::string& role) {
+  constexpr const char* kAsking[] = {"user",     "system",  "developer",   "tool",
+                                     "function", "ipython", "observation", "environment"};
+  return std::ranges::find(kAsking, role) != std::end(kAsking);
+}
+
 }  // namespace
 
 std::shared_ptr<const text::ChatTemplate> choose_template(const config::DatasetConfig& dataset,
@@ -58,6 +65,7 @@ ChatPrompt::ChatPrompt(const config::DatasetConfig& dataset, const PromptContext
       chat_template_(choose_template(dataset, context)),
       reader_(dataset),
       train_on_inputs_(context.config.train_on_inputs),
+      splits_border_(context.config.answer_border == "split"),
       now_(context.now),
       variables_(template_variables(context.config.chat_template_kwargs)) {
   const std::vector<std::string> roles =
@@ -76,29 +84,75 @@ ChatPrompt::ChatPrompt(const config::DatasetConfig& dataset, const PromptContext
 
 void ChatPrompt::tokenize(const PromptRecord& record, std::vector<Row>& rows) const {
   const Conversation conversation = reader_.read(record.fields);
-  const std::vector<bool> train = choose_turns(conversation);
-  const text::RenderedChat chat = render(conversation.messages, conversation.tools);
-  const text::Encoding encoded = text::encode_chat(tokenizer_, chat);
+  RecordNotes ignored;
+  RecordNotes& notes = record.notes != nullptr ? *record.notes : ignored;
+  std::optional<size_t> first;
+  if (last_message_only_) first = conversation.turns.size() - 1;
+  notes.ends_with_question = first && !train_on_inputs_ && is_question(conversation.turns.back().role);
+  rows.push_back(make_row(conversation, first, notes));
+  if (!notes.ends_with_question) return;
+  std::ranges::fill(rows.back().labels, static_cast<int32_t>(kIgnoreLabel));
+  notes.merges_border = false;
+}
 
-  std::vector<TurnSpans> turns =
-      find_turn_spans(chat, conversation.turns, chat_template_->has_generation_blocks(conversation.tools));
-  Row row;
-  if (last_message_only_) {
-    row.labels = label_from_last(encoded, turns);
-  } else {
-    if (!chat_template_->has_generation_blocks(conversation.tools))
-      widen_turns(conversation, chat.text(), encoded, turns, train);
-    for (size_t i = 0; i < turns.size(); ++i) {
-      if (!train[i] || !conversation.turns[i].has_spans()) continue;
-      const Json& message = conversation.messages[i];
-      apply_train_spans(chat, conversation.turns, static_cast<int64_t>(i), text_of(message, "content"),
-                        text_of(message, reader_.thinking_key()), turns[i]);
-    }
-    row.labels =
-        label_chat(encoded, turns, train, rules_, end_tokens_, tokenizer_.eos_id().value_or(-1), eos_is_eot_);
+void ChatPrompt::tokenize_answer(const PromptRecord& record, size_t first, std::vector<Row>& rows) const {
+  const Conversation conversation = reader_.read(record.fields);
+  RecordNotes ignored;
+  // The reader may have put a system message first, or have taken one away.
+  const size_t num_given = record.fields.at(reader_.field_messages()).size();
+  first = std::min(first + conversation.turns.size() - num_given, conversation.turns.size() - 1);
+  rows.push_back(make_row(conversation, first, record.notes != nullptr ? *record.notes : ignored));
+}
+
+// Makes the row of a conversation. What is trained is everything from the turn `first_answer` on, or else
+// what the entry's keys say.
+Row ChatPrompt::make_row(const Conversation& conversation, std::optional<size_t> first_answer,
+                         RecordNotes& notes) const {
+  note_unread_fields(conversation, notes);
+  std::vector<bool> train = choose_turns(conversation);
+  if (first_answer) {
+    for (size_t i = 0; i < train.size(); ++i) train[i] = i >= *first_answer;
   }
+  const text::RenderedChat chat = render(conversation.messages, conversation.tools);
+  text::Encoding encoded = text::encode_chat(tokenizer_, chat);
+  const bool has_blocks = chat_template_->has_generation_blocks(conversation.tools);
+  std::vector<TurnSpans> turns = find_turn_spans(chat, conversation.turns, has_blocks);
+  if (!has_blocks) widen_turns(conversation, chat.text(), encoded, turns, train);
+
+  std::vector<int64_t> borders;
+  for (size_t i = 0; i < turns.size(); ++i) {
+    if (train[i] && !turns[i].ranges.empty()) borders.push_back(turns[i].ranges.front().begin);
+    if (first_answer && !borders.empty()) break;
+  }
+  std::ranges::sort(borders);
+  notes.merges_border = !train_on_inputs_ && reaches_over(encoded, borders);
+  if (notes.merges_border && splits_border_) encoded = text::encode_chat(tokenizer_, chat, borders);
+
+  Row row;
   row.input_ids = encoded.ids;
-  rows.push_back(std::move(row));
+  if (first_answer) {
+    row.labels = label_answer(encoded, turns, *first_answer);
+    return row;
+  }
+  for (size_t i = 0; i < turns.size(); ++i) {
+    if (!train[i] || !conversation.turns[i].has_spans()) continue;
+    const Json& message = conversation.messages[i];
+    apply_train_spans(chat, conversation.turns, static_cast<int64_t>(i), text_of(message, "content"),
+                      text_of(message, reader_.thinking_key()), turns[i]);
+  }
+  row.labels =
+      label_chat(encoded, turns, train, rules_, end_tokens_, tokenizer_.eos_id().value_or(-1), eos_is_eot_);
+  return row;
+}
+
+void ChatPrompt::note_unread_fields(const Conversation& conversation, RecordNotes& notes) const {
+  for (const Json& message : conversation.messages) {
+    for (const auto& item : message.items()) {
+      const std::string& field = item.key();
+      if (field != "role" && field != "content" && !chat_template_->reads(field, conversation.tools))
+        notes.unread_fields.push_back(field);
+    }
+  }
 }
 
 text::RenderOptions ChatPrompt::render_options(bool add_generation_prompt) const {
@@ -209,15 +263,15 @@ void ChatPrompt::widen_turns(const Conversation& conversation, const std::string
   }
 }
 
-std::vector<int32_t> ChatPrompt::label_from_last(const text::Encoding& encoded,
-                                                 const std::vector<TurnSpans>& turns) const {
-  std::vector<int32_t> labels(encoded.ids.size(), static_cast<int32_t>(kIgnoreLabel));
+std::vector<int32_t> ChatPrompt::label_answer(const text::Encoding& encoded,
+                                              const std::vector<TurnSpans>& turns, size_t first) const {
   if (train_on_inputs_) return encoded.ids;
-  if (turns.back().ranges.empty()) return labels;
-  for (size_t i = 0; i < encoded.ids.size(); ++i) {
-    if (encoded.spans[i].begin >= turns.back().ranges.front().begin) labels[i] = encoded.ids[i];
-  }
-  return labels;
+  const auto is_written = [](const TurnSpans& turn) { return !turn.ranges.empty(); };
+  const auto begin = std::find_if(turns.begin() + static_cast<ptrdiff_t>(first), turns.end(), is_written);
+  if (begin == turns.end())
+    return std::vector<int32_t>(encoded.ids.size(), static_cast<int32_t>(kIgnoreLabel));
+  const auto last = std::find_if(turns.rbegin(), turns.rend(), is_written);
+  return label_from(encoded, begin->ranges.front().begin, *last, end_tokens_);
 }
 
 }  // namespace tessera::data

@@ -70,4 +70,20 @@ std::vector<int32_t> label_chat(const text::Encoding& encoded, const std::vector
   return labels;
 }
 
+std::vector<int32_t> label_from(const text::Encoding& encoded, int64_t begin, const TurnSpans& last,
+                                const std::vector<int32_t>& end_tokens) {
+  std::vector<int32_t> labels(encoded.ids.size(), static_cast<int32_t>(kIgnoreLabel));
+  const int64_t end_token = find_end_token(encoded, last.closing, end_tokens);
+  const int64_t end = end_token >= 0 ? end_token + 1 : static_cast<int64_t>(labels.size());
+  for (int64_t i = first_token_into(encoded, begin); i < end; ++i) labels[i] = encoded.ids[i];
+  return labels;
+}
+
+bool reaches_over(const text::Encoding& encoded, const std::vector<int64_t>& bytes) {
+  return std::ranges::any_of(bytes, [&](int64_t byte) {
+    const int64_t i = first_token_into(encoded, byte);
+    return i < static_cast<int64_t>(encoded.ids.size()) && encoded.spans[i].begin < byte;
+  });
+}
+
 }  // namespace tessera::data

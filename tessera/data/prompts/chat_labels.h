@@ -32,4 +32,12 @@ std::vector<int32_t> label_chat(const text::Encoding& encoded, const std::vector
                                 const std::vector<bool>& train, const EndRules& rules,
                                 const std::vector<int32_t>& end_tokens, int32_t eos, bool eos_is_eot);
 
+// Returns the labels that train everything from byte `begin` to the end of the turn `last`, which is its
+// end-of-turn token, or else the end of the text. A token that reaches over `begin` is trained.
+std::vector<int32_t> label_from(const text::Encoding& encoded, int64_t begin, const TurnSpans& last,
+                                const std::vector<int32_t>& end_tokens);
+
+// Returns whether a token reaches over one of these bytes of the text.
+bool reaches_over(const text::Encoding& encoded, const std::vector<int64_t>& bytes);
+
 }  // namespace tessera::data

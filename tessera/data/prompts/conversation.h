@@ -54,6 +54,8 @@ class ConversationReader {
   // Returns the role that `name` stands for. Throws Error(Data) for an unknown one.
   const std::string& role_of(const std::string& name) const;
   bool knows_role(const std::string& name) const { return roles_.contains(name); }
+  // The column of the messages.
+  const std::string& field_messages() const { return field_messages_; }
   // The key under which the template finds a message's reasoning.
   const std::string& thinking_key() const { return thinking_key_; }
 

@@ -85,7 +85,8 @@ InstructPrompt::InstructPrompt(const FoundInstructType& found, const config::Dat
                        dataset),
       num_eos_(found.type->num_eos),
       joined_(found.type->joined),
-      train_on_inputs_(context.config.train_on_inputs) {}
+      train_on_inputs_(context.config.train_on_inputs),
+      splits_border_(context.config.answer_border == "split") {}
 
 InstructPrompt::InstructPrompt(const config::DatasetConfig& dataset, const PromptContext& context)
     : tokenizer_(*context.tokenizer),
@@ -122,24 +123,17 @@ MarkedText InstructPrompt::prompt_text(const Json& record) const {
   return text;
 }
 
-// Makes prompt and answer tokens as one text. The prompt's tokens are as many as the prompt alone has; all
-// behind them are the answer's.
-Row InstructPrompt::tokenize_joined(const Json& record) const {
-  MarkedText text = prompt_text(record);
-  const size_t prompt_size =
-      train_on_inputs_ ? 0 : encode_marked(tokenizer_, text, {.bos = true, .eos = false}).size();
-  text.add_content(output_.read(record));
-  const std::vector<int32_t> ids = encode_marked(tokenizer_, text, {.bos = true, .eos = true});
-  const auto border = ids.begin() + static_cast<ptrdiff_t>(std::min(prompt_size, ids.size()));
-  Row row;
-  append_ids(row, {ids.begin(), border}, false);
-  append_ids(row, {border, ids.end()}, true);
-  return row;
+// Makes prompt and answer tokens as one text.
+Row InstructPrompt::tokenize_joined(const PromptRecord& record) const {
+  const JoinedIds joined =
+      encode_joined(tokenizer_, prompt_text(record.fields), output_.read(record.fields), splits_border_);
+  if (record.notes != nullptr) record.notes->merges_border = joined.merges && !train_on_inputs_;
+  return joined_row(joined, train_on_inputs_);
 }
 
 void InstructPrompt::tokenize(const PromptRecord& record, std::vector<Row>& rows) const {
   if (joined_) {
-    rows.push_back(tokenize_joined(record.fields));
+    rows.push_back(tokenize_joined(record));
     return;
   }
   const std::string output = output_.read(record.fields);

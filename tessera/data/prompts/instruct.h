@@ -37,13 +37,13 @@ class InstructPrompt : public PromptType {
 
  private:
   MarkedText prompt_text(const nlohmann::ordered_json& record) const;
-  Row tokenize_joined(const nlohmann::ordered_json& record) const;
+  Row tokenize_joined(const PromptRecord& record) const;
 
   const text::Tokenizer& tokenizer_;
   TextFormat system_format_, turn_, turn_no_input_;
   ColumnText instruction_, input_, output_, system_, system_no_input_;
   int num_eos_ = 1;
-  bool joined_ = false, train_on_inputs_ = false;
+  bool joined_ = false, train_on_inputs_ = false, splits_border_ = false;
   bool is_own_ = false;  // type user_defined: system_no_input_ is the text of rows without field_system_
   std::string field_system_;
 };

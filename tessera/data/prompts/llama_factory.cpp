@@ -208,7 +208,7 @@ Json LlamaFactoryPrompt::to_messages(const Json& record) const {
 void LlamaFactoryPrompt::tokenize(const PromptRecord& record, std::vector<Row>& rows) const {
   Json conversation = {{"messages", to_messages(record.fields)}};
   if (const Json* tools = find_field(record.fields, dataset_.field_tools)) conversation["tools"] = *tools;
-  chat_->tokenize({conversation, true, true}, rows);
+  chat_->tokenize({conversation, true, true, record.notes}, rows);
 }
 
 }  // namespace tessera::data

@@ -16,12 +16,20 @@
 
 namespace tessera::data {
 
+// What a type notices of a record, for the counts of the record's dataset.
+struct RecordNotes {
+  bool merges_border = false;       // a token holds the end of a prompt and the start of its answer
+  bool ends_with_question = false;  // the last message is no answer, where the last answer alone is trained
+  std::vector<std::string> unread_fields;  // fields of messages that the chat template does not read
+};
+
 struct PromptRecord {
   const nlohmann::ordered_json& fields;  // an object
   // The fields tell whether the record begins and ends its document: a text file longer than one piece is one
   // document in several records.
   bool begins_document = true;
   bool ends_document = true;
+  RecordNotes* notes = nullptr;  // filled by tokenize(), unless it is null
 };
 
 // Immutable after construction; tokenize() is thread-safe.

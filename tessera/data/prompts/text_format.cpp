@@ -20,11 +20,38 @@ void MarkedText::add_content(std::string_view piece) {
 }
 
 std::vector<int32_t> encode_marked(const text::Tokenizer& tokenizer, const MarkedText& marked,
-                                   DocumentEnds ends) {
+                                   DocumentEnds ends, std::span<const int64_t> cuts) {
   if (marked.text.empty()) return {};
   std::vector<int32_t> ids = tokenizer.encode(
-      marked.text, {.parse_special = true, .plain = marked.contents, .add_special_tokens = ends.bos});
+      marked.text,
+      {.parse_special = true, .plain = marked.contents, .cuts = cuts, .add_special_tokens = ends.bos});
   return set_ends(tokenizer, std::move(ids), ends);
+}
+
+JoinedIds encode_joined(const text::Tokenizer& tokenizer, const MarkedText& prompt, std::string_view answer,
+                        bool splits) {
+  const std::vector<int32_t> alone = encode_marked(tokenizer, prompt, {.bos = true, .eos = false});
+  MarkedText whole = prompt;
+  whole.add_content(answer);
+  JoinedIds out;
+  const auto encode = [&](std::span<const int64_t> cuts) {
+    out.ids = encode_marked(tokenizer, whole, {.bos = true, .eos = true}, cuts);
+    out.answer = static_cast<size_t>(
+        std::mismatch(alone.begin(), alone.end(), out.ids.begin(), out.ids.end()).first - alone.begin());
+  };
+  encode({});
+  out.merges = out.answer < alone.size();
+  const auto border = static_cast<int64_t>(prompt.text.size());
+  if (out.merges && splits) encode({&border, 1});
+  return out;
+}
+
+Row joined_row(const JoinedIds& joined, bool trains_prompt) {
+  const auto border = joined.ids.begin() + static_cast<ptrdiff_t>(joined.answer);
+  Row row;
+  append_ids(row, {joined.ids.begin(), border}, trains_prompt);
+  append_ids(row, {border, joined.ids.end()}, true);
+  return row;
 }
 
 TextFormat::TextFormat(std::string_view format, const std::string& key, const config::DatasetConfig& dataset)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,9 +22,24 @@ struct MarkedText {
   void add_content(std::string_view piece);
 };
 
-// Returns the ids of a marked text with the asked ends. An empty text gives no ids, and no ends.
+// Returns the ids of a marked text with the asked ends. An empty text gives no ids, and no ends. No token but
+// an added one reaches over one of `cuts`.
 std::vector<int32_t> encode_marked(const text::Tokenizer& tokenizer, const MarkedText& marked,
-                                   DocumentEnds ends);
+                                   DocumentEnds ends, std::span<const int64_t> cuts = {});
+
+// Ids of a prompt and its answer as one text with BOS and EOS. The answer's begin at `answer`, which is where
+// they differ from those of the prompt alone. If the prompt's are no start of them, `merges` is set: a token
+// holds the end of the prompt and the start of the answer.
+struct JoinedIds {
+  std::vector<int32_t> ids;
+  size_t answer = 0;
+  bool merges = false;
+};
+// With `splits` the text is cut behind the prompt where a token would reach over.
+JoinedIds encode_joined(const text::Tokenizer& tokenizer, const MarkedText& prompt, std::string_view answer,
+                        bool splits);
+// Returns the row, in which the answer is trained, and the prompt with `trains_prompt`.
+Row joined_row(const JoinedIds& joined, bool trains_prompt);
 
 // A text with places such as {instruction}; {{ and }} stand for braces, as in Python's str.format.
 class TextFormat {

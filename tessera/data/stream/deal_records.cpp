@@ -25,25 +25,6 @@ constexpr size_t kTextAtOnce = size_t{1} << 20, kMostAtOnce = size_t{16} << 20;
 // The parts of a place that a window's ends have; their document and token are 0.
 constexpr int64_t StreamPlace::*kPlace[] = {&StreamPlace::pass,  &StreamPlace::file, &StreamPlace::record,
                                             &StreamPlace::index, &StreamPlace::line, &StreamPlace::offset};
-constexpr int64_t DatasetStats::*kCounts[] = {&DatasetStats::records,
-                                              &DatasetStats::bad_records,
-                                              &DatasetStats::blank_lines,
-                                              &DatasetStats::rows,
-                                              &DatasetStats::tokens,
-                                              &DatasetStats::label_tokens,
-                                              &DatasetStats::end_labels,
-                                              &DatasetStats::untrained_ends,
-                                              &DatasetStats::repeated_ends,
-                                              &DatasetStats::own_ends,
-                                              &DatasetStats::control_texts,
-                                              &DatasetStats::longest,
-                                              &DatasetStats::dropped_long,
-                                              &DatasetStats::truncated,
-                                              &DatasetStats::cut_tokens,
-                                              &DatasetStats::dropped_short,
-                                              &DatasetStats::dropped_unlabelled};
-static_assert(sizeof(DatasetStats) == 2 * sizeof(std::string) + std::size(kCounts) * sizeof(int64_t),
-              "a count that ranks do not tell each other");
 
 void write_place(const StreamPlace& place, WireWriter& out) {
   for (const auto field : kPlace) out.number(place.*field);
@@ -161,7 +142,8 @@ std::string write_records(const std::vector<TokenizedRecord>& records) {
   for (const TokenizedRecord& record : records) {
     out.number(record.rows.size());
     for (const Row& row : record.rows) write_row(row, out);
-    for (const auto count : kCounts) out.number(record.stats.*count);
+    for (const auto count : kStatCounts) out.number(record.stats.*count);
+    out.text(record.stats.details());
     out.number(uint64_t{record.error ? 1U : 0U} + (record.must_raise ? 2U : 0U));
     if (record.error) out.error(*record.error);
   }
@@ -173,7 +155,8 @@ std::vector<TokenizedRecord> read_records(WireReader in) {
   while (!in.is_at_end()) {
     TokenizedRecord& record = records.emplace_back();
     for (uint64_t left = in.number(); left > 0; --left) record.rows.push_back(read_row(in));
-    for (const auto count : kCounts) record.stats.*count = in.signed_number();
+    for (const auto count : kStatCounts) record.stats.*count = in.signed_number();
+    record.stats.set_details(std::string(in.text()));
     const uint64_t flags = in.number();
     record.must_raise = (flags & 2U) != 0;
     if ((flags & 1U) != 0) record.error = in.error();

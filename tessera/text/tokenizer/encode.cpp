@@ -40,17 +40,49 @@ struct SourceText {
 // Turns words into ids and, if asked, spans of the original bytes.
 class WordEncoder {
  public:
-  WordEncoder(const Bpe& model, bool with_spans, EncodeScratch& scratch, Encoding& out)
-      : model_(model), with_spans_(with_spans), scratch_(scratch), out_(out) {}
+  WordEncoder(const Bpe& model, bool with_spans, std::span<const int64_t> cuts, EncodeScratch& scratch,
+              Encoding& out)
+      : model_(model), with_spans_(with_spans), cuts_(cuts), scratch_(scratch), out_(out) {}
 
   void word(const SourceText& source, size_t begin, size_t end) {
+    for (size_t cut = next_cut(source, begin, end); cut < end; cut = next_cut(source, begin, end)) {
+      encode(source, begin, cut);
+      begin = cut;
+    }
+    encode(source, begin, end);
+  }
+
+  // Encodes a word with a space before it that is not in the text.
+  void word_after_space(const SourceText& source, size_t begin, size_t end) {
+    const size_t cut = next_cut(source, begin, end);
+    encode_after_space(source, begin, cut);
+    if (cut < end) word(source, cut, end);
+  }
+
+  void added_token(int32_t id, ByteSpan span) {
+    out_.ids.push_back(id);
+    if (with_spans_) out_.spans.push_back(span);
+  }
+
+ private:
+  // Returns where the word [begin, end) must be cut first: behind `begin`, or `end` if nowhere.
+  size_t next_cut(const SourceText& source, size_t begin, size_t end) const {
+    if (cuts_.empty()) return end;
+    const ByteSpan whole = source.span(begin, end);
+    const auto cut = std::upper_bound(cuts_.begin(), cuts_.end(), whole.begin);
+    if (cut == cuts_.end() || *cut >= whole.end) return end;
+    size_t at = begin + 1;
+    while (at < end && source.span(at, end).begin < *cut) ++at;
+    return at;
+  }
+
+  void encode(const SourceText& source, size_t begin, size_t end) {
     scratch_.tokens.clear();
     model_.encode(source.text.substr(begin, end - begin), scratch_.bpe, scratch_.tokens);
     emit(source, begin);
   }
 
-  // Encodes a word with a space before it that is not in the text.
-  void word_after_space(const SourceText& source, size_t begin, size_t end) {
+  void encode_after_space(const SourceText& source, size_t begin, size_t end) {
     scratch_.tokens.clear();
     std::string spaced = " ";
     spaced.append(source.text.substr(begin, end - begin));
@@ -63,12 +95,6 @@ class WordEncoder {
     emit(source, begin);
   }
 
-  void added_token(int32_t id, ByteSpan span) {
-    out_.ids.push_back(id);
-    if (with_spans_) out_.spans.push_back(span);
-  }
-
- private:
   void emit(const SourceText& source, size_t position) {
     for (const WordToken& token : scratch_.tokens) {
       out_.ids.push_back(token.id);
@@ -79,6 +105,7 @@ class WordEncoder {
 
   const Bpe& model_;
   bool with_spans_;
+  std::span<const int64_t> cuts_;
   EncodeScratch& scratch_;
   Encoding& out_;
 };
@@ -171,7 +198,7 @@ void Tokenizer::Impl::give_back(std::unique_ptr<EncodeScratch> scratch) const {
 
 void Tokenizer::Impl::encode_piece(std::string_view piece, int64_t offset, const EncodeOptions& options,
                                    bool with_spans, EncodeScratch& scratch, Encoding& out) const {
-  const bool tracked = with_spans || !options.plain.empty() ||
+  const bool tracked = with_spans || !options.plain.empty() || !options.cuts.empty() ||
                        pipeline.pre_tokenizer.needs_origins(pipeline.normalizer != nullptr);
   // `source` refers to this text until the last word is encoded.
   std::optional<AlignedText> normalized;
@@ -181,7 +208,7 @@ void Tokenizer::Impl::encode_piece(std::string_view piece, int64_t offset, const
     pipeline.normalizer->apply(*normalized);
     source = {normalized->text, offset, tracked ? &normalized->origins : nullptr};
   }
-  WordEncoder words(*pipeline.model, with_spans, scratch, out);
+  WordEncoder words(*pipeline.model, with_spans, options.cuts, scratch, out);
   scratch.splits.clear();
   pipeline.added.normalized_matcher().split(
       source.text, options.parse_special,
@@ -214,7 +241,7 @@ Encoding Tokenizer::Impl::encode(std::string_view text, const EncodeOptions& opt
         .need("at most " + std::to_string(kMaxTextBytes));
   std::optional<AlignedText> valid;
   if (valid_utf8_prefix(text) != text.size()) {
-    TESSERA_ASSERT(options.plain.empty(), "plain ranges are of valid UTF-8");
+    TESSERA_ASSERT(options.plain.empty() && options.cuts.empty(), "plain ranges and cuts are of valid UTF-8");
     valid.emplace(repaired(text, with_spans));
     text = valid->text;
   }

@@ -39,6 +39,8 @@ struct EncodeOptions {
   // Bytes of the text that must not make a special token or a part of one, though the others may. The ranges
   // must be in order and apart, and the text valid UTF-8.
   std::span<const ByteSpan> plain;
+  // Bytes of the text that no token may reach over, in order. Only added tokens still may.
+  std::span<const int64_t> cuts;
   // Applies the post-processor (which may prepend BOS, for example). The truncation and padding blocks of
   // tokenizer.json are never applied.
   bool add_special_tokens = false;
