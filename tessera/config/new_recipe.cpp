@@ -130,6 +130,7 @@ std::string guess_dataset_type(const std::string& file) {
   };
   if (has("input_ids")) return "";
   if (has("messages")) return "chat_template";
+  if (has("prompt") && has("completion")) return "prompt_completion";
   if (has("conversations")) return "sharegpt";
   if (has("instruction")) return "alpaca";
   return has("text") ? "completion" : "";

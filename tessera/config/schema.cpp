@@ -237,6 +237,7 @@ constexpr Choice kDatasetTypes[] = {
     {"pretrain"},
     {"user_defined"},
     {"llama_factory"},
+    {"prompt_completion"},
     {"", 0},
     {"alpaca:chatml"},
     {"alpaca:phi"},

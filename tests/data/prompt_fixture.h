@@ -84,6 +84,8 @@ inline config::DatasetConfig dataset_of(const Json& keys) {
       dataset.field_prompt = value;
     else if (key == "prompt_format")
       dataset.prompt_format = value;
+    else if (key == "field_completion")
+      dataset.field_completion = value;
     else if (key == "name")
       dataset.name = value;
     else

@@ -168,6 +168,8 @@ TEST(Fields, AMissingOneSaysWhichTypeFits) {
               HasSubstr("type: alpaca, field_instruction: question, field_output: answer"));
   EXPECT_THAT(text_of({{"prompt", "a"}, {"chosen", "b"}, {"rejected", "c"}}),
               HasSubstr("these rows are preferences"));
+  EXPECT_THAT(text_of({{"prompt", "a"}, {"completion", "b"}}),
+              HasSubstr("these rows are type: prompt_completion"));
   EXPECT_THAT(text_of({{"text", "a"}}), HasSubstr("type: completion"));
   EXPECT_THAT(text_of({{"input_ids", {1}}}), HasSubstr("leave type blank"));
   EXPECT_THAT(text_of({{"segments", {1}}}), HasSubstr("type: input_output"));
@@ -279,6 +281,59 @@ TEST(Chat, FieldsThatTheTemplateDoesNotReadAreNoted) {
                                 {"message_field_training", "weight"}}),
                   {{"messages", {message("user", "a"), message("assistant", "b")}}}, {}, &notes);
   EXPECT_THAT(notes.unread_fields, ElementsAre());
+}
+
+TEST(PromptCompletion, TheCompletionIsTrained) {
+  const Json dataset = {{"type", "prompt_completion"}, {"chat_template_jinja", kChatml}};
+  const auto trained = [&](const Json& record) {
+    return trained_texts(tokenize_record(dataset, record)[0]);
+  };
+  EXPECT_THAT(trained({{"prompt", "how many?"}, {"completion", " twelve"}}),
+              ElementsAre(" twelve<|endoftext|>"));
+  EXPECT_THAT(trained({{"prompt", "how many?"}, {"completion", " twelve<|endoftext|>"}}),
+              ElementsAre(" twelve<|endoftext|>"));
+  const Json user = message("user", "how many?"), assistant = message("assistant", "twelve");
+  const Json prompt = Json::array({message("system", "count"), user});
+  EXPECT_THAT(trained({{"prompt", prompt}, {"completion", Json::array({assistant})}}),
+              ElementsAre("twelve<|im_end|>"));
+  EXPECT_THAT(trained({{"prompt", "how many?"}, {"completion", Json::array({assistant})}}),
+              ElementsAre("twelve<|im_end|>"));
+  // All of the completion is trained, as TRL does, up to its last end token.
+  EXPECT_THAT(trained({{"prompt", Json::array({assistant, user})},
+                       {"completion", Json::array({assistant, user, message("assistant", "yes")})}}),
+              ElementsAre("twelve<|im_end|>\n<|im_start|>user\nhow many?<|im_end|>\n<|im_start|>assistant\n"
+                          "yes<|im_end|>"));
+  const auto error_of = [&](const std::string& code, const Json& record) {
+    return error_text(code, [&] { tokenize_record(dataset, record); });
+  };
+  EXPECT_THAT(error_of("E-DATA-MISSING-FIELD", {{"prompt", "x"}}), HasSubstr("no field 'completion'"));
+  EXPECT_THAT(error_of("E-DATA-FIELD-TYPE", {{"prompt", prompt}, {"completion", 3}}),
+              HasSubstr("field 'completion' is not a list"));
+  // Without a chat template texts are read, and conversations say what is missing.
+  const Json bare = {{"type", "prompt_completion"}, {"field_prompt", "q"}, {"field_completion", "a"}};
+  EXPECT_THAT(trained_texts(tokenize_record(bare, {{"q", "1"}, {"a", " 2"}})[0]),
+              ElementsAre(" 2<|endoftext|>"));
+  EXPECT_THAT(error_text("E-MODEL-NO-CHAT-TEMPLATE",
+                         [&] {
+                           tokenize_record(bare, {{"q", prompt}, {"a", Json::array({assistant})}});
+                         }),
+              HasSubstr("the model has no chat template"));
+}
+
+TEST(PromptCompletion, ABorderInsideATokenIsNoted) {
+  const Json dataset = {{"type", "prompt_completion"}};
+  const Json record = {{"prompt", "how many: "}, {"completion", "there are"}};
+  config::DataConfig recipe;
+  RecordNotes notes;
+  EXPECT_THAT(trained_texts(tokenize_record(dataset, record, recipe, &notes)[0]),
+              ElementsAre(" there are<|endoftext|>"));
+  EXPECT_TRUE(notes.merges_border);
+  recipe.answer_border = "split";
+  EXPECT_THAT(trained_texts(tokenize_record(dataset, record, recipe, &notes)[0]),
+              ElementsAre("there are<|endoftext|>"));
+  recipe.train_on_inputs = true;
+  const Row all = tokenize_record(dataset, record, recipe, &notes)[0];
+  EXPECT_EQ(all.labels, all.input_ids);
 }
 
 TEST(Chat, NoControlTokenAfterTheTurnLeavesTheNextHeaderMasked) {

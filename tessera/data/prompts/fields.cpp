@@ -50,12 +50,13 @@ std::string what_fits(const Json& object) {
     return "these messages want message_property_mappings: {role: role, content: content}";
   if (has(object, {"chosen", "rejected"}))
     return "these rows are preferences: set rl (docs/datasets.md lists the types)";
+  if (has(object, {"prompt", "completion"})) return "these rows are type: prompt_completion";
   if (has(object, {"instruction", "output"})) return "these rows are type: alpaca";
   if (has(object, {"segments"})) return "these rows are type: input_output";
   if (has(object, {"input_ids"})) return "these rows are token ids: leave type blank";
-  const std::pair<const char*, const char*> pairs[] = {
-      {"prompt", "completion"}, {"prompt", "response"},      {"question", "answer"}, {"question", "response"},
-      {"input", "output"},      {"instruction", "response"}, {"query", "response"}};
+  const std::pair<const char*, const char*> pairs[] = {{"prompt", "response"},      {"question", "answer"},
+                                                       {"question", "response"},    {"input", "output"},
+                                                       {"instruction", "response"}, {"query", "response"}};
   for (const auto& [asked, answered] : pairs) {
     if (!has(object, {asked, answered})) continue;
     return std::string("these rows may be type: alpaca, field_instruction: ") + asked +

@@ -10,6 +10,7 @@
 #include "tessera/data/prompts/llama_factory.h"
 #include "tessera/data/prompts/preference.h"
 #include "tessera/data/prompts/pretokenized.h"
+#include "tessera/data/prompts/prompt_completion.h"
 #include "tessera/data/prompts/pygmalion.h"
 #include "tessera/data/prompts/stepwise.h"
 #include "tessera/data/prompts/windows.h"
@@ -43,6 +44,7 @@ std::unique_ptr<PromptType> make_prompt_type(const config::DatasetConfig& datase
   if (auto instruct = make_instruct(dataset, context)) return instruct;
   if (type == "user_defined") return std::make_unique<InstructPrompt>(dataset, context);
   if (type == "chat_template" || type == "sharegpt") return std::make_unique<ChatPrompt>(dataset, context);
+  if (type == "prompt_completion") return std::make_unique<PromptCompletion>(dataset, context);
   if (type == "llama_factory") return std::make_unique<LlamaFactoryPrompt>(dataset, context);
   if (type == "completion") return std::make_unique<CompletionPrompt>(dataset, context);
   if (type == "pretrain" && context.config.streaming)
@@ -63,8 +65,8 @@ std::unique_ptr<PromptType> make_prompt_type(const config::DatasetConfig& datase
 std::vector<std::string> prompt_type_names() {
   std::vector<std::string> names;
   for (const InstructType& type : instruct_types()) names.emplace_back(type.name);
-  for (const char* name : {"chat_template", "sharegpt", "llama_factory", "completion", "pretrain",
-                           "input_output", "pygmalion", "stepwise_supervised", "user_defined"}) {
+  for (const char* name : {"chat_template", "sharegpt", "llama_factory", "prompt_completion", "completion",
+                           "pretrain", "input_output", "pygmalion", "stepwise_supervised", "user_defined"}) {
     names.emplace_back(name);
   }
   return names;
@@ -73,7 +75,8 @@ std::vector<std::string> prompt_type_names() {
 bool uses_chat_template(const config::DatasetConfig& dataset) {
   const std::string& type = dataset.type;
   return type == "chat_template" || type == "sharegpt" || type == "llama_factory" ||
-         type.starts_with("chat_template.") || type.starts_with("bradley_terry.");
+         type == "prompt_completion" || type.starts_with("chat_template.") ||
+         type.starts_with("bradley_terry.");
 }
 
 void refuse_unbuilt_objective(const config::DataConfig& config) {
