@@ -1,7 +1,5 @@
 #include "tessera/cli/answer_output.h"
 
-#include <sys/stat.h>
-
 #include <nlohmann/json.hpp>
 
 #include "tessera/cli/answering.h"
@@ -14,14 +12,6 @@ AnswerOutput::AnswerOutput(const std::vector<generation::Prompt>& prompts, const
   if (path.empty()) {
     begin();
     return;
-  }
-  struct stat status {};
-  if (::stat(path.c_str(), &status) == 0 && (!S_ISREG(status.st_mode) || status.st_size > 0)) {
-    throw Error(
-        ErrorKind::Config, "OUTPUT-USED",
-        S_ISREG(status.st_mode) ? "the file of --output is there already" : "--output is no regular file")
-        .in(path)
-        .hint("name another file, or remove it");
   }
   file_.emplace(path);
 }

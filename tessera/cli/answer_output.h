@@ -16,8 +16,8 @@ namespace tessera::cli {
 class AnswerOutput : public generation::AnswerSink {
  public:
   // Takes the answers to `prompts`, which must outlive this object. If several are printed, each stands under
-  // its prompt. `path` names a new file; "" means standard output. Throws Error(Storage) for a path that
-  // cannot be written, Error(Config) for one that exists.
+  // its prompt. `path` names a file, which is emptied; "" means standard output. Throws Error(Storage) for a
+  // path that cannot be written.
   AnswerOutput(const std::vector<generation::Prompt>& prompts, const std::string& path);
 
   // Both throw Error(Storage) if writing fails.

@@ -18,6 +18,8 @@
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
+#include "tessera/io/output_file.h"
+#include "tessera/measure/step_trace.h"
 
 namespace tessera::cli {
 namespace {
@@ -69,7 +71,7 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
                        data;
     int64_t micro_batch = 2, seq = 512, steps = 6, nproc = 1, lora_r = 16, zero = 3;
     std::vector<std::string> overrides;
-    bool as_json = false;
+    bool as_json = false, overwrite = false;
   };
   auto options = std::make_shared<Options>();
   CLI::App* bench = app.add_subcommand("bench", "Measure speed and memory");
@@ -105,12 +107,20 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
       "--trace", options->trace,
       "Record the last counted step of all ranks into this file, for Perfetto, and print what took "
       "its time");
+  verb->add_flag("--overwrite", options->overwrite, kOverwriteHelp);
   verb->add_flag("--json", options->as_json, "One JSON object as the last line");
   verb->add_option("overrides", options->overrides,
                    "Keys of a recipe, as key=value: tensor_parallel_size=2 gradient_accumulation_steps=4");
   verb->callback([options, line, &action] {
     action = [options, line] {
       const at::Device device = device_named(options->device);
+      if (!options->trace.empty()) {
+        io::check_output_file({.path = options->trace,
+                               .named_by = "--trace",
+                               .inputs = {{"the model", options->model}, {"the rows", options->data}},
+                               .is_earlier_output = io::begins_with(measure::kTraceBegin),
+                               .overwrites = options->overwrite});
+      }
       if (const auto code = relaunch(options->nproc, line.arguments)) return *code;
       train::BenchOptions bench_options;
       bench_options.steps = options->steps;

@@ -74,7 +74,8 @@ std::string check_dtype(const std::string& name) {
 io::ResultFolder result_of(const Options& options, const char* what) {
   return io::ResultFolder(options.output, {.overwrites = options.overwrite,
                                            .how_to_overwrite = "--overwrite",
-                                           .inputs = {{what, options.input}}});
+                                           .inputs = {{what, options.input, /*reads_all=*/true},
+                                                      {"the base model", options.base}}});
 }
 
 // Returns the type of a folder that is written, if the user gives one.

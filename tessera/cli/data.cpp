@@ -15,8 +15,10 @@
 #include "tessera/data/loader_options.h"
 #include "tessera/data/show.h"
 #include "tessera/io/file.h"
+#include "tessera/io/output_file.h"
 #include "tessera/models/common/base_model.h"
 #include "tessera/train/setup/recipe_data.h"
+#include "tessera/train/setup/recipe_inputs.h"
 #include "tessera/train/setup/setup.h"
 
 namespace tessera::cli {
@@ -109,7 +111,7 @@ void add_data(CLI::App& app, Action& action) {
     std::string recipe, accelerate_config;
     std::vector<std::string> overrides;
     data::ShowOptions show;
-    bool no_color = false;
+    bool no_color = false, overwrite = false;
     std::string html;
     CLI::Option* num_rows = nullptr;
     int64_t nproc = 0;
@@ -130,12 +132,22 @@ void add_data(CLI::App& app, Action& action) {
   verb->add_flag("--each-token", options->show.each_token, "A line for each token: place, id, label, text");
   verb->add_option("--html", options->html,
                    "Write a page with 50 rows (or --rows) and the counts to this file");
+  verb->add_flag("--overwrite", options->overwrite, kOverwriteHelp);
   verb->add_flag("--no-color", options->no_color, "Brackets instead of colour on a terminal");
   verb->callback([options, &action] {
     action = [options] {
-      const auto [recipe, tokenizer, rows] =
-          read_rows(config::load_recipe(options->recipe, options->overrides, options->accelerate_config),
-                    options->nproc, std::max<int64_t>(options->show.num_rows, kShownOfAStream));
+      config::Recipe loaded =
+          config::load_recipe(options->recipe, options->overrides, options->accelerate_config);
+      const bool has_page = !options->html.empty();
+      if (has_page) {
+        io::check_output_file({.path = options->html,
+                               .named_by = "--html",
+                               .inputs = train::recipe_inputs(loaded),
+                               .is_earlier_output = io::begins_with(data::kShowPageBegin),
+                               .overwrites = options->overwrite});
+      }
+      const auto [recipe, tokenizer, rows] = read_rows(
+          std::move(loaded), options->nproc, std::max<int64_t>(options->show.num_rows, kShownOfAStream));
       if (!tokenizer) {
         throw Error(ErrorKind::Model, "TOKENIZER", "rows cannot be shown without a tokenizer")
             .in(recipe.base_model)
@@ -146,7 +158,6 @@ void add_data(CLI::App& app, Action& action) {
       show.train = data::train_loader_options(recipe, 0, 1);
       show.has_epochs = !recipe.streaming && !data::has_curriculum(recipe);
       show.eval = data::eval_loader_options(recipe, 0, 1);
-      const bool has_page = !options->html.empty();
       if (has_page && options->num_rows->count() == 0) show.num_rows = 50;
       if (data::has_curriculum(recipe) && !recipe.streaming)
         show.drawn = data::CurriculumLoader(rows.train, recipe, show.train).sample(show.num_rows);

@@ -13,6 +13,7 @@
 #include "tessera/device/host_memory.h"
 #include "tessera/generation/load_for_inference.h"
 #include "tessera/io/file.h"
+#include "tessera/io/output_file.h"
 #include "tessera/io/safetensors.h"
 #include "tessera/models/common/base_model.h"
 #include "tessera/ops/plain.h"
@@ -21,12 +22,27 @@
 namespace tessera::cli {
 namespace {
 
-void add_logits(CLI::App& debug, Action& action) {
-  struct Options {
-    std::string model, adapter, out, dtype = "fp32", ops = "plain";
-    std::vector<int64_t> ids;
+struct LogitsOptions {
+  std::string model, adapter, out, dtype = "fp32", ops = "plain";
+  std::vector<int64_t> ids;
+  bool overwrite = false;
+};
+
+void check_output(const LogitsOptions& options) {
+  const auto holds_logits = [](std::string_view begin) {
+    constexpr size_t kLengthBytes = 8;  // of the header, which stand before it
+    return begin.size() > kLengthBytes &&
+           begin.substr(kLengthBytes).starts_with("{\"logits\":{\"dtype\":\"F32\"");
   };
-  auto options = std::make_shared<Options>();
+  io::check_output_file({.path = options.out,
+                         .named_by = "--out",
+                         .inputs = {{"the model", options.model}, {"the adapter", options.adapter}},
+                         .is_earlier_output = holds_logits,
+                         .overwrites = options.overwrite});
+}
+
+void add_logits(CLI::App& debug, Action& action) {
+  auto options = std::make_shared<LogitsOptions>();
   CLI::App* verb =
       debug.add_subcommand("logits", "Write a model's logits for token ids to a safetensors file");
   verb->add_option("--model", options->model, "A Hugging Face model folder, or a GGUF file")
@@ -37,12 +53,14 @@ void add_logits(CLI::App& debug, Action& action) {
   verb->add_option("--ids", options->ids, "Token ids, separated by commas")->required()->delimiter(',');
   verb->add_option("--out", options->out, "The file to write: tensor 'logits' [tokens, vocabulary], F32")
       ->required();
+  verb->add_flag("--overwrite", options->overwrite, kOverwriteHelp);
   verb->add_option("--dtype", options->dtype, "Type of the compute")->check(CLI::IsMember({"fp32", "fp64"}));
   verb->add_option("--ops", options->ops,
                    "plain: LibTorch's operations, one by one as in Transformers; fused: Tessera's kernels")
       ->check(CLI::IsMember({"plain", "fused"}));
   verb->callback([options, &action] {
     action = [options] {
+      check_output(*options);
       const at::NoGradGuard no_grad;
       std::optional<ops::PlainOps> plain;
       if (options->ops == "plain") plain.emplace();

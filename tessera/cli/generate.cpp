@@ -17,6 +17,7 @@
 #include "tessera/core/utf8.h"
 #include "tessera/generation/load_for_inference.h"
 #include "tessera/generation/prompts.h"
+#include "tessera/io/output_file.h"
 #include "tessera/text/select_chat_template.h"
 
 namespace tessera::cli {
@@ -28,7 +29,7 @@ struct Options : AnsweringOptions {
   std::string prompts_file, output_file;
   std::vector<std::string> prompts, more_prompts;
   int64_t batch_size = 8, prefill_tokens = 1024;
-  bool is_chat = false, shows_stats = false;
+  bool is_chat = false, shows_stats = false, overwrite = false;
 };
 
 std::vector<Prompt> gather_prompts(const Options& options) {
@@ -88,8 +89,20 @@ void log_stats(const generation::Work& work) {
   log::info(text);
 }
 
+// Answers are made anew each time, so a file of earlier ones is not replaced unasked.
+void check_output(const Options& options) {
+  if (options.output_file.empty()) return;
+  io::check_output_file({.path = options.output_file,
+                         .named_by = "--output",
+                         .inputs = {{"the prompts", options.prompts_file},
+                                    {"the model", options.model},
+                                    {"the adapter", options.adapter}},
+                         .overwrites = options.overwrite});
+}
+
 int run_generate(Options options, const CommandLine& line) {
   const at::TensorOptions compute = options.compute.resolved();
+  check_output(options);
   if (const auto code = start_ranks(options.ranks, line)) return *code;
   const generation::InferenceRank rank = join_ranks(options.ranks, compute.device());
   const std::vector<Prompt> prompts = prompts_of_first(options, rank.world());
@@ -138,6 +151,7 @@ void add_generate(CLI::App& app, const CommandLine& line, Action& action) {
       ->check(CLI::ExistingPath | CLI::IsMember({"-"}));
   verb->add_option("--output", options->output_file,
                    "Write the answers into this new file of JSON lines instead of printing them");
+  verb->add_flag("--overwrite", options->overwrite, kOverwriteHelp);
   verb->add_option("--batch-size", options->batch_size, "Prompts that are answered at once")
       ->check(CLI::Range(1, 4096));
   verb->add_option(

@@ -12,6 +12,7 @@
 #include "tessera/config/scalar.h"
 #include "tessera/core/error.h"
 #include "tessera/io/file.h"
+#include "tessera/io/output_file.h"
 
 namespace tessera::cli {
 namespace {
@@ -93,14 +94,28 @@ void ask_for_rest(Options& options) {
   ask_for("output_dir", "Folder for the result", "./model-out");
 }
 
+// Files that the assignments name are what the recipe will read.
+void check_output(const Options& options) {
+  if (options.file == "-") return;
+  std::vector<io::ResultInput> inputs;
+  for (const std::string& assignment : options.assignments) {
+    const size_t equals = assignment.find('=');
+    if (equals == std::string::npos) continue;
+    std::string value = assignment.substr(equals + 1);
+    if (value.size() > 1 && value.front() == '"') value = value.substr(1, value.size() - 2);
+    if (std::error_code failed; std::filesystem::is_regular_file(value, failed))
+      inputs.push_back({"what " + assignment.substr(0, equals) + " names", value});
+  }
+  io::check_output_file(
+      {.path = options.file, .named_by = "the recipe", .inputs = inputs, .overwrites = options.overwrite});
+}
+
 int init(Options options) {
   const bool is_printed = options.file == "-";
-  if (!is_printed && !options.overwrite && std::filesystem::exists(options.file)) {
-    throw Error(ErrorKind::Config, "EXISTS", "the recipe is there already")
-        .in(options.file)
-        .hint("--overwrite");
-  }
+  // Comes before the questions, and again with what the answers name.
+  check_output(options);
   if (isatty(STDIN_FILENO) != 0 && isatty(STDERR_FILENO) != 0) ask_for_rest(options);
+  check_output(options);
   const std::string text = config::new_recipe(options.assignments, options.all_keys);
   if (is_printed) {
     std::cout << text;

@@ -19,6 +19,10 @@ struct CommandLine {
   std::vector<std::string> arguments;  // without the program's name
 };
 
+// Help of the flag of every verb that writes a file (io/output_file.h).
+inline constexpr const char* kOverwriteHelp =
+    "Take the place of any file that is there, unless it is an input";
+
 void add_train(CLI::App& app, const CommandLine& line, Action& action);
 void add_convert(CLI::App& app, Action& action);
 void add_merge(CLI::App& app, Action& action);

@@ -27,6 +27,10 @@ struct ShowOptions {
 void show_data(std::ostream& out, const PreparedData& data, const text::Tokenizer& tokenizer,
                const ShowOptions& options);
 
+// The first bytes of every such page.
+inline constexpr const char* kShowPageBegin =
+    "<!DOCTYPE html>\n<html lang=\"en\">\n<!-- made by tessera data show -->\n";
+
 // Returns the same as one HTML page that loads nothing else. It shows the first sequences of an epoch, or of
 // the run if there are no epochs, each with its documents, and for each token its text, place, id, label,
 // dataset and document. `title` heads it.

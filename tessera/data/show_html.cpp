@@ -70,8 +70,8 @@ std::string row_html(const char* noun, const RowSet& rows, int64_t place, const 
 
 std::string show_data_html(const PreparedData& data, const text::Tokenizer& tokenizer,
                            const ShowOptions& options, const std::string& title) {
-  std::string out = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n" + std::string(kHead) + "<title>" +
-                    html_text(title) + "</title>\n</head>\n<body>\n<h1>" + html_text(title) + "</h1>\n";
+  std::string out = std::string(kShowPageBegin) + "<head>\n" + kHead + "<title>" + html_text(title) +
+                    "</title>\n</head>\n<body>\n<h1>" + html_text(title) + "</h1>\n";
   out +=
       "<input type=\"checkbox\" id=\"borders\"> <label for=\"borders\">borders of tokens</label>\n"
       "<input type=\"checkbox\" id=\"trained\"> <label for=\"trained\">trained tokens "

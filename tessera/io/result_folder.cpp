@@ -19,6 +19,7 @@
 #include "tessera/io/file.h"
 #include "tessera/io/place_folder.h"
 #include "tessera/io/result_files.h"
+#include "tessera/io/run_inputs.h"
 
 namespace tessera::io {
 namespace {
@@ -60,35 +61,10 @@ std::string listed(const std::vector<std::string>& names) {
   return count < names.size() ? text + " and " + std::to_string(names.size() - count) + " more" : text;
 }
 
-// Makes a path absolute. Links are resolved as far as the path exists, before any ".." behind them; a slash
-// at the end is taken off.
-std::string resolve(const std::string& path) {
-  std::error_code failed;
-  fs::path whole = fs::absolute(path, failed);
-  if (fs::path resolved = fs::weakly_canonical(whole, failed); !failed) whole = std::move(resolved);
-  std::string text = whole.string();
-  while (text.size() > 1 && text.back() == '/') text.pop_back();
-  return text;
-}
-
 std::optional<struct stat> status_of(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return std::nullopt;
   return status;
-}
-
-// Returns whether `path` is `folder` or lies in it; both are resolved. They are compared by name, and by
-// device and inode, since a folder may have several names (bind mounts, names in another case).
-bool is_or_lies_in(const std::string& path, const std::string& folder) {
-  if (path == folder || folder == "/" || (path.starts_with(folder) && path[folder.size()] == '/'))
-    return true;
-  const auto wanted = status_of(folder);
-  if (!wanted) return false;
-  for (fs::path part = path;; part = part.parent_path()) {
-    const auto found = status_of(part);
-    if (found && found->st_dev == wanted->st_dev && found->st_ino == wanted->st_ino) return true;
-    if (part == part.parent_path()) return false;
-  }
 }
 
 bool is_mount_point(const std::string& path) {
@@ -143,15 +119,31 @@ void require_folder(const std::string& path, const std::string& given) {
 }  // namespace
 
 ResultFolder::ResultFolder(const std::string& path, ResultOptions options)
-    : given_(path), path_(resolve(path)), options_(std::move(options)) {
+    : given_(path), path_(resolved_path(path)), options_(std::move(options)) {
   if (path.empty()) throw Error(ErrorKind::Config, "OUTPUT", "the output folder has no name");
   staging_ = path_ + ".tessera-partial";
   aside_ = path_ + ".tessera-old";
   lock_path_ = path_ + ".tessera-lock";
   require_folder(path_, given_);
-  for (const ResultInput& input : options_.inputs) {
+  check_inputs(options_.inputs);
+  make_directories(parent_path(path_));
+  lock();
+  try {
+    // Called for its error alone: staging_ may not hold anything that begin() cannot clear away.
+    (void)is_left(staging_);
+    put_back();
+    put_stays_back();
+    check_target();
+  } catch (...) {
+    unlock();
+    throw;
+  }
+}
+
+void ResultFolder::check_inputs(const std::vector<ResultInput>& inputs) const {
+  for (const ResultInput& input : inputs) {
     if (input.path.empty() || (!input.is_made && !exists(input.path))) continue;
-    const std::string read = resolve(input.path);
+    const std::string read = resolved_path(input.path);
     const bool holds = is_or_lies_in(read, path_), lies_in = is_or_lies_in(path_, read);
     if (input.reads_all && lies_in && !holds && fs::is_directory(read)) {
       throw Error(ErrorKind::Config, "OUTPUT-INPUT",
@@ -168,18 +160,6 @@ ResultFolder::ResultFolder(const std::string& path, ResultOptions options)
         .in(given_)
         .got(input.path)
         .hint("name another output folder");
-  }
-  make_directories(parent_path(path_));
-  lock();
-  try {
-    // Called for its error alone: staging_ may not hold anything that begin() cannot clear away.
-    (void)is_left(staging_);
-    put_back();
-    put_stays_back();
-    check_target();
-  } catch (...) {
-    unlock();
-    throw;
   }
 }
 

@@ -5,18 +5,9 @@
 #include <string>
 #include <vector>
 
-namespace tessera::io {
+#include "tessera/io/run_inputs.h"
 
-// Something that a run reads, and that its result must not replace.
-struct ResultInput {
-  std::string what;  // "the base model"
-  std::string path;  // a file or a folder; not checked if empty, or if it does not exist (unless is_made)
-  // The run reads all files of this folder, also those of a result below it, so the output folder must not
-  // lie in it.
-  bool reads_all = false;
-  // The run makes this folder if it is missing, and leaves it there for the next run.
-  bool is_made = false;
-};
+namespace tessera::io {
 
 struct ResultOptions {
   bool overwrites = false;       // the new result may take the place of an older one
@@ -51,6 +42,8 @@ class ResultFolder {
   ResultFolder(const ResultFolder&) = delete;
   ResultFolder& operator=(const ResultFolder&) = delete;
 
+  // Does the constructor's check (Error "OUTPUT-INPUT") for inputs that are known only now.
+  void check_inputs(const std::vector<ResultInput>& inputs) const;
   // Checks the place as the constructor did, for what has come there since. Then clears away what earlier
   // runs left, and makes the folder to write into, whose path is staging().
   void begin();

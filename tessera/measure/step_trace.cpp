@@ -136,7 +136,7 @@ void write_all(const std::string& path, std::string text, const trace::Recording
       error = std::current_exception();
     }
   };
-  append("{\"traceEvents\":[\n");
+  append(std::string_view(kTraceBegin).substr(0, std::string_view(kTraceBegin).find('\n') + 1));
   int64_t num_dropped = recording.num_dropped;
   for (int64_t rank = 0; rank < world.size(); ++rank) {
     if (rank > 0) {

@@ -39,6 +39,9 @@ class StepTrace {
   std::unique_ptr<DeviceMarks> marks_;  // null on the host
 };
 
+// The first bytes of every file of write_trace(): the list of events, and the name of the first rank.
+inline constexpr const char* kTraceBegin = "{\"traceEvents\":[\n{\"name\":\"process_name\"";
+
 // Writes all ranks' events to `path`, a file of rank 0, atomically. Times are microseconds since the
 // beginning of the recording, at which the ranks met: ranks of one machine share a clock, and machines are
 // aligned by the barrier. Collective. Throws Error(Storage) on rank 0 when the file cannot be written.

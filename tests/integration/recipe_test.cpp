@@ -402,7 +402,7 @@ TEST_F(RecipeTest, InitWritesARecipeThatTrains) {
   run_well({"recipe", "init", "new.yaml", "base_model=model", "datasets.0.path=rows.jsonl",
             "learning_rate=1e-3", "max_steps=1", "output_dir=new"});
   EXPECT_EQ(run({"train", "new.yaml"}).exit_code, 0);
-  expect_error(run({"recipe", "init", "new.yaml"}), 2, "E-CONFIG-EXISTS", {"--overwrite"});
+  expect_error(run({"recipe", "init", "new.yaml"}), 2, "E-CONFIG-OUTPUT-USED", {"--overwrite"});
   expect_error(run({"recipe", "init", "-"}), 2, "E-CONFIG-MISSING", {"base_model, datasets, learning_rate"});
   EXPECT_TRUE(has(run_well({"recipe", "schema"}).out, "\"learning_rate\""));
   EXPECT_TRUE(has(run_well({"recipe", "keys"}).out, "# What becomes of every key"));

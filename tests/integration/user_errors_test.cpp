@@ -217,6 +217,18 @@ TEST_F(UserErrorsTest, DebugAndGenerate) {
                {"--chat-template", "--chat"});
   expect_error(generate({"Hi", "--output", "rows.jsonl"}), 2, "E-CONFIG-OUTPUT-USED",
                {"rows.jsonl", "already"});
+  expect_error(generate({"Hi", "--output", "model/config.json", "--overwrite"}), 2, "E-CONFIG-OUTPUT-INPUT",
+               {"the model"});
+  expect_error(run({"debug", "logits", "--model", "model", "--ids", "1", "--out", "model/model.safetensors"}),
+               2, "E-CONFIG-OUTPUT-INPUT", {"--out", "the model"});
+  expect_error(run({"bench", "train", "--model", "model", "--trace", "rows.jsonl"}), 2,
+               "E-CONFIG-OUTPUT-USED", {"--trace", "--overwrite"});
+  expect_error(run({"data", "show", "recipe.yaml", "--html", "rows.jsonl", "--overwrite"}), 2,
+               "E-CONFIG-OUTPUT-INPUT", {"--html", "a dataset"});
+  expect_error(run({"train", "recipe.yaml", "prometheus_file=recipe.yaml"}), 2, "E-CONFIG-OUTPUT-INPUT",
+               {"prometheus_file", "the recipe"});
+  expect_error(run({"train", "recipe.yaml", "prometheus_file=out/run.prom", "output_dir=out"}), 2,
+               "E-CONFIG-OUTPUT-USED", {"output_dir"});
   expect_error(generate({"Hi", "--output", "/dev/full"}), 2, "E-CONFIG-OUTPUT-USED", {"no regular file"});
 }
 

@@ -241,7 +241,7 @@ TEST_F(VerbsTest, ReportShowsRuns) {
   run_well({"report", "first"});
   EXPECT_NE(read_text(here / "report.html"), page);
   write_text(here / "mine.html", "<p>mine</p>");
-  expect_error(run({"report", "first", "-o", "mine.html"}), 2, "E-CONFIG-REPORT", {"mine.html"});
+  expect_error(run({"report", "first", "-o", "mine.html"}), 2, "E-CONFIG-OUTPUT-USED", {"mine.html"});
   EXPECT_EQ(read_text(here / "mine.html"), "<p>mine</p>");
   expect_error(run({"report", "model"}), 2, "E-CONFIG-REPORT", {"model", "metrics.jsonl"});
 }

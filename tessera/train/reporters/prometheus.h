@@ -10,6 +10,9 @@
 
 namespace tessera::train {
 
+// The first bytes of every such file.
+inline constexpr const char* kPrometheusBegin = "# TYPE tessera_";
+
 // Writes a file in the text format, put in place as a whole at every line of metrics and every evaluation. A
 // file that cannot be written is reported once and never stops the training.
 class PrometheusFile : public Reporter {

@@ -19,6 +19,7 @@
 #include "tessera/train/run/resume.h"
 #include "tessera/train/run/same_inputs.h"
 #include "tessera/train/setup/recipe_data.h"
+#include "tessera/train/setup/recipe_inputs.h"
 #include "tessera/train/setup/setup.h"
 #include "tessera/train/step/training.h"
 
@@ -48,6 +49,7 @@ ConvertedCheckpoint convert_checkpoint(const std::string& folder, const std::str
   check_notes(*checkpoint);
   checkpoint->verify(0, 1);
   const config::Recipe recipe = recipe_of(*checkpoint, base_model);
+  result.check_inputs(model_inputs(recipe));
   const bool is_adapter = recipe.adapter != config::AdapterKind::None;
   const models::BaseModel base = models::BaseModel::open(recipe.base_model);
   config::Problems problems;

@@ -14,6 +14,8 @@
 #include "tessera/core/log.h"
 #include "tessera/io/checkpoint_folders.h"
 #include "tessera/io/file.h"
+#include "tessera/io/output_file.h"
+#include "tessera/io/result_files.h"
 #include "tessera/train/reporters/metrics_file.h"
 #include "tessera/train/reporters/mlflow.h"
 #include "tessera/train/reporters/otlp.h"
@@ -23,24 +25,20 @@
 #include "tessera/train/reporters/wandb.h"
 #include "tessera/train/run/last_step.h"
 #include "tessera/train/run/resume.h"
+#include "tessera/train/setup/recipe_inputs.h"
 
 namespace tessera::train {
 namespace {
 
-// Returns every file and folder that the recipe names for reading, and the recipe. The folder of prepared
-// rows is one of them: inside the output folder it would keep the result from taking its place.
-std::vector<io::ResultInput> recipe_inputs(const config::Recipe& recipe) {
-  std::vector<io::ResultInput> inputs = {{"the base model", recipe.base_model},
-                                         {"the tokenizer", recipe.tokenizer_config},
-                                         {"the adapter to start from", recipe.lora_model_dir},
-                                         {"the recipe", recipe.source_file},
-                                         {"the chat template", recipe.chat_template_jinja},
-                                         {.what = "the folder of the prepared rows (dataset_prepared_path)",
-                                          .path = recipe.dataset_prepared_path,
-                                          .is_made = true}};
-  for (const auto* datasets : {&recipe.datasets, &recipe.test_datasets}) {
-    for (const config::DatasetConfig& dataset : *datasets)
-      inputs.push_back({"a dataset", dataset.path, dataset.data_files.empty()});
+// Checks the file that the run writes beside its folder.
+void check_outputs(const config::Recipe& recipe) {
+  if (recipe.prometheus_file.empty()) return;
+  if (io::is_or_lies_in(io::resolved_path(recipe.prometheus_file), io::resolved_path(recipe.output_dir))) {
+    throw recipe
+        .error("OUTPUT-USED", "the file lies in output_dir, whose place the result takes as a whole",
+               {"prometheus_file"})
+        .got(recipe.prometheus_file)
+        .hint("name a file elsewhere");
   }
   return inputs;
 }
@@ -54,9 +52,13 @@ RunOutput::RunOutput(const config::Recipe& recipe, std::shared_ptr<comm::Communi
   work.run_on_first([&] {
     // A signal that came between the laying of the lock and set_lock() would leave the lock behind.
     const RunSignals::Held held;
+    check_outputs(recipe_);
+    auto inputs = recipe_inputs(recipe_);
+    if (!continues_output(recipe_))
+      inputs.push_back({"the checkpoint to go on from", recipe_.resume_from_checkpoint});
     result_.emplace(recipe_.output_dir, io::ResultOptions{.overwrites = recipe_.overwrite_output_dir,
                                                           .how_to_overwrite = "overwrite_output_dir: true",
-                                                          .inputs = recipe_inputs(recipe_),
+                                                          .inputs = inputs,
                                                           .continues = continues_output(recipe_)});
     std::error_code ignored;
     has_older_ = io::exists(recipe_.output_dir) && !std::filesystem::is_empty(recipe_.output_dir, ignored);
@@ -160,7 +162,7 @@ void RunOutput::remove_outdated(int64_t step, const std::string& run, int64_t be
   if (!result_) return;
   const std::string& folder = recipe_.output_dir;
   // Checkpoints of later steps are of a run that this one has gone back behind, those of other runs belong to
-  // a result that this run replaces.
+  // a result that this run replaces, and older ones for a restart have served.
   const auto is_outdated = [&](const io::CheckpointFolder& found) {
     if (found.step > step) return true;
     try {
