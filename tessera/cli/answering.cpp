@@ -5,12 +5,14 @@
 #include <random>
 
 #include <CLI/CLI.hpp>
+#include <unistd.h>
 
 #include "tessera/cli/launch.h"
 #include "tessera/cli/model_path.h"
 #include "tessera/cli/rank_link.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
+#include "tessera/core/terminal_text.h"
 
 namespace tessera::cli {
 
@@ -93,7 +95,7 @@ void settle_sampling(AnsweringOptions& options) {
 }
 
 void show_text(const std::string& text) {
-  std::cout << text << std::flush;
+  std::cout << text_for(STDOUT_FILENO, text) << std::flush;
   if (!std::cout) throw Error(ErrorKind::Storage, "OUTPUT", "standard output cannot be written");
 }
 

@@ -38,8 +38,8 @@ generation::InferenceRank join_ranks(const RankOptions& options, at::Device devi
 // tells it to the user. Throws Error(Config).
 void settle_sampling(AnsweringOptions& options);
 
-// Puts text on standard output at once. Throws Error(Storage) if that fails, so that no more text is made for
-// nobody.
+// Puts text on standard output at once, made safe if that is a terminal (core/terminal_text.h). Throws
+// Error(Storage) if that fails, so that no more text is made for nobody.
 void show_text(const std::string& text);
 
 }  // namespace tessera::cli

@@ -11,6 +11,7 @@
 #include "tessera/config/load_recipe.h"
 #include "tessera/config/parallelism.h"
 #include "tessera/core/error.h"
+#include "tessera/core/terminal_text.h"
 #include "tessera/data/curriculum_loader.h"
 #include "tessera/data/loader_options.h"
 #include "tessera/data/show.h"
@@ -94,11 +95,12 @@ void add_prepare(CLI::App& data, Action& action) {
         const data::Loader packed(made.rows.eval, data::eval_loader_options(made.recipe, 0, 1));
       for (const auto* list : {&made.rows.train_stats, &made.rows.eval_stats}) {
         for (const data::DatasetStats& stats : *list) {
-          std::cout << stats.path << ": " << stats.rows << " rows of " << stats.tokens << " tokens, "
-                    << stats.label_tokens << " trained, from " << stats.records << " records\n";
+          std::cout << text_for(STDOUT_FILENO, stats.path) << ": " << stats.rows << " rows of "
+                    << stats.tokens << " tokens, " << stats.label_tokens << " trained, from " << stats.records
+                    << " records\n";
         }
       }
-      std::cout << "kept in " << made.recipe.dataset_prepared_path << '\n';
+      std::cout << "kept in " << text_for(STDOUT_FILENO, made.recipe.dataset_prepared_path) << '\n';
       return 0;
     };
   });
@@ -170,7 +172,7 @@ void add_data(CLI::App& app, Action& action) {
       if (show.drawn.rows.size() > 0)
         std::cout << "drawn by the weights of the steps: the first ones, as a run takes them\n\n";
       data::show_data(std::cout, rows, *tokenizer, show);
-      if (has_page) std::cout << "\nrows: " << options->html << '\n';
+      if (has_page) std::cout << "\nrows: " << text_for(STDOUT_FILENO, options->html) << '\n';
       return 0;
     };
   });

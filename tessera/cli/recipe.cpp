@@ -5,6 +5,7 @@
 #include <memory>
 
 #include <CLI/CLI.hpp>
+#include <unistd.h>
 
 #include "tessera/config/convert_recipe.h"
 #include "tessera/config/json_schema.h"
@@ -13,6 +14,7 @@
 #include "tessera/config/parallelism.h"
 #include "tessera/config/problems.h"
 #include "tessera/core/error.h"
+#include "tessera/core/terminal_text.h"
 #include "tessera/models/common/base_model.h"
 #include "tessera/train/setup/recipe_data.h"
 #include "tessera/train/setup/setup.h"
@@ -40,7 +42,7 @@ int check(const CheckOptions& options) {
   const config::Recipe recipe = load(options.recipe, options.overrides, options.accelerate_config);
   if (options.nproc > 0) config::validate_parallelism(recipe, options.nproc);
   if (!options.keys_only) check_model(recipe);
-  std::cout << config::explain_recipe(recipe);
+  std::cout << text_for(STDOUT_FILENO, config::explain_recipe(recipe));
   return 0;
 }
 
@@ -78,7 +80,7 @@ void add_convert_recipe(CLI::App& recipe, Action& action) {
       if (options->files.empty() && options->arguments.empty()) {
         throw Error(ErrorKind::Config, "USAGE", "nothing to convert").need("files, or --arguments");
       }
-      std::cout << config::convert_to_recipe(options->files, options->arguments);
+      std::cout << text_for(STDOUT_FILENO, config::convert_to_recipe(options->files, options->arguments));
       return 0;
     };
   });

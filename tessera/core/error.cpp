@@ -1,5 +1,9 @@
 #include "tessera/core/error.h"
 
+#include <algorithm>
+
+#include "tessera/core/terminal_text.h"
+
 namespace tessera {
 namespace {
 
@@ -19,22 +23,14 @@ std::string_view kind_name(ErrorKind kind) {
   return "INTERNAL";
 }
 
-// Makes one printable line of `text`: user data may hold newlines and control bytes.
+// Makes one printable line of `text`: user data may hold newlines and control characters.
 std::string printable(std::string_view text) {
   constexpr size_t kMaxLength = 2000;
-  static const char* digits = "0123456789abcdef";
-  std::string out;
-  for (unsigned char c : text.substr(0, kMaxLength)) {
-    if (c == '\n') {
-      out += "\\n";
-    } else if (c < 0x20 || c == 0x7f) {
-      out += {'\\', 'x', digits[c >> 4], digits[c & 15]};
-    } else {
-      out += static_cast<char>(c);
-    }
-  }
-  if (text.size() > kMaxLength) out += "...";
-  return out;
+  size_t length = std::min(text.size(), kMaxLength);
+  // The cut is not inside a character.
+  while (length > 0 && length < text.size() && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80)
+    --length;
+  return terminal_text(text.substr(0, length)) + (length < text.size() ? "..." : "");
 }
 
 }  // namespace

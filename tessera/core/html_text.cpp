@@ -1,14 +1,16 @@
 #include "tessera/core/html_text.h"
 
+#include "tessera/core/terminal_text.h"
+#include "tessera/core/utf8.h"
+
 namespace tessera {
 
 std::string html_text(std::string_view text) {
+  const std::string valid = repair_utf8(text);
   std::string html;
-  html.reserve(text.size());
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    const auto byte = static_cast<unsigned char>(c);
-    const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0xFFU;
+  html.reserve(valid.size());
+  for (size_t i = 0; i < valid.size();) {
+    const auto [c, size] = decode_char(valid.data(), i);
     if (c == '&') {
       html += "&amp;";
     } else if (c == '<') {
@@ -19,14 +21,12 @@ std::string html_text(std::string_view text) {
       html += "&quot;";
     } else if (c == '\'') {
       html += "&#39;";
-    } else if ((byte < 0x20 && c != '\t' && c != '\n') || byte == 0x7F) {
+    } else if (acts_on_terminal(c) && c != '\t' && c != '\n') {
       html += "\uFFFD";
-    } else if (byte == 0xC2 && next >= 0x80 && next < 0xA0) {  // U+0080 to U+009F
-      html += "\uFFFD";
-      ++i;
     } else {
-      html += c;
+      html.append(valid, i, size);
     }
+    i += size;
   }
   return html;
 }

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <string>
 
+#include "tessera/core/terminal_text.h"
+
 namespace tessera::log {
 namespace {
 
@@ -13,7 +15,8 @@ std::FILE* other_stream = nullptr;
 void write_line(std::string_view prefix, std::string_view text) {
   std::string line;
   line.reserve(prefix.size() + text.size() + 1);
-  line.append(prefix).append(text).push_back('\n');
+  // Names and values of others are in the text.
+  line.append(prefix).append(terminal_text(text, LineBreaks::Keep)).push_back('\n');
   // One write a line, so that lines of several ranks do not mix. A closed stderr must not stop training.
   (void)std::fwrite(line.data(), 1, line.size(), stream());
 }

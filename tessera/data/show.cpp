@@ -5,6 +5,7 @@
 #include <ostream>
 #include <string_view>
 
+#include "tessera/core/terminal_text.h"
 #include "tessera/data/show_parts.h"
 
 namespace tessera::data {
@@ -17,11 +18,14 @@ constexpr std::string_view kOpen = "\u27e6", kClose = "\u27e7";
 void write_table(std::ostream& out, const ShownTable& table, bool color) {
   out << table.title << '\n';
   size_t width = 0;
-  for (const auto& [name, value] : table.lines) width = std::max(width, name.size());
-  for (const auto& [name, value] : table.lines)
-    out << "  " << name << std::string(width - name.size() + 2, ' ') << value << '\n';
+  for (const auto& [name, value] : table.lines) width = std::max(width, terminal_text(name).size());
+  for (const auto& [name, value] : table.lines) {
+    const std::string shown = terminal_text(name);
+    out << "  " << shown << std::string(width - shown.size() + 2, ' ') << terminal_text(value) << '\n';
+  }
   for (const std::string& warning : table.warnings) {
-    out << "  " << (color ? kWarning : "") << "warning:" << (color ? kPlain : "") << ' ' << warning << '\n';
+    out << "  " << (color ? kWarning : "") << "warning:" << (color ? kPlain : "") << ' '
+        << terminal_text(warning) << '\n';
   }
 }
 
@@ -46,8 +50,8 @@ void show_data(std::ostream& out, const PreparedData& data, const text::Tokenize
   const int64_t num_rows = std::min(options.num_rows, rows.size());
   for (int64_t i = 0; i < num_rows; ++i) {
     const int64_t row = rows.rows[static_cast<size_t>(i)];
-    out << "row " << i << ": " << rows.store->dataset_name(rows.store->dataset(row)) << ", " << rows.length(i)
-        << " tokens, " << rows.label_count(i) << " trained\n";
+    out << "row " << i << ": " << terminal_text(rows.store->dataset_name(rows.store->dataset(row))) << ", "
+        << rows.length(i) << " tokens, " << rows.label_count(i) << " trained\n";
     if (options.each_token) {
       write_tokens(out, rows.store->row(row), tokenizer, options.color);
       out << '\n';

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "tessera/core/content_hash.h"
+#include "tessera/core/terminal_text.h"
 #include "tessera/core/utf8.h"
 #include "tessera/data/loader.h"
 
@@ -20,12 +21,6 @@ std::string percent(double share) {
 std::string share_of(int64_t part, int64_t whole) {
   return std::to_string(part) +
          (whole > 0 ? " (" + percent(static_cast<double>(part) / static_cast<double>(whole)) + ")" : "");
-}
-
-std::string escape(unsigned char byte) {
-  char text[8];
-  std::snprintf(text, sizeof text, "\\x%02x", byte);
-  return text;
 }
 
 // Returns warnings about rows that were left out or cut, and those of data_warnings() about the others.
@@ -130,24 +125,15 @@ int64_t count_shared_rows(const PreparedData& data) {
 }
 
 std::string printable(std::string_view bytes, bool escape_broken) {
-  constexpr std::string_view kReturn = "\u21b5\n", kReplacement = "\ufffd";
   std::string out;
   while (!bytes.empty()) {
-    const int64_t bad = find_invalid_utf8(bytes);
-    for (const char c : bytes.substr(0, bad < 0 ? bytes.size() : static_cast<size_t>(bad))) {
-      const auto byte = static_cast<unsigned char>(c);
-      if (c == '\n') {
-        out += kReturn;
-      } else if (byte < 0x20 || byte == 0x7F) {
-        out += c == '\t' ? "\\t" : escape(byte);
-      } else {
-        out += c;
-      }
+    const size_t valid = valid_utf8_prefix(bytes);
+    for (const char c : terminal_text(bytes.substr(0, valid), LineBreaks::Keep)) {
+      out += c == '\n' ? "\u21b5\n" : c == '\t' ? "\\t" : std::string(1, c);
     }
-    if (bad < 0) break;
-    out += escape_broken ? escape(static_cast<unsigned char>(bytes[static_cast<size_t>(bad)]))
-                         : std::string(kReplacement);
-    bytes.remove_prefix(static_cast<size_t>(bad) + 1);
+    if (valid == bytes.size()) break;
+    out += escape_broken ? terminal_text(bytes.substr(valid, 1)) : "\ufffd";
+    bytes.remove_prefix(valid + 1);
   }
   return out;
 }

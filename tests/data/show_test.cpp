@@ -43,6 +43,7 @@ TEST(Show, MarksTrainedTokens) {
 TEST(Show, ControlBytesAndBrokenUtf8AreEscaped) {
   Row row = row_of("a\x1b[31m\t", "\xC3\xA9");
   EXPECT_EQ(show_row(row, small_tokenizer(), {}), "a\\x1b[31m\\t⟦é⟧");
+  EXPECT_EQ(show_row(row_of("\u009b2J", "\u202e"), small_tokenizer(), {}), "\\u009b2J⟦\\u202e⟧");
   row.input_ids.pop_back();
   row.labels.pop_back();
   if (small_tokenizer().encode("\xC3\xA9").size() == 2) {
