@@ -34,9 +34,11 @@ constexpr ForeignKey kDeepSpeedKeys[] = {
     {"zero_optimization", Rule::Enter, "deepspeed.zero_optimization"},
     {"optimizer", Rule::Enter, "deepspeed.optimizer"},
     {"scheduler", Rule::Special, "deepspeed_scheduler",
-     "a map, see `deepspeed.scheduler` below. Without `warmup_type` DeepSpeed's warm-up is logarithmic; here "
-     "it "
-     "is linear, which a warning tells"},
+     "a map, see `deepspeed.scheduler` below. DeepSpeed's defaults hold for what it leaves out: 1000 steps "
+     "of "
+     "a logarithmic warm-up, `cos_min_ratio` 0.0001. Where the recipe gives the schedule of Transformers "
+     "that "
+     "is meant (`linear` for WarmupDecayLR), that one is used, which a warning tells"},
     {"fp16", Rule::Enter, "deepspeed.fp16"},
     {"bf16", Rule::Enter, "deepspeed.bf16"},
     {"bfloat16", Rule::Enter, "deepspeed.bf16"},
@@ -187,7 +189,8 @@ constexpr ForeignKey kDeepSpeedOptimizerParams[] = {
 
 constexpr ForeignKey kDeepSpeedSchedulerKeys[] = {
     {"type", Rule::Map, "lr_scheduler",
-     "warmuplr=constant_with_warmup warmupdecaylr=linear warmupcosinelr=cosine lrrangetest=! onecycle=!"},
+     "warmuplr=warmup_lr warmupdecaylr=warmup_decay_lr warmupcosinelr=warmup_cosine_lr lrrangetest=! "
+     "onecycle=!"},
     {"params", Rule::Enter, "deepspeed.scheduler.params"},
 };
 
@@ -197,7 +200,7 @@ constexpr ForeignKey kDeepSpeedSchedulerParams[] = {
     {"warmup_min_lr", Rule::Refuse, "warm-up starts at zero", "0 0.0"},
     {"warmup_min_ratio", Rule::Refuse, "warm-up starts at zero", "0 0.0"},
     {"cos_min_ratio", Rule::Rename, "cosine_min_lr_ratio"},
-    {"warmup_type", Rule::Refuse, "only a linear warm-up is built", "linear"},
+    {"warmup_type", Rule::Map, "lr_warmup_type", "linear=linear log=log"},
     {"total_num_steps", Rule::Special, "schedule_steps",
      "means `max_steps`, which a warning tells where the recipe has none: the schedule spans the whole run, "
      "and Transformers takes no other number"},

@@ -23,14 +23,14 @@ void warn_of_other_schedules(Rules& rules) {
   const Line lines[] = {
       {"cosine_min_lr_ratio",
        recipe.cosine_min_lr_ratio > 0.0,
-       {Cosine, Rex, WarmupStableDecay},
-       "cosine, rex or warmup_stable_decay"},
+       {Cosine, Rex, WarmupStableDecay, WarmupCosineLr},
+       "cosine, rex, warmup_stable_decay or warmup_cosine_lr"},
       {"cosine_constant_lr_ratio", recipe.cosine_constant_lr_ratio > 0.0, {Cosine}, "cosine"},
       {"lr_quadratic_warmup", recipe.lr_quadratic_warmup, {Cosine}, "cosine"},
       {"lr_min",
        recipe.lr_min > 0.0,
-       {Cosine, Rex, WarmupStableDecay, ReduceOnPlateau},
-       "cosine, rex, warmup_stable_decay or reduce_lr_on_plateau"},
+       {Cosine, Rex, WarmupStableDecay, WarmupCosineLr, ReduceOnPlateau},
+       "cosine, rex, warmup_stable_decay, warmup_cosine_lr or reduce_lr_on_plateau"},
       {"lr_plateau_factor", recipe.lr_plateau_factor != defaults.lr_plateau_factor, plateau, kPlateau},
       {"lr_plateau_patience", recipe.lr_plateau_patience != defaults.lr_plateau_patience, plateau, kPlateau},
       {"lr_plateau_threshold", recipe.lr_plateau_threshold != defaults.lr_plateau_threshold, plateau,
@@ -52,8 +52,8 @@ void warn_of_other_schedules(Rules& rules) {
       {"lr_stable_steps", recipe.lr_stable_steps.has_value(), {WarmupStableDecay}, "warmup_stable_decay"},
       {"lr_warmup_type",
        recipe.lr_warmup_type != defaults.lr_warmup_type,
-       {WarmupStableDecay},
-       "warmup_stable_decay"},
+       {WarmupStableDecay, WarmupLr, WarmupDecayLr, WarmupCosineLr},
+       "warmup_stable_decay, or by one of DeepSpeed's"},
       {"lr_decay_type",
        recipe.lr_decay_type != defaults.lr_decay_type,
        {WarmupStableDecay},
@@ -86,6 +86,21 @@ void validate_schedule(Rules& rules) {
     rules.refuse({"lr_min", "learning_rate"},
                  rules.error("RANGE", "key 'lr_min': not below 'learning_rate'", "lr_min")
                      .got(std::to_string(recipe.lr_min) + " and " + std::to_string(recipe.learning_rate)));
+  }
+  const bool is_deepspeed = is_of_deepspeed(recipe.lr_scheduler),
+             is_log = recipe.lr_warmup_type == RampKind::Log;
+  if (is_deepspeed && !is_log && recipe.lr_warmup_type != RampKind::Linear) {
+    rules.refuse(
+        {"lr_warmup_type", "lr_scheduler"},
+        rules.error("CONFLICT", "key 'lr_warmup_type': not a warm-up of DeepSpeed's", "lr_warmup_type")
+            .need("linear or log"));
+  }
+  if (is_log && recipe.lr_scheduler == ScheduleKind::WarmupStableDecay) {
+    rules.refuse({"lr_warmup_type", "lr_scheduler"},
+                 rules
+                     .error("CONFLICT", "key 'lr_warmup_type': log is for the schedules of DeepSpeed alone",
+                            "lr_warmup_type")
+                     .need("linear, cosine or 1-sqrt"));
   }
   if (recipe.lr_scheduler == ScheduleKind::ReduceOnPlateau) {
     const std::string warmup = recipe.warmup_steps.value_or(0.0) > 0.0   ? "warmup_steps"

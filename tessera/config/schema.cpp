@@ -107,6 +107,9 @@ constexpr Choice kSchedulers[] = {
     {"one_cycle", as_int(ScheduleKind::OneCycle),
      "only the learning rate goes through the cycle, adam_beta1 stays as it is"},
     {"rex", as_int(ScheduleKind::Rex)},
+    {"warmup_lr", as_int(ScheduleKind::WarmupLr)},
+    {"warmup_decay_lr", as_int(ScheduleKind::WarmupDecayLr)},
+    {"warmup_cosine_lr", as_int(ScheduleKind::WarmupCosineLr)},
     {"cosine_with_min_lr", as_int(ScheduleKind::Cosine)},
     {"cosine_warmup_with_min_lr", kNotBuilt, "write lr_scheduler: cosine and cosine_min_lr_ratio"},
     {"reduce_lr_on_plateau", as_int(ScheduleKind::ReduceOnPlateau)},
@@ -120,6 +123,12 @@ constexpr Choice kRamps[] = {
     {"linear", as_int(RampKind::Linear)},
     {"cosine", as_int(RampKind::Cosine)},
     {"1-sqrt", as_int(RampKind::OneMinusSqrt)},
+};
+constexpr Choice kWarmupRamps[] = {
+    {"linear", as_int(RampKind::Linear)},
+    {"cosine", as_int(RampKind::Cosine)},
+    {"1-sqrt", as_int(RampKind::OneMinusSqrt)},
+    {"log", as_int(RampKind::Log)},
 };
 constexpr Choice kAdapters[] = {
     {"lora", as_int(AdapterKind::Lora)},
@@ -437,7 +446,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"lr_timescale", &Recipe::lr_timescale, 0, kMaxSteps},
     {"lr_decay_steps", &Recipe::lr_decay_steps, 0, kMaxSteps},
     {"lr_stable_steps", &Recipe::lr_stable_steps, 0, kMaxSteps},
-    {"lr_warmup_type", enum_field<&Recipe::lr_warmup_type>, 0, 0, kRamps},
+    {"lr_warmup_type", enum_field<&Recipe::lr_warmup_type>, 0, 0, kWarmupRamps},
     {"lr_decay_type", enum_field<&Recipe::lr_decay_type>, 0, 0, kRamps},
     {"lr_div_factor", &Recipe::lr_div_factor, 1, 1e12},
     {"lr_final_div_factor", &Recipe::lr_final_div_factor, 1, 1e12},

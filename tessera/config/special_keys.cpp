@@ -84,14 +84,43 @@ void Translator::read_deepspeed_file(const Origin& origin) {
 }
 
 void Translator::set_deepspeed_scheduler(const ForeignKey&, const Origin& origin) {
-  const Node& value = origin.entry.value;
-  if (!value.is_map()) throw type_error(origin, "a map");
-  const Entry* params = value.find("params");
-  if (params == nullptr || !params->value.is_map() || params->value.find("warmup_type") == nullptr) {
-    problems_.warn(place_prefix(origin.entry.key_place) + "key '" + origin.path +
-                   "': the warm-up is linear; DeepSpeed's is logarithmic unless warmup_type says linear");
+  if (!origin.entry.value.is_map()) throw type_error(origin, "a map");
+  Node scheduler = origin.entry.value;
+  const Entry* params = origin.entry.value.find("params");
+  const auto is_given = [&](const char* key) {
+    return params != nullptr && params->value.is_map() && params->value.find(key) != nullptr;
+  };
+  const Entry* type = origin.entry.value.find("type");
+  const std::string kind = type != nullptr && type->value.is_scalar() ? lower(type->value.text) : "";
+  const Entry* own = file_->find("lr_scheduler");
+  const std::string own_kind = own != nullptr && own->value.is_scalar() ? own->value.text : "";
+  constexpr std::pair<const char*, const char*> kOfTransformers[] = {
+      {"warmuplr", "constant_with_warmup"}, {"warmupdecaylr", "linear"}, {"warmupcosinelr", "cosine"}};
+  const std::string prefix = place_prefix(origin.entry.key_place) + "key '" + origin.path + "': ";
+  bool is_own = false, has_default = false;
+  for (const auto& [theirs, of_transformers] : kOfTransformers) {
+    has_default |= kind == theirs;
+    is_own |= kind == theirs && own_kind == of_transformers;
   }
-  translate_map(value, section("deepspeed.scheduler"), origin.path + '.', origin.out);
+  if (is_own) {
+    scheduler.erase("type");
+    problems_.warn(prefix + "the schedule is the recipe's, lr_scheduler: " + own_kind +
+                   "; DeepSpeed's comes an update later, and its warm-up is logarithmic unless warmup_type "
+                   "says linear");
+  }
+  if (kind == "warmupdecaylr" && !is_given("warmup_max_lr"))
+    problems_.warn(prefix +
+                   "its peak is learning_rate; DeepSpeed's is 0.001 where warmup_max_lr is not given");
+  translate_map(scheduler, section("deepspeed.scheduler"), origin.path + '.', origin.out);
+  // Sets the default of DeepSpeed where neither its params nor the recipe say anything.
+  const auto set_default = [&](const char* key, const char* value) {
+    if (has_default && file_->find(key) == nullptr)
+      set_native(key, make_scalar(value, origin.entry.value.place), origin);
+  };
+  if (!is_given("warmup_num_steps") && file_->find("warmup_ratio") == nullptr)
+    set_default("warmup_steps", "1000");
+  if (!is_given("warmup_type") && !is_own) set_default("lr_warmup_type", "log");
+  if (!is_given("cos_min_ratio") && kind == "warmupcosinelr") set_default("cosine_min_lr_ratio", "0.0001");
 }
 
 // Reads {"wandb": {"enabled": true, "project": ..., "team": ...}}.

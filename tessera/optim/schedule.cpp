@@ -19,6 +19,7 @@ double between(double low, double factor) { return low + (1.0 - low) * factor; }
 // Returns the height of a rise from 0 to 1 at `progress` between 0 and 1.
 double rise_at(RampKind kind, double progress) {
   switch (kind) {
+    case RampKind::Log:  // deepspeed_at() has its own
     case RampKind::Linear: return progress;
     case RampKind::Cosine: return 1.0 - cosine(progress);
     case RampKind::OneMinusSqrt: return 1.0 - std::sqrt(1.0 - progress);
@@ -29,6 +30,7 @@ double rise_at(RampKind kind, double progress) {
 // Returns the height of a fall from 1 to 0 at `progress` between 0 and 1; Cosine makes `cycles` waves.
 double fall_at(RampKind kind, double progress, double cycles) {
   switch (kind) {
+    case RampKind::Log:
     case RampKind::Linear: return 1.0 - progress;
     case RampKind::Cosine: return cosine(2.0 * cycles * progress);
     case RampKind::OneMinusSqrt: return 1.0 - std::sqrt(progress);
@@ -74,7 +76,23 @@ double Schedule::one_cycle_at(int64_t step) const {
   return last + (1.0 - last) * cosine(std::min(1.0, (at - top) / (end_step - top)));
 }
 
+double Schedule::deepspeed_at(int64_t step) const {
+  const int64_t last = step - 1, warmup = std::max<int64_t>(2, warmup_steps);
+  if (last < 0) return 0.0;
+  if (last < warmup) {
+    return rise == RampKind::Log
+               ? std::log(static_cast<double>(last + 1)) / std::log(static_cast<double>(warmup))
+               : ratio(last, warmup);
+  }
+  if (kind == ScheduleKind::WarmupLr) return 1.0;
+  if (kind == ScheduleKind::WarmupDecayLr)
+    return std::max(0.0, ratio(total_steps - last, total_steps - warmup));
+  // The cosine counts from the update itself, and not from the one before.
+  return between(min_ratio, cosine(std::min(1.0, ratio(step - warmup, total_steps - warmup))));
+}
+
 double Schedule::factor_at(int64_t step) const {
+  if (is_of_deepspeed(kind)) return deepspeed_at(step);
   if (kind == ScheduleKind::OneCycle) return one_cycle_at(step);
   if (kind == ScheduleKind::WarmupStableDecay) return stable_decay_at(step);
   if (kind == ScheduleKind::Rex) step += 1;
@@ -105,6 +123,9 @@ double Schedule::factor_at(int64_t step) const {
       return between(min_ratio, left / (0.1 + 0.9 * left));
     }
     case ScheduleKind::WarmupStableDecay:
+    case ScheduleKind::WarmupLr:
+    case ScheduleKind::WarmupDecayLr:
+    case ScheduleKind::WarmupCosineLr:
     case ScheduleKind::OneCycle: break;  // handled above
   }
   return 1.0;

@@ -11,13 +11,16 @@ namespace tessera::optim {
 // are those of Transformers' get_*_schedule functions and, for OneCycle, of
 // torch.optim.lr_scheduler.OneCycleLR. Rex is the reflected exponential of Chen et al., "REX: revisiting
 // budgeted training with an improved schedule" (2021); like the restarts below it is one update ahead of the
-// others, as in Axolotl. ReduceOnPlateau stays at the peak, which Plateau::factor then lowers.
+// others, as in Axolotl. WarmupLr, WarmupDecayLr and WarmupCosineLr are those of DeepSpeed's
+// runtime/lr_schedules.py; it sets the rate of an update after the update before, so the first two rates are
+// those of the warm-up's beginning. ReduceOnPlateau stays at the peak, which Plateau::factor then lowers.
 struct Schedule {
   ScheduleKind kind = ScheduleKind::Cosine;
   double peak = 0.0;
   int64_t warmup_steps = 0;
   int64_t total_steps = 1;
-  // For Cosine, Linear, WarmupStableDecay and Rex: the end of the curve, as a share of the peak.
+  // For Cosine, Linear, WarmupStableDecay, Rex and WarmupCosineLr: the end of the curve, as a share of the
+  // peak.
   double min_ratio = 0.0;
   // For Cosine: the share of the steps after which the curve has come to its end; 0 = all steps.
   double constant_ratio = 0.0;
@@ -29,7 +32,8 @@ struct Schedule {
   // For Polynomial: the learning rate at the end, and the exponent.
   double end = 1e-7, power = 1.0;
   int64_t timescale = 0;  // for InverseSqrt; 0 = warmup_steps, or 10,000 without a warm-up
-  // For WarmupStableDecay. stable_steps below 0 means all steps that warm-up and decay leave.
+  // For WarmupStableDecay; `rise` also for those of DeepSpeed, which take Linear and Log. stable_steps below
+  // 0 means all steps that warm-up and decay leave.
   int64_t decay_steps = 0, stable_steps = -1;
   RampKind rise = RampKind::Linear, fall = RampKind::Cosine;
   // For OneCycle, which begins at peak / div_factor and ends at that / final_div_factor. Its rise and its
@@ -50,6 +54,7 @@ struct Schedule {
   double cosine_at(int64_t step) const;
   double stable_decay_at(int64_t step) const;
   double one_cycle_at(int64_t step) const;
+  double deepspeed_at(int64_t step) const;
   double restart_at(int64_t step) const;
 };
 

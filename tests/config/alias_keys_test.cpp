@@ -203,9 +203,40 @@ TEST(AliasKeysTest, DeepSpeedValuesReachNativeKeys) {
   EXPECT_EQ(recipe.gradient_accumulation_steps, 1);
   EXPECT_DOUBLE_EQ(recipe.max_grad_norm, 0.7);
   EXPECT_EQ(recipe.dtype, ComputeType::BFloat16);
-  EXPECT_EQ(recipe.lr_scheduler, ScheduleKind::Linear);
+  EXPECT_EQ(recipe.lr_scheduler, ScheduleKind::WarmupDecayLr);
   EXPECT_EQ(recipe.warmup_steps, 5);
+  EXPECT_EQ(recipe.lr_warmup_type, RampKind::Log);
   EXPECT_EQ(recipe.key_places.at("micro_batch_size").line, 5);
+}
+
+TEST(AliasKeysTest, ADeepSpeedScheduleHasDeepSpeedsDefaults) {
+  const auto schedule = [](const std::string& text) { return "deepspeed: {scheduler: {" + text + "}}\n"; };
+  const Recipe bare = parse_recipe(kMinimal + schedule("type: WarmupCosineLR"), "r.yaml");
+  EXPECT_EQ(bare.lr_scheduler, ScheduleKind::WarmupCosineLr);
+  EXPECT_EQ(bare.warmup_steps, 1000);
+  EXPECT_EQ(bare.lr_warmup_type, RampKind::Log);
+  EXPECT_EQ(bare.cosine_min_lr_ratio, 1e-4);
+  const Recipe told = parse_recipe(
+      kMinimal + schedule("type: WarmupLR, params: {warmup_num_steps: 7, warmup_type: linear}"), "r.yaml");
+  EXPECT_EQ(told.lr_scheduler, ScheduleKind::WarmupLr);
+  EXPECT_EQ(told.warmup_steps, 7);
+  EXPECT_EQ(told.lr_warmup_type, RampKind::Linear);
+  EXPECT_EQ(told.cosine_min_lr_ratio, 0.0);
+  // Transformers fills in "auto" itself, from keys of its own.
+  EXPECT_FALSE(parse_recipe(kMinimal + schedule("type: WarmupLR, params: {warmup_num_steps: auto}"), "r.yaml")
+                   .warmup_steps.has_value());
+  EXPECT_THAT(warnings_of(kMinimal + schedule("type: WarmupDecayLR")),
+              HasSubstr("0.001 where warmup_max_lr"));
+  // A recipe that names the schedule of Transformers keeps it, and hears what differs.
+  const std::string own =
+      kMinimal + "lr_scheduler: linear\nwarmup_steps: 9\n" + schedule("type: WarmupDecayLR");
+  EXPECT_EQ(parse_recipe(own, "r.yaml").lr_scheduler, ScheduleKind::Linear);
+  EXPECT_EQ(parse_recipe(own, "r.yaml").warmup_steps, 9);
+  EXPECT_THAT(warnings_of(own), HasSubstr("the schedule is the recipe's, lr_scheduler: linear"));
+  EXPECT_THAT(message_of(kMinimal + "lr_scheduler: warmup_lr\nlr_warmup_type: cosine\n"),
+              HasSubstr("need linear or log"));
+  EXPECT_THAT(message_of(kMinimal + "lr_scheduler: wsd\nlr_warmup_type: log\n"),
+              HasSubstr("of DeepSpeed alone"));
 }
 
 TEST(AliasKeysTest, TheStepsOfADeepSpeedScheduleAreThoseOfTheRun) {

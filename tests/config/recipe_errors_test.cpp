@@ -203,7 +203,8 @@ TEST(RecipeErrorsTest, ValuesOutsideAKeysSet) {
       HasSubstr(
           "key 'lr_scheduler': unknown value; got the text 'cosin', need cosine, linear, constant, "
           "constant_with_warmup, cosine_with_restarts, polynomial, inverse_sqrt, warmup_stable_decay, wsd, "
-          "one_cycle, rex, cosine_with_min_lr, reduce_lr_on_plateau. hint: did you mean 'cosine'?"));
+          "one_cycle, rex, warmup_lr, warmup_decay_lr, warmup_cosine_lr, cosine_with_min_lr, "
+          "reduce_lr_on_plateau. hint: did you mean 'cosine'?"));
   EXPECT_THAT(message_of(kMinimal + "zero_stage: 4\n"), HasSubstr("E-CONFIG-VALUE]: r.yaml:4:13"));
   EXPECT_THAT(message_of("base_model: m\nlearning_rate: 1\ndatasets: [{path: d, type: alpacca}]\n"),
               HasSubstr("key 'datasets.0.type': unknown value"));

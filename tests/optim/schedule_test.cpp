@@ -1,6 +1,7 @@
 #include "tessera/optim/schedule.h"
 
 #include <cmath>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -25,6 +26,24 @@ TEST(ScheduleTest, LinearAndConstant) {
   EXPECT_DOUBLE_EQ((Schedule{ScheduleKind::Linear, 2.0, 0, 10, 0.1}.at(10)), 0.2);
   EXPECT_DOUBLE_EQ((Schedule{ScheduleKind::Constant, 2.0, 4, 10, 0.0}.at(2)), 1.0);
   EXPECT_DOUBLE_EQ((Schedule{ScheduleKind::Constant, 2.0, 4, 10, 0.0}.at(9)), 2.0);
+}
+
+// The expected values are those of deepspeed/runtime/lr_schedules.py with warmup_num_steps=4,
+// total_num_steps=12 and cos_min_ratio=0.1, as its engine sets them for each update.
+TEST(ScheduleTest, ThoseOfDeepSpeed) {
+  Schedule schedule{ScheduleKind::WarmupLr, 1.0, 4, 12, 0.1};
+  const auto expect = [&](const std::vector<double>& rates) {
+    for (size_t i = 0; i < rates.size(); ++i)
+      EXPECT_NEAR(schedule.at(static_cast<int64_t>(i)), rates[i], 1e-11) << i;
+  };
+  schedule.rise = RampKind::Log;
+  expect({0.0, 0.0, 0.5, 0.792481250361, 1.0, 1.0, 1.0, 1.0});
+  schedule.kind = ScheduleKind::WarmupCosineLr;
+  expect({0.0, 0.0, 0.5, 0.792481250361, 1.0, 0.96574578963, 0.868198051534, 0.722207544564, 0.55,
+          0.377792455436, 0.231801948466, 0.13425421037, 0.1});
+  schedule.kind = ScheduleKind::WarmupDecayLr;
+  schedule.rise = RampKind::Linear;
+  expect({0.0, 0.0, 0.25, 0.5, 0.75, 1.0, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125});
 }
 
 TEST(ScheduleTest, CosineStopsAtItsFloor) {
