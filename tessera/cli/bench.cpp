@@ -28,6 +28,9 @@ void print_table(const train::BenchResult& result) {
   std::printf("tokens/s            %.1f\n", result.tokens_per_s);
   std::printf("step (median)       %.3f s   (min %.3f, max %.3f)\n", result.step_s_median, result.step_s_min,
               result.step_s_max);
+  if (result.skipped_steps > 0)
+    std::printf("overflowed          %lld steps more, not counted\n",
+                static_cast<long long>(result.skipped_steps));
   std::printf("GEMMs alone         %.3f s   (%.0f GFLOP/s)\n", result.gemm_s, result.gemm_gflops);
   std::printf("of the speed of light %.0f%%\n", 100.0 * result.sol);
   std::printf("the same in LibTorch %.3f s   (%.0f%% of the step)\n", result.library_gemm_s,

@@ -7,7 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "tessera/device/deterministic.h"
+#include "tessera/train/step/run_schedule.h"
 
+#include "tests/io/expect_error.h"
 #include "tests/testing/mpi_world.h"
 #include "tests/testing/shared_random.h"
 #include "tests/train/training_testing.h"
@@ -175,11 +177,19 @@ TEST_F(TrainingTest, Float16SkipsStepsThatOverflowAndFollowsFloat64) {
     const std::vector<at::Tensor> before = scaled.values();
     scaled.run_to(1);
     EXPECT_EQ(scaled.training.state().scaler.num_skipped(), 1);
+    testing::expect_error(ErrorKind::Numerics, {"E-NUMERICS-NO-UPDATE", "1 steps"},
+                          [&] { scaled.training.refuse_without_update(); });
     EXPECT_EQ(scaled.training.state().scaler.scale(), std::ldexp(1.0, 39));
     const auto names = scaled.training.tensors();
     const std::vector<at::Tensor> after = scaled.values();
     for (size_t i = 0; i < after.size(); ++i) EXPECT_TRUE(at::equal(after[i], before[i])) << names[i].name;
-    while (scaled.training.state().step < 40) scaled.training.step();
+    // The schedule waits for steps that overflow: each rate is that of the updates made before.
+    const optim::Schedule schedule = make_schedule(recipe, recipe.max_steps, 1);
+    while (scaled.training.state().step < 40) {
+      const int64_t updates = scaled.training.state().step - scaled.training.state().scaler.num_skipped();
+      EXPECT_EQ(scaled.training.step().lr, schedule.at(updates));
+    }
+    EXPECT_NO_THROW(scaled.training.refuse_without_update());
     EXPECT_LT(scaled.training.state().scaler.num_skipped(), 38);
     EXPECT_LT(scaled.training.state().scaler.scale(), std::ldexp(1.0, 39));
     EXPECT_TRUE(std::isfinite(scaled.training.state().last_loss));

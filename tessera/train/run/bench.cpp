@@ -75,18 +75,26 @@ Timing time_steps(Training& training, BenchSteps& data, const parallel::DeviceMe
   const int64_t total = options.warmup_steps + options.steps;
   Timing timing;
   std::map<std::string, comm::Traffic> traffic_before;
-  for (int64_t step = 0; step < total; ++step) {
+  int64_t counted = 0;  // steps whose traffic is counted
+  for (int64_t step = 0; step < total;) {
     data.make_next();
     std::optional<measure::StepTrace> tracing;
     if (!options.trace_path.empty() && step + 1 == total) tracing.emplace(world);
-    if (step == options.warmup_steps) traffic_before = mesh.traffic();
+    if (step == options.warmup_steps && counted == 0) traffic_before = mesh.traffic();
     world.barrier();
     const Timer timer;
     const StepMetrics made = training.step();
     world.barrier();
     if (tracing) timing.recording = tracing->stop();
+    if (step >= options.warmup_steps) ++counted;
+    // A step that overflowed float16 lacks the update, so another one is made in its place.
+    // The scale halves with each, and step() throws where it is at its least.
+    if (made.skipped_steps > 0) {
+      ++result.skipped_steps;
+      continue;
+    }
     result.losses.push_back(made.loss);
-    if (step < options.warmup_steps) continue;
+    if (step++ < options.warmup_steps) continue;
     timing.seconds.push_back(timer.seconds());
     timing.rates.push_back(static_cast<double>(made.tokens) / timing.seconds.back());
     timing.tokens += made.tokens;
@@ -94,8 +102,7 @@ Timing time_steps(Training& training, BenchSteps& data, const parallel::DeviceMe
   }
   for (const auto& [axis, traffic] : mesh.traffic()) {
     const comm::Traffic all = traffic - traffic_before[axis];
-    result.traffic_per_step[axis] = {all.bytes_sent / options.steps,
-                                     all.wait_s / static_cast<double>(options.steps)};
+    result.traffic_per_step[axis] = {all.bytes_sent / counted, all.wait_s / static_cast<double>(counted)};
   }
   return timing;
 }
@@ -145,6 +152,7 @@ std::string BenchResult::to_json() const {
       {"tokens_per_step", tokens_per_step},
       {"communication_per_step", traffic},
       {"losses", losses}};
+  if (skipped_steps > 0) json["skipped_steps"] = skipped_steps;
   if (peak_device_bytes > 0) {
     json["peak_device_bytes"] = peak_device_bytes;
     json["peak_device_live_bytes"] = peak_device_live_bytes;

@@ -46,6 +46,7 @@ struct BenchResult {
   // Traffic of rank 0, by axis of the mesh.
   std::map<std::string, comm::Traffic> traffic_per_step;
   std::vector<double> losses;             // warm-up steps first
+  int64_t skipped_steps = 0;              // further steps, which overflowed float16 and are not measured
   std::vector<measure::TraceLine> trace;  // of rank 0's last step, where it was traced
   int64_t peak_bytes() const { return peak_device_bytes > 0 ? peak_device_bytes : peak_rss_bytes; }
   // Returns one JSON object on one line.

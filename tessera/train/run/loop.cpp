@@ -43,7 +43,9 @@ bool TrainLoop::run() {
   } else if (training_.recipe().load_best_model_at_end) {
     take_best();
   }
-  return goes_on;
+  training_.refuse_without_update();
+  if (training_.recipe().load_best_model_at_end) take_best();
+  return true;
 }
 
 // [Note: between two steps] After a step these follow, on all ranks in the same order:

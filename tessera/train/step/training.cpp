@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "tessera/core/error.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/core/step_clock.h"
 #include "tessera/device/memory_scope.h"
@@ -69,7 +70,8 @@ StepMetrics Training::step() {
   const double data_wait_s = timer.seconds();
   data_wait_s_ += data_wait_s;
   StepInput input = input_of(data, recipe_, state_);
-  input.lr = schedule_.at(state_.step) * state_.plateau.factor;
+  // A step that overflowed moved no weight, and the schedule waited for it, too.
+  input.lr = schedule_.at(state_.step - state_.scaler.num_skipped()) * state_.plateau.factor;
   auto verdict = StepGuard::Verdict::Update;
   // The guard sees every loss and norm once, in the order of the steps. If it may refuse, run_step() asks it
   // before the update, which makes the host wait for the numbers first ([Note: one wait a step] in step.cpp).
@@ -85,7 +87,7 @@ StepMetrics Training::step() {
   state_.scaler.update(recipe_, result.is_finite, state_.step);
 
   // Nothing throws from here on, so step, tokens and cursor move on together. A step without an update moves
-  // them, too: the data and the learning rate go on.
+  // them, too: the data go on, and where the guard refused it, the learning rate does.
   if (state_.step == 0) state_.first_loss = result.loss;
   state_.last_loss = result.loss;
   state_.step += 1;
@@ -129,6 +131,16 @@ bool Training::note_evaluation(double loss, const std::vector<DatasetLoss>& data
   if (recipe_.lr_scheduler == ScheduleKind::ReduceOnPlateau)
     state_.plateau.judge(plateau_options(recipe_), schedule_.peak, deciding);
   return has_stopped_early();
+}
+
+void Training::refuse_without_update() const {
+  const int64_t skipped = state_.scaler.num_skipped();
+  if (skipped == 0 || skipped < state_.step) return;
+  throw Error(ErrorKind::Numerics, "NO-UPDATE",
+              "gradients overflowed float16 in every step, so nothing was trained")
+      .got(std::to_string(skipped) + " steps, with a loss scale of " + std::to_string(state_.scaler.scale()) +
+           " at the end")
+      .hint("more steps let the scale fall further; or give a lower initial_scale_power, or bf16: true");
 }
 
 std::optional<StepMetrics> Training::rest_of_line() {

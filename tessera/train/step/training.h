@@ -44,6 +44,8 @@ class Training {
   // Makes the next step and returns what it has measured itself. Collective. Throws what the data source,
   // run_step(), StepGuard::judge() and LossScaler::update() throw.
   StepMetrics step();
+  // Throws Error(Numerics, "NO-UPDATE") where steps were made and every one overflowed float16.
+  void refuse_without_update() const;
   // Adds the step to the coming line of metrics.jsonl, and returns the line where it is due.
   std::optional<StepMetrics> add_to_line(const StepMetrics& step);
   // Returns the line of the steps since the last one, if any, for a run that ends before its last step.
