@@ -51,7 +51,9 @@ void configure_mpi(const SessionFolder& session) {
       {"OMPI_MCA_plm", "isolated"},
       {"OMPI_MCA_ras", "^slurm,gridengine,tm,lsf,loadleveler,alps"},
       {"OMPI_MCA_pml", "ob1"},
-      {"OMPI_MCA_btl", "self,vader,tcp"},
+      {"OMPI_MCA_btl", "self,vader"},
+      // The ranks listen to no network then; mpirun itself tells them of the loopback alone.
+      {"OMPI_MCA_oob_tcp_if_include", "lo"},
       {"HWLOC_COMPONENTS", "-gl"},
   };
   for (const auto& [name, value] : settings) environment::set_default(name, value);
