@@ -43,7 +43,7 @@ constexpr ForeignKey kDeepSpeedKeys[] = {
     {"bf16", Rule::Enter, "deepspeed.bf16"},
     {"bfloat16", Rule::Enter, "deepspeed.bf16"},
     {"tensor_parallel", Rule::Enter, "deepspeed.tensor_parallel"},
-    {"train_batch_size", Rule::Rename, "train_batch_size"},
+    {"train_batch_size", Rule::Rename, "global_batch_size"},
     {"train_micro_batch_size_per_gpu", Rule::Rename, "micro_batch_size"},
     {"gradient_accumulation_steps", Rule::Rename, "gradient_accumulation_steps"},
     {"gradient_clipping", Rule::Rename, "max_grad_norm"},

@@ -60,6 +60,7 @@ constexpr ForeignKey kTopKeys[] = {
     {"fsdp_final_state_dict_type", Rule::Quiet, kPieces},
     {"fsdp_*", Rule::Ignore, kHow},
     {"batch_size", Rule::Special, "batch_size", "`gradient_accumulation_steps` = this / `micro_batch_size`"},
+    {"train_batch_size", Rule::Rename, "global_batch_size"},
     {"bf16", Rule::Map, "dtype", "true=bfloat16 auto=auto full=bfloat16 false="},
     {"fp16", Rule::Map, "dtype", "true=float16 false="},
     {"mixed_precision", Rule::Map, "dtype", "bf16=bfloat16 no= fp16=float16 fp8=fp8"},

@@ -36,16 +36,39 @@ ParallelDims validate_parallelism(const Recipe& recipe, int64_t world_size) {
         .need("zero_stage 3")
         .hint("leave zero_hpz_partition_size out");
   }
-  const int64_t readers = dims.dp_replicate * dims.dp_shard;
-  const int64_t batch = recipe.micro_batch_size * recipe.gradient_accumulation_steps * readers;
-  if (recipe.train_batch_size > 0 && recipe.train_batch_size != batch) {
-    throw recipe.error("PARALLELISM", "train_batch_size does not fit the other sizes", {"train_batch_size"})
-        .got("micro_batch_size " + std::to_string(recipe.micro_batch_size) +
-             " x gradient_accumulation_steps " + std::to_string(recipe.gradient_accumulation_steps) + " x " +
-             std::to_string(readers) + (readers == 1 ? " rank = " : " ranks = ") + std::to_string(batch))
-        .need(std::to_string(recipe.train_batch_size));
-  }
+  (void)with_accumulation(recipe, dims.dp_replicate * dims.dp_shard);
   return dims;
+}
+
+Recipe with_accumulation(Recipe recipe, int64_t readers) {
+  const int64_t total = recipe.global_batch_size, at_once = recipe.micro_batch_size * readers;
+  if (total == 0) return recipe;
+  const bool is_given = recipe.key_places.contains("gradient_accumulation_steps");
+  const auto refusal = [&](const std::string& what) {
+    Error error = recipe.error("PARALLELISM", what, {"global_batch_size"});
+    const std::string rank_count = std::to_string(readers) + (readers == 1 ? " rank" : " ranks");
+    const std::string accumulation =
+        is_given ? " x gradient_accumulation_steps " + std::to_string(recipe.gradient_accumulation_steps)
+                 : "";
+    error.got("micro_batch_size " + std::to_string(recipe.micro_batch_size) + accumulation + " x " +
+              rank_count + " = " +
+              std::to_string(is_given ? at_once * recipe.gradient_accumulation_steps : at_once));
+    return error;
+  };
+  if (is_given && at_once * recipe.gradient_accumulation_steps != total)
+    throw refusal("global_batch_size does not fit the other sizes").need(std::to_string(total));
+  if (total % at_once != 0) {
+    throw refusal("global_batch_size is no multiple of the sequences that the ranks take at once")
+        .need("a divisor of " + std::to_string(total));
+  }
+  recipe.gradient_accumulation_steps = total / at_once;
+  const int64_t parts = recipe.pipeline_microbatches, rows = total / readers;
+  if (parts > 0 && rows % parts != 0) {
+    throw recipe.error("RANGE", "the sequences of a step cannot be cut so", {"pipeline_microbatches"})
+        .got(std::to_string(parts))
+        .need("a divisor of " + std::to_string(rows) + ", the share of a pipeline in global_batch_size");
+  }
+  return recipe;
 }
 
 Recipe for_one_rank(Recipe recipe) {
@@ -54,7 +77,7 @@ Recipe for_one_rank(Recipe recipe) {
        {&Recipe::dp_replicate_size, &Recipe::dp_shard_size, &Recipe::context_parallel_size,
         &Recipe::tensor_parallel_size, &Recipe::pipeline_parallel_size, &Recipe::pipeline_stages_per_rank,
         &Recipe::pipeline_microbatches, &Recipe::expert_parallel_size, &Recipe::zero_hpz_partition_size,
-        &Recipe::train_batch_size}) {
+        &Recipe::global_batch_size}) {
     recipe.*size = defaults.*size;
   }
   recipe.pipeline_schedule = defaults.pipeline_schedule;

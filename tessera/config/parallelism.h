@@ -8,10 +8,15 @@
 
 namespace tessera::config {
 
-// Returns the recipe's parallel sizes, resolved for `world_size` ranks. Also checks DeepSpeed's
-// train_batch_size if it is given. Throws E-CONFIG-PARALLELISM with the factors, at a key of the recipe. Must
-// be called before any collective.
+// Returns the recipe's parallel sizes, resolved for `world_size` ranks. Also checks global_batch_size, if it
+// is given, as with_accumulation() does. Throws E-CONFIG-PARALLELISM with the factors, at a key of the
+// recipe. Must be called before any collective.
 ParallelDims validate_parallelism(const Recipe& recipe, int64_t world_size);
+
+// Returns the recipe with the gradient_accumulation_steps that make its global_batch_size, if it gives one,
+// of micro_batch_size and `readers`, the ranks that read different data. Throws E-CONFIG-PARALLELISM if none
+// do, or if the recipe gives other ones.
+Recipe with_accumulation(Recipe recipe, int64_t readers);
 
 // Returns the recipe with all parallel sizes at their defaults, so that one process can run it.
 Recipe for_one_rank(Recipe recipe);

@@ -222,9 +222,9 @@ struct Recipe : DataConfig, RateConfig, CheckpointConfig, LoraConfig, TrackerCon
   int64_t zero_hpz_partition_size = 1;  // DeepSpeed: neighbouring ranks that cut secondary shards; 1 = none
   double collective_timeout_s = 600.0;  // Transformers' ddp_timeout
 
-  // DeepSpeed's train_batch_size; 0 = not given. validate_parallelism() compares it with micro_batch_size x
-  // gradient_accumulation_steps x the ranks that read different data.
-  int64_t train_batch_size = 0;
+  // torchtitan's: sequences of a step over all ranks; 0 = not given. with_accumulation() makes
+  // gradient_accumulation_steps of it.
+  int64_t global_batch_size = 0;
 
   // Position of each given native key ("learning_rate", "datasets.0.path"); keys left at their defaults are
   // absent. Later checks name these places in their errors.

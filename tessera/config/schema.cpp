@@ -429,6 +429,7 @@ const Key<Recipe> kRecipeKeys[] = {
     // Training
     {"micro_batch_size", &Recipe::micro_batch_size, 1, 65536},
     {"gradient_accumulation_steps", &Recipe::gradient_accumulation_steps, 1, 1e6},
+    {"global_batch_size", &Recipe::global_batch_size, 0, 1e12},
     {"num_epochs", &Recipe::num_epochs, kTiny, 1e6},
     {"max_steps", &Recipe::max_steps, 0, kMaxSteps},
     {"learning_rate", &Recipe::learning_rate, 0, 1e3},
@@ -562,7 +563,6 @@ const Key<Recipe> kRecipeKeys[] = {
     {"offload_param_device", enum_field<&Recipe::offload_param_device>, 0, 0, kOffloadDevices},
     {"zero_hpz_partition_size", &Recipe::zero_hpz_partition_size, 1, kMaxRanks},
     {"ddp_timeout", &Recipe::collective_timeout_s, kTiny, 1e9},
-    {"train_batch_size", &Recipe::train_batch_size, 0, 1e12},
 };
 
 const Key<DatasetConfig> kDatasetKeys[] = {

@@ -159,7 +159,8 @@ void validate_pipeline(Rules& rules) {
   }
   const int64_t parts = recipe.pipeline_microbatches;
   const int64_t rows = recipe.micro_batch_size * recipe.gradient_accumulation_steps;
-  if (parts == 0 || rows % parts == 0) return;
+  // with_accumulation() checks what global_batch_size comes to.
+  if (parts == 0 || rows % parts == 0 || recipe.global_batch_size > 0) return;
   const int64_t below = nearest_sizes(parts, rows, [&](int64_t size) { return rows % size == 0; }).front();
   rules.refuse({"pipeline_microbatches", "micro_batch_size", "gradient_accumulation_steps"},
                rules

@@ -180,6 +180,25 @@ TEST(ParallelismTest, SecondaryShardsArePartsOfTheShards) {
             1);
 }
 
+TEST(ParallelismTest, TheGlobalBatchDecidesTheAccumulation) {
+  const Recipe recipe = recipe_with("global_batch_size: 24\nmicro_batch_size: 2\n");
+  for (const auto& [readers, steps] : {std::pair{1, 12}, {3, 4}, {12, 1}})
+    EXPECT_EQ(with_accumulation(recipe, readers).gradient_accumulation_steps, steps) << readers;
+  EXPECT_EQ(with_accumulation(recipe_with("gradient_accumulation_steps: 5\n"), 3).gradient_accumulation_steps,
+            5);
+  EXPECT_EQ(recipe_with("deepspeed: {train_batch_size: 24}\n").global_batch_size, 24);
+  EXPECT_EQ(recipe_with("train_batch_size: 24\n").global_batch_size, 24);
+  EXPECT_THAT(
+      message_of_world(recipe, 5),
+      ::testing::HasSubstr("r.yaml:4:1: global_batch_size is no multiple of the sequences that the ranks "
+                           "take at once; got micro_batch_size 2 x 5 ranks = 10, need a divisor of 24"));
+  EXPECT_THAT(
+      message_of_world(recipe_with("global_batch_size: 24\ngradient_accumulation_steps: 5\n"), 2),
+      ::testing::HasSubstr("got micro_batch_size 1 x gradient_accumulation_steps 5 x 2 ranks = 10, need 24"));
+  EXPECT_THAT(message_of_world(recipe_with("global_batch_size: 24\npipeline_microbatches: 5\n"), 2),
+              ::testing::HasSubstr("got 5, need a divisor of 12"));
+}
+
 TEST(ParallelismTest, HoldsDeepSpeedsTotalAgainstTheProduct) {
   const Recipe recipe = recipe_with(
       "deepspeed: {train_batch_size: 32, train_micro_batch_size_per_gpu: 4, gradient_accumulation_steps: "

@@ -8,6 +8,7 @@
 #include <ATen/Parallel.h>
 #include <nlohmann/json.hpp>
 
+#include "tessera/config/parallelism.h"
 #include "tessera/core/median.h"
 #include "tessera/core/memory_ledger.h"
 #include "tessera/core/process_stats.h"
@@ -171,7 +172,9 @@ BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm:
     of_device.emplace(world->device());
     reset_device_peak(world->device());
   }
-  const parallel::DeviceMesh mesh(world, parallel_dims(recipe, world->size()));
+  const ParallelDims dims = parallel_dims(recipe, world->size());
+  recipe = config::with_accumulation(std::move(recipe), dims.dp_replicate * dims.dp_shard);
+  const parallel::DeviceMesh mesh(world, dims);
   TrainedModel trained = set_up_model(recipe, mesh);
   auto steps = bench_steps(recipe, options.trains_on_data, trained.model->config(), mesh);
   BenchSteps& data = *steps;

@@ -99,11 +99,9 @@ Opened open_part(const std::string& path, const comm::Communicator& world) {
 }  // namespace
 
 nlohmann::ordered_json to_json(const RunInputs& inputs) {
-  return {{"recipe", inputs.recipe},
-          {"dtype", inputs.dtype},
-          {"rows", inputs.rows},
-          {"model", inputs.model},
-          {"libraries", inputs.libraries}};
+  return {{"recipe", inputs.recipe},       {"dtype", inputs.dtype},
+          {"rows", inputs.rows},           {"model", inputs.model},
+          {"libraries", inputs.libraries}, {"global_batch_size", inputs.global_batch_size}};
 }
 
 bool continues_output(const config::CheckpointConfig& keys) {
@@ -165,6 +163,36 @@ config::Recipe with_dtype_of(config::Recipe recipe, const ShardedCheckpoint& che
                           config::ComputeType::BFloat16, config::ComputeType::Float16}) {
     if (compute_name(type) == noted(checkpoint, "dtype")) recipe.dtype = type;
   }
+  return recipe;
+}
+
+config::Recipe with_batch_of(config::Recipe recipe, const ShardedCheckpoint& checkpoint, int64_t readers) {
+  const int64_t before = checkpoint.manifest().state.value("global_batch_size", int64_t{0});
+  const int64_t at_once = recipe.micro_batch_size * readers;
+  const int64_t own = at_once * recipe.gradient_accumulation_steps;
+  if (before == 0 || before == own) return recipe;  // 0: an older program noted none
+  const std::string change = "global_batch_size: " + std::to_string(own);
+  if (recipe.global_batch_size > 0) {
+    log::warn("the run goes on with another " + change + " sequences a step, it was " +
+              std::to_string(before) + ": it is another run from here");
+    return recipe;
+  }
+  const int64_t rows = before / readers, parts = std::max<int64_t>(1, recipe.pipeline_microbatches);
+  if (before % at_once != 0 || rows % parts != 0) {
+    throw recipe
+        .error("GLOBAL-BATCH", "the global batch of the checkpoint's run cannot be kept",
+               {"micro_batch_size", "gradient_accumulation_steps"})
+        .got("micro_batch_size " + std::to_string(recipe.micro_batch_size) + " x " + std::to_string(readers) +
+             (readers == 1 ? " rank" : " ranks") +
+             (parts > 1 ? " and pipeline_microbatches " + std::to_string(parts) : ""))
+        .need("what divides the " + std::to_string(before) + " sequences a step of " + checkpoint.place())
+        .hint("another micro_batch_size or number of ranks keeps it; " + change + " goes on with that many");
+  }
+  log::info("the global batch stays at the " + std::to_string(before) +
+            " sequences a step of the checkpoint's run: gradient_accumulation_steps is " +
+            std::to_string(before / at_once) + ", not " + std::to_string(recipe.gradient_accumulation_steps) +
+            "; " + change + " would change it");
+  recipe.gradient_accumulation_steps = before / at_once;
   return recipe;
 }
 

@@ -17,11 +17,12 @@ namespace tessera::train {
 
 // Everything from which a run's numbers come, as its checkpoints note it.
 struct RunInputs {
-  std::string recipe;     // text of the resolved recipe
-  std::string dtype;      // of the computation
-  std::string rows;       // hash of the training rows and of what decides their order
-  std::string model;      // hash of the base model, as far as the run does not train it
-  std::string libraries;  // program and libraries that it ran with
+  std::string recipe;             // text of the resolved recipe
+  std::string dtype;              // of the computation
+  std::string rows;               // hash of the training rows and of what decides their order
+  std::string model;              // hash of the base model, as far as the run does not train it
+  std::string libraries;          // program and libraries that it ran with
+  int64_t global_batch_size = 0;  // sequences of a step over all ranks
 };
 nlohmann::ordered_json to_json(const RunInputs& inputs);
 
@@ -43,6 +44,13 @@ std::shared_ptr<const checkpoint::ShardedCheckpoint> open_checkpoint(const std::
 
 // Returns the recipe with the dtype that `auto` came to in the run of the checkpoint.
 config::Recipe with_dtype_of(config::Recipe recipe, const checkpoint::ShardedCheckpoint& checkpoint);
+
+// Returns the recipe with the gradient_accumulation_steps that keep the global batch of the checkpoint's run
+// where `readers` ranks read different data, which is told where they change. A recipe that gives
+// global_batch_size goes on with that one; another one is warned of. Throws Error(Config, "GLOBAL-BATCH")
+// where the batch cannot be kept.
+config::Recipe with_batch_of(config::Recipe recipe, const checkpoint::ShardedCheckpoint& checkpoint,
+                             int64_t readers);
 
 // Throws unless the checkpoint's run had the same rows in the same order (Error(Data, "CHANGED"); a warning
 // with allow_data_change), the same base model, and parameters that `model`, on the meta device, has and

@@ -18,6 +18,7 @@
 #include "tessera/comm/flight_recorder.h"
 #include "tessera/comm/version.h"
 #include "tessera/config/load_recipe.h"
+#include "tessera/config/parallelism.h"
 #include "tessera/config/problems.h"
 #include "tessera/config/resolve_paths.h"
 #include "tessera/core/log.h"
@@ -69,7 +70,7 @@ class Run {
       : signals_(signals),
         output_(recipe, world, signals),
         checkpoint_(find_checkpoint(recipe, *world)),
-        recipe_(with_compute_type(checkpoint_ ? with_dtype_of(recipe, *checkpoint_) : recipe, *world)),
+        recipe_(settled(recipe, checkpoint_.get(), *world)),
         mesh_(world, parallel_dims(recipe, world->size())) {}
 
   TrainSummary run() {
@@ -100,6 +101,18 @@ class Run {
   }
 
  private:
+  // Returns the recipe with what the ranks and the checkpoint decide: the dtype that `auto` comes to, and
+  // gradient_accumulation_steps.
+  static config::Recipe settled(config::Recipe recipe, const checkpoint::ShardedCheckpoint* checkpoint,
+                                comm::Communicator& world) {
+    const ParallelDims dims = parallel_dims(recipe, world.size());
+    const int64_t readers = dims.dp_replicate * dims.dp_shard;
+    recipe = config::with_accumulation(std::move(recipe), readers);
+    if (checkpoint != nullptr)
+      recipe = with_batch_of(with_dtype_of(std::move(recipe), *checkpoint), *checkpoint, readers);
+    return with_compute_type(std::move(recipe), world);
+  }
+
   bool saves() const { return recipe_.save_strategy != config::Cadence::No; }
 
   // Finds everything that is wrong with model, adapter and tokenizer before data are read, and says it at
@@ -150,7 +163,8 @@ class Run {
     }
     log::info("data: " + what +
               (prepared.eval.size() > 0 ? "; to evaluate: " + describe_rows(prepared.eval) : ""));
-    describe_batch(recipe_, dp_size, source->samples_per_step());
+    inputs_.global_batch_size = source->samples_per_step();
+    describe_batch(recipe_, dp_size, inputs_.global_batch_size);
     warn_of_dropped(prepared.train_stats);
     // Makes steps on a thread from now on: 2 lie ready, and more while they hold fewer than kTokensAhead
     // tokens of each data-parallel rank.
