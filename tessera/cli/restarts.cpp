@@ -90,9 +90,9 @@ bool will_come_again(int code) {
 // ends that were asked for, are given at once.
 int run_with_restarts(const config::Recipe& recipe, int64_t max_restarts,
                       const std::function<JobEnd(const std::vector<std::string>& more_keys)>& start) {
-  if (recipe.save_strategy == config::Cadence::No) {
+  if (!recipe.saves_checkpoints()) {
     throw Error(ErrorKind::Config, "RESTARTS", "--max-restarts, and a recipe that saves no checkpoints")
-        .need("save_steps, saves_per_epoch or save_strategy")
+        .need("save_steps, saves_per_epoch, save_strategy or save_minutes")
         .hint("a restart goes on from the newest checkpoint");
   }
   const OwnCheckpoints checkpoints(recipe);

@@ -82,6 +82,12 @@ struct CheckpointConfig {
   bool allow_data_change = false;                         // ours: may go on with other training rows
   bool load_best_model_at_end = false;
   SaveType save_dtype = SaveType::OfBase;  // ours
+  // Ours: minutes between checkpoints that serve a restart alone; 0 = none. load_recipe() sets 0 where a
+  // recipe says when to save.
+  double save_minutes = 20.0;
+
+  // Returns whether a run saves checkpoints at all, given time.
+  bool saves_checkpoints() const { return save_strategy != Cadence::No || save_minutes > 0.0; }
 };
 
 // Keys of a LoRA adapter, under the names of Axolotl.

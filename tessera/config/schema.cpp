@@ -504,6 +504,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"save_strategy", enum_field<&Recipe::save_strategy>, 0, 0, kSaveCadences},
     {"save_steps", &Recipe::save_steps, 0, kMaxSteps},
     {"saves_per_epoch", &Recipe::saves_per_epoch, 0, 1e6},
+    {"save_minutes", &Recipe::save_minutes, 0, 1e6},
     {"save_total_limit", &Recipe::save_total_limit, 1, 1e6},
     {"resume_from_checkpoint", &Recipe::resume_from_checkpoint},
     {"auto_resume_from_checkpoints", &Recipe::auto_resume_from_checkpoints},

@@ -165,6 +165,12 @@ void settle_keys(Node& map, Problems& problems) {
     map.entries.push_back(
         {"save_strategy", best->key_place, make_scalar("best", best->value.place), best->key});
   }
+  // A recipe that says when to save, or that it never does, is saved by time only where it says so, too.
+  const Entry* saving = map.find("save_strategy");
+  if (saving != nullptr && !saving->value.is_null() && map.find("save_minutes") == nullptr) {
+    map.entries.push_back(
+        {"save_minutes", saving->key_place, make_scalar("0", saving->value.place), saving->key});
+  }
   if (const Entry* total = map.find("batch_size")) {
     const KeyPlace place = to_key_place(total->key_place);
     problems.attempt("gradient_accumulation_steps", place, [&] { resolve_batch_size(map); });

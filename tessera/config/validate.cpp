@@ -187,7 +187,7 @@ void validate_saving(Rules& rules) {
                      .got("true, beside " + std::string(reader))
                      .hint("leave it out; `tessera convert` makes a model folder of any checkpoint"));
   }
-  if (rolls_back && recipe.save_strategy == Cadence::No) {
+  if (rolls_back && !recipe.saves_checkpoints()) {
     rules.warn("spike_action",
                "key 'spike_action': this run saves no checkpoint to roll back to; write save_steps, "
                "saves_per_epoch or save_strategy");
@@ -211,7 +211,7 @@ void validate(const Recipe& recipe, Problems& problems) {
   validate_share(rules, "logging_steps", recipe.logging_steps, "steps");
   validate_share(rules, "eval_steps", recipe.eval_steps, "steps");
   validate_share(rules, "save_steps", recipe.save_steps, "steps");
-  if (recipe.auto_resume_from_checkpoints && recipe.save_strategy == Cadence::No) {
+  if (recipe.auto_resume_from_checkpoints && !recipe.saves_checkpoints()) {
     rules.warn("auto_resume_from_checkpoints",
                "key 'auto_resume_from_checkpoints': this run saves no checkpoint to go on from; write "
                "save_steps, saves_per_epoch or save_strategy");

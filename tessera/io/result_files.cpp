@@ -55,36 +55,41 @@ const Contents kOtel = {{"metrics.jsonl"}, {}};
 const Contents kTemplates = {{"*.jinja"}, {}};
 const Contents kCheckpoint = {
     {"manifest.json", "rank-#.safetensors", "metrics.jsonl", "events", "wandb-#", "otel"}, {}};
-const Contents kResult = {{
-                              "config.json",
-                              "generation_config.json",
-                              "model.safetensors",
-                              "model-#-of-#.safetensors",
-                              "model.safetensors.index.json",
-                              "adapter_config.json",
-                              "adapter_model.safetensors",
-                              "tokenizer.json",
-                              "tokenizer_config.json",
-                              "special_tokens_map.json",
-                              "added_tokens.json",
-                              "tokenizer.model",
-                              "vocab.json",
-                              "merges.txt",
-                              "chat_template.jinja",
-                              "chat_template.json",
-                              "metrics.jsonl",
-                              "recipe.yaml",
-                              "latest",
-                              "latest.tessera-stays",
-                          },
-                          {{"additional_chat_templates", &kTemplates},
-                           {"runs", &kRuns},
-                           {"wandb", &kWandb},
-                           {"otel", &kOtel},
-                           {"checkpoint-#", &kCheckpoint},
-                           {"checkpoint-#.tessera-partial", &kCheckpoint},
-                           {"checkpoint-#.tessera-old", &kCheckpoint},
-                           {"checkpoint-#.tessera-stays", &kCheckpoint}}};
+const Contents kOlder = {{
+                             "config.json",
+                             "generation_config.json",
+                             "model.safetensors",
+                             "model-#-of-#.safetensors",
+                             "model.safetensors.index.json",
+                             "adapter_config.json",
+                             "adapter_model.safetensors",
+                             "tokenizer.json",
+                             "tokenizer_config.json",
+                             "special_tokens_map.json",
+                             "added_tokens.json",
+                             "tokenizer.model",
+                             "vocab.json",
+                             "merges.txt",
+                             "chat_template.jinja",
+                             "chat_template.json",
+                             "metrics.jsonl",
+                             "recipe.yaml",
+                         },
+                         {{"additional_chat_templates", &kTemplates},
+                          {"runs", &kRuns},
+                          {"wandb", &kWandb},
+                          {"otel", &kOtel}}};
+// A result with the checkpoints of its run, and with the older one that it will replace.
+const Contents kResult = [] {
+  Contents contents = kOlder;
+  for (const char* name : {"latest", "latest.tessera-stays"}) contents.files.emplace_back(name);
+  for (const char* name : {"checkpoint-#", "checkpoint-#.tessera-partial", "checkpoint-#.tessera-old",
+                           "checkpoint-#.tessera-stays"}) {
+    contents.folders.push_back({name, &kCheckpoint});
+  }
+  contents.folders.push_back({kOlderResult, &kOlder});
+  return contents;
+}();
 
 bool is_known_file(const Contents& contents, std::string_view name) {
   // A killed run may have left the file as a temporary of AtomicFile.
@@ -177,6 +182,21 @@ bool remove_result(const std::string& folder, const std::vector<std::string>& ke
 }
 
 bool remove_checkpoint_files(const std::string& folder) { return remove_contents(folder, kCheckpoint, {}); }
+
+bool set_result_aside(const std::string& folder) {
+  const std::string aside = join_path(folder, kOlderResult);
+  bool has_moved = false;
+  for (const Entry& entry : list(folder)) {
+    const bool is_of_result = entry.is_folder ? find_folder(kOlder, entry.name) != nullptr
+                                              : entry.is_file && is_known_file(kOlder, entry.name);
+    if (!is_of_result) continue;
+    make_directories(aside);
+    if (disk::rename(join_path(folder, entry.name), join_path(aside, entry.name)) != 0)
+      throw storage_error(errno, "cannot set aside", join_path(folder, entry.name));
+    has_moved = true;
+  }
+  return has_moved;
+}
 
 void sync_tree(const std::string& folder) {
   for (const Entry& entry : list(folder)) {

@@ -18,6 +18,13 @@ bool remove_result(const std::string& folder, const std::vector<std::string>& ke
 // Does the same for the folder of one checkpoint.
 bool remove_checkpoint_files(const std::string& folder);
 
+// Name of the folder, inside that of a result, to which set_result_aside() moves.
+inline constexpr const char* kOlderResult = "older-result";
+// Moves what belongs to a result, but not the checkpoints, into the folder kOlderResult inside `folder`, so
+// that nobody takes it for the result of the checkpoints beside it. Returns whether anything was moved.
+// Throws Storage.
+bool set_result_aside(const std::string& folder);
+
 // Flushes every file and folder below `folder` to the disk. Throws Storage.
 void sync_tree(const std::string& folder);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -97,7 +98,9 @@ bool is_left(const std::string& folder) {
         .in(folder)
         .hint("move it away");
   }
-  const std::vector<std::string> foreign = foreign_files(folder);
+  std::vector<std::string> foreign = foreign_files(folder);
+  // put_stays_back() moves these into the result that has taken the folder's place.
+  std::erase_if(foreign, [](const std::string& name) { return name.ends_with(kStays); });
   if (foreign.empty()) return true;
   throw Error(ErrorKind::Config, "OUTPUT-FOREIGN",
               "what an earlier run left holds files that are no result's")
@@ -105,6 +108,10 @@ bool is_left(const std::string& folder) {
       .got(listed(foreign))
       .hint("move them away");
 }
+
+// Returns whether foreign_files() names something that lies in the folder itself, and not in a folder of a
+// result.
+bool is_at_top(const std::string& foreign) { return foreign.find('/') == std::string::npos; }
 
 std::string own_name() { return "process " + std::to_string(::getpid()) + " on " + host_name(); }
 
@@ -250,6 +257,12 @@ void ResultFolder::put_stays_back() {
   }
 }
 
+// Returns whether files of others at the final place stay in the new result: they are no reason to lose a run
+// that goes on from the checkpoints beside them.
+bool ResultFolder::keeps_others() const {
+  return options_.continues && exists(path_) && !list_checkpoints(path_).empty();
+}
+
 void ResultFolder::check_target() const {
   require_folder(path_, given_);
   if (!exists(path_)) return;
@@ -273,7 +286,8 @@ void ResultFolder::check_target() const {
               (is_result ? ", or replace it by " + options_.how_to_overwrite : std::string()) +
               (is_result && has_checkpoints ? ", or go on from its checkpoints" : ""));
   }
-  const std::vector<std::string> foreign = foreign_files(path_);
+  std::vector<std::string> foreign = foreign_files(path_);
+  if (keeps_others()) std::erase_if(foreign, is_at_top);
   if (foreign.empty()) return;
   throw Error(ErrorKind::Config, "OUTPUT-FOREIGN",
               "the output folder holds files that are no result's; they would be lost")
@@ -312,11 +326,13 @@ void ResultFolder::commit(const std::vector<std::string>& stays) {
   TESSERA_ASSERT(has_begun_ && !is_placed_, "a result is committed once, after begin()");
   // The result is complete from here on: the destructor must not remove it.
   keeps_all_ = true;
-  if (!stays.empty()) options_.continues = true;  // checkpoints at path_ are now this run's own
+  if (!stays.empty()) set_continues();
   try {
     sync_tree(staging_);
     check_target();
-    for (const std::string& name : stays) {
+    std::vector<std::string> names = stays;
+    if (keeps_others()) std::ranges::copy_if(foreign_files(path_), std::back_inserter(names), is_at_top);
+    for (const std::string& name : names) {
       const std::string path = join_path(path_, name);
       if (exists(path) && disk::rename(path, path + std::string(kStays)) != 0)
         throw storage_error(errno, "cannot move into the result", path);

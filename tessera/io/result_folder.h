@@ -14,6 +14,7 @@ struct ResultOptions {
   std::string how_to_overwrite;  // what the user writes to allow that; the hint of the refusal tells it
   std::vector<ResultInput> inputs;
   // This run goes on from the checkpoints that an earlier run has left in the folder, and may take its place.
+  // Other files and folders that lie beside the checkpoints then stay in the new result.
   bool continues = false;
 };
 
@@ -55,6 +56,9 @@ class ResultFolder {
   const std::string& lock_path() const { return lock_path_; }
   // Sets the top-level names, those of the logs, that stay in staging() when the run ends without commit().
   void keep_unfinished(std::vector<std::string> names) { kept_ = std::move(names); }
+  // Says that the checkpoints that lie at the final place by now are this run's own
+  // (ResultOptions::continues).
+  void set_continues() { options_.continues = true; }
   // Flushes everything to the disk, and puts it in place. An older result is replaced, and then removed. What
   // the folder at the final place holds under the names `stays`, such as the run's checkpoints, becomes a
   // part of the new result.
@@ -70,6 +74,7 @@ class ResultFolder {
   void put_back();
   void put_stays_back();
   void check_target() const;
+  bool keeps_others() const;
   void place();
   bool keep_complete();
   void unlock() noexcept;

@@ -334,6 +334,15 @@ TEST(RecipeErrorsTest, WhenToEvaluate) {
   EXPECT_EQ(read("save_strategy: epoch\n").save_strategy, Cadence::Epoch);
   EXPECT_EQ(read("save_steps: 0\n").save_strategy, Cadence::No);
   EXPECT_EQ(parse_recipe(dump_recipe(read("save_steps: 5\n")), "r.yaml").save_strategy, Cadence::Steps);
+  // A recipe that says nothing is saved by time; one that says when, or never, is not.
+  EXPECT_EQ(read("").save_minutes, 20.0);
+  EXPECT_EQ(parse_recipe(dump_recipe(read("")), "r.yaml").save_minutes, 20.0);
+  EXPECT_TRUE(read("").saves_checkpoints());
+  for (const char* said :
+       {"save_steps: 5\n", "save_strategy: epoch\n", "save_strategy: no\n", "save_steps: 0\n"})
+    EXPECT_EQ(read(said).save_minutes, 0.0) << said;
+  EXPECT_FALSE(read("save_strategy: no\n").saves_checkpoints());
+  EXPECT_EQ(read("save_strategy: no\nsave_minutes: 3\n").save_minutes, 3.0);
   EXPECT_EQ(read("").eval_strategy, Cadence::Epoch);
   EXPECT_EQ(read("eval_strategy: epoch\n").eval_strategy, Cadence::Epoch);
   EXPECT_EQ(read("eval_steps: 5\n").eval_strategy, Cadence::Steps);

@@ -98,7 +98,8 @@ TEST_F(RestartTest, WhatWillComeAgainOrWasAskedForIsNotStartedAgain) {
       train(with(restarting, {"learning_rate=1e3", "weight_decay=1e3", "max_steps=50"}));
   expect_error(diverged, 7, "E-NUMERICS", {"step"});
   EXPECT_TRUE(restarts(diverged).empty()) << diverged.told();
-  expect_error(train({"--nproc", "2", "--max-restarts", "4"}), 2, "E-CONFIG-RESTARTS", {"save_steps"});
+  expect_error(train({"--nproc", "2", "--max-restarts", "4", "save_strategy=no"}), 2, "E-CONFIG-RESTARTS",
+               {"save_steps"});
 
   bool is_sent = false;
   RunOptions options;

@@ -16,6 +16,8 @@
 #include "tessera/io/disk_calls.h"
 #include "tessera/io/file.h"
 #include "tessera/io/log_file.h"
+#include "tessera/io/output_file.h"
+#include "tessera/io/result_files.h"
 
 #include "tests/testing/can_exchange.h"
 #include "tests/testing/skip.h"
@@ -145,6 +147,69 @@ TEST(ResultFolder, NeverReplacesAFolderWithOtherFiles) {
   fs::create_directory(folder / "out");
   fs::create_symlink("../elsewhere/weights", folder / "out/model.safetensors");
   EXPECT_EQ(code_of([&] { ResultFolder(folder / "out", overwriting()); }), "E-CONFIG-OUTPUT-FOREIGN");
+}
+
+TEST(ResultFolder, FilesOfOthersStayBesideCheckpointsThatARunGoesOnFrom) {
+  const TempFolder folder;
+  Tree tree = {{"checkpoint-3/manifest.json", "3"}, {"model-3/config.json", "mine"}, {"notes.txt", "mine"}};
+  write_tree(folder / "out", tree);
+  ResultOptions options = careful();
+  options.continues = true;
+  run_once(folder / "out", kNewResult, options);
+  tree.erase("checkpoint-3/manifest.json");
+  tree.insert(kNewResult.begin(), kNewResult.end());
+  EXPECT_EQ(tree_of(folder / "out"), tree);
+  EXPECT_THAT(folder.entries(), ElementsAre("out"));
+  write_tree(folder / "out", {{"checkpoint-3/manifest.json", "3"}, {"checkpoint-3/mine", "mine"}});
+  EXPECT_EQ(code_of([&] { ResultFolder(folder / "out", options); }), "E-CONFIG-OUTPUT-FOREIGN");
+}
+
+TEST(ResultFolder, AResultIsSetAsideFromItsCheckpoints) {
+  const TempFolder folder;
+  Tree tree = kOldResult;
+  tree["checkpoint-3/manifest.json"] = tree["latest"] = tree["notes.txt"] = "x";
+  write_tree(folder / "out", tree);
+  EXPECT_TRUE(set_result_aside(folder / "out"));
+  Tree want = {{"checkpoint-3/manifest.json", "x"}, {"latest", "x"}, {"notes.txt", "x"}};
+  for (const auto& [name, text] : kOldResult) want["older-result/" + name] = text;
+  EXPECT_EQ(tree_of(folder / "out"), want);
+  EXPECT_FALSE(set_result_aside(folder / "out"));
+  EXPECT_EQ(tree_of(folder / "out"), want);
+  EXPECT_THAT(foreign_files(folder / "out"), ElementsAre("notes.txt"));
+}
+
+// Returns the code with which an output file is refused; "" if it may be written.
+std::string output_code(const TempFolder& folder, const std::string& path, bool overwrites = false) {
+  return code_of([&] {
+    check_output_file(
+        {.path = folder / path,
+         .named_by = "--out",
+         .inputs = {{"the model", folder / "model"}, {"the rows", folder / "rows.jsonl"}, {"none", ""}},
+         .is_earlier_output = begins_with("PAGE"),
+         .overwrites = overwrites});
+  });
+}
+
+TEST(OutputFile, IsNeverAnInputNorUnaskedAnotherFile) {
+  const TempFolder folder;
+  write_tree(folder.path(), {{"model/weights", "w"},
+                             {"model/page", "PAGE 1"},
+                             {"rows.jsonl", "PAGE of rows"},
+                             {"page", "PAGE 1"},
+                             {"mine", "PAG"},
+                             {"empty", ""}});
+  fs::create_symlink("model/weights", folder / "link");
+  fs::create_hard_link(folder / "rows.jsonl", folder / "again");
+  fs::create_directory(folder / "folder");
+  for (const bool overwrites : {false, true}) {
+    for (const char* free : {"new", "page", "empty", "model/new", "model/page", "no/such/folder"})
+      EXPECT_EQ(output_code(folder, free, overwrites), "") << free;
+    for (const char* input : {"model/weights", "link", "rows.jsonl", "again", "model/../rows.jsonl"})
+      EXPECT_EQ(output_code(folder, input, overwrites), "E-CONFIG-OUTPUT-INPUT") << input;
+    EXPECT_EQ(output_code(folder, "folder", overwrites), "E-CONFIG-OUTPUT-USED");
+  }
+  EXPECT_EQ(output_code(folder, "mine"), "E-CONFIG-OUTPUT-USED");
+  EXPECT_EQ(output_code(folder, "mine", true), "");
 }
 
 TEST(ResultFolder, RefusesToReplaceWhatTheRunReads) {

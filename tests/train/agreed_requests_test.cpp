@@ -55,6 +55,17 @@ TEST_F(AgreedRequestsTest, ARequestThatReachesRanksAtDifferentMomentsIsOne) {
   EXPECT_EQ(step(), Request::None);
 }
 
+TEST_F(AgreedRequestsTest, TheClockOfTheFirstRankAsksAllToSave) {
+  if (world_->rank() == 0) requests_.ask_every(1e-9);
+  EXPECT_EQ(step(), Request::SaveByTime);
+  if (is_last()) std::raise(SIGUSR1);
+  EXPECT_EQ(step(), Request::Save) << "a request of the user is more";
+  EXPECT_TRUE(requests_.lets_evaluation_go_on());
+  requests_.ask_every(3600.0);
+  EXPECT_EQ(step(), Request::SaveByTime) << "due since the evaluation";
+  EXPECT_EQ(step(), Request::None);
+}
+
 TEST_F(AgreedRequestsTest, ARequestThatIsMadeBehindACheckpointAsksForAnother) {
   if (is_last()) std::raise(SIGUSR1);
   EXPECT_EQ(step(), Request::Save);

@@ -265,6 +265,83 @@ TEST_F(ResumeTest, CheckpointsStayWithTheResultAndNoMoreThanAskedFor) {
   EXPECT_EQ(names(), "");
 }
 
+TEST_F(ResumeTest, AnOlderResultIsSetAsideAndFilesOfOthersStay) {
+  const std::string failing = "loss_watchdog_threshold: 0.0001\nloss_watchdog_patience: 5\n";
+  run("out", "save_strategy: no\nsave_steps: 0\n");
+  const std::string older = text_of("out/model.safetensors");
+  world_->barrier();
+  expect_error(ErrorKind::Numerics, {"E-NUMERICS"},
+               [&] { run("out", "overwrite_output_dir: true\n" + failing); });
+  if (folder_.is_owner()) {
+    EXPECT_TRUE(fs::exists(folder_ / "out/checkpoint-3"));
+    EXPECT_FALSE(fs::exists(folder_ / "out/model.safetensors")) << "it is not of the checkpoint beside it";
+    EXPECT_TRUE(text_of("out/older-result/model.safetensors") == older);
+    fs::create_directories(folder_ / "out/model-3");
+    testing::write_text(folder_ / "out/model-3/config.json", "mine");
+  }
+  world_->barrier();
+  run("out", "auto_resume_from_checkpoints: true\n");
+  if (folder_.is_owner()) {
+    EXPECT_TRUE(fs::exists(folder_ / "out/model.safetensors"));
+    EXPECT_FALSE(fs::exists(folder_ / "out/older-result"));
+    EXPECT_EQ(text_of("out/model-3/config.json"), "mine");
+  }
+  world_->barrier();
+}
+
+TEST_F(ResumeTest, ACheckpointByTimeServesARestartAlone) {
+  if (folder_.is_owner()) ::testing::internal::CaptureStderr();
+  world_->barrier();
+  run("out", "save_strategy: no\nsave_steps: 0\nsave_minutes: 0.000001\n");
+  if (folder_.is_owner()) {
+    const std::string told = ::testing::internal::GetCapturedStderr();
+    EXPECT_THAT(told, ::testing::HasSubstr("checkpoint-2 saved"));
+    EXPECT_THAT(told, ::testing::Not(::testing::HasSubstr("checkpoint-11 saved"))) << "the result follows";
+    EXPECT_TRUE(io::list_checkpoints(folder_ / "out").empty()) << "they go with the result";
+    EXPECT_TRUE(fs::exists(folder_ / "out/model.safetensors"));
+  }
+  world_->barrier();
+  // Beside checkpoints that the recipe asks for, those by time go with the next one.
+  run("both", "save_steps: 6\nsave_minutes: 0.000001\n");
+  if (folder_.is_owner()) {
+    std::string names;
+    for (const auto& found : io::list_checkpoints(folder_ / "both")) names += found.name + " ";
+    EXPECT_EQ(names, "checkpoint-11 checkpoint-6 ");
+  }
+  world_->barrier();
+}
+
+TEST_F(ResumeTest, TheGlobalBatchStaysUnlessTheRecipeSaysOtherwise) {
+  const int64_t total = 2 * world_->size();
+  run("whole", "gradient_accumulation_steps: 2\n");
+  const std::string resumed = from("whole/checkpoint-3");
+  const auto told = [&](const std::string& out, const std::string& keys) {
+    if (folder_.is_owner()) ::testing::internal::CaptureStderr();
+    world_->barrier();
+    run(out, resumed + keys);
+    return folder_.is_owner() ? ::testing::internal::GetCapturedStderr() : std::string();
+  };
+  const std::string kept = told("kept", "micro_batch_size: 2\ngradient_accumulation_steps: 3\n");
+  if (folder_.is_owner()) {
+    EXPECT_THAT(kept, ::testing::HasSubstr("the global batch stays at the " + std::to_string(total) +
+                                           " sequences a step of the checkpoint's run: "
+                                           "gradient_accumulation_steps is 1, not 3"));
+    const auto want = testing::metrics_with(folder_ / "whole/metrics.jsonl", "loss");
+    const auto got = testing::metrics_with(folder_ / "kept/metrics.jsonl", "loss");
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_NEAR(got[i].at("loss"), want[i].at("loss").get<double>(), 1e-4) << i;
+  }
+  world_->barrier();
+  const std::string changed = told("changed", "global_batch_size: " + std::to_string(2 * total) + "\n");
+  if (folder_.is_owner()) {
+    EXPECT_THAT(changed, ::testing::HasSubstr("another global_batch_size: " + std::to_string(2 * total) +
+                                              " sequences a step, it was " + std::to_string(total)));
+  }
+  expect_error(ErrorKind::Config, {"E-CONFIG-GLOBAL-BATCH", "micro_batch_size 3", std::to_string(total)},
+               [&] { run("other", resumed + "micro_batch_size: 3\n"); });
+}
+
 TEST_F(ResumeTest, WhatIsNotThatRunIsRefused) {
   run("whole", "");
   const std::string resumed = from("whole/checkpoint-3");

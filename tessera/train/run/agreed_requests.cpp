@@ -1,5 +1,6 @@
 #include "tessera/train/run/agreed_requests.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -10,9 +11,9 @@
 namespace tessera::train {
 namespace {
 
-// Requests are exchanged as numbers, of which the largest counts: 0 for none, 1 to save, and kStop plus the
-// signal to stop.
-constexpr int64_t kStop = 2;
+// Requests are exchanged as numbers, of which the largest counts: those of Request, and kStop plus the signal
+// to stop.
+constexpr auto kStop = static_cast<int64_t>(Request::Stop);
 
 }  // namespace
 
@@ -24,12 +25,15 @@ Request AgreedRequests::agree(const std::function<void()>& meanwhile) {
 
 bool AgreedRequests::lets_evaluation_go_on() {
   const Request request = agree();
-  is_save_due_ = request == Request::Save;
+  if (request != Request::Stop) due_ = request;
   return request != Request::Stop;
 }
 
 void AgreedRequests::begin() {
-  int64_t own = take_save() ? 1 : 0;
+  const bool is_time = period_s_ > 0.0 && world_.rank() == 0 && since_save_.seconds() >= period_s_;
+  auto own = static_cast<int64_t>(take_save() ? Request::Save
+                                  : is_time   ? Request::SaveByTime
+                                              : Request::None);
   if (const int signal = signals_.stop_signal(); signal != 0) own = kStop + signal;
   own_ = own;
   if (world_.size() == 1) return;
@@ -46,11 +50,12 @@ Request AgreedRequests::finish() {
     stop_signal_ = static_cast<int>(asked - kStop);
     return Request::Stop;
   }
-  const bool saves = std::exchange(is_save_due_, false) || asked > 0;
-  if (!saves) return Request::None;
+  const Request request = std::max(std::exchange(due_, Request::None), static_cast<Request>(asked));
+  if (request == Request::None) return request;
+  since_save_.restart();
   // The checkpoint to come also answers what has come to this rank since begin().
-  take_save();
-  return Request::Save;
+  if (request == Request::Save) take_save();
+  return request;
 }
 
 bool AgreedRequests::take_save() {

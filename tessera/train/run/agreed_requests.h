@@ -8,12 +8,13 @@
 #include <ATen/core/Tensor.h>
 
 #include "tessera/comm/communicator.h"
+#include "tessera/core/process_stats.h"
 #include "tessera/train/run/run_signals.h"
 
 namespace tessera::train {
 
-// A later value includes the earlier ones: a run that stops saves first.
-enum class Request { None, Save, Stop };
+// A later value includes the earlier ones: a run that stops saves first. SaveByTime is due by the clock.
+enum class Request { None, SaveByTime, Save, Stop };
 
 // Lets all ranks do what any of them was asked for, between the same two steps: signals reach ranks at
 // different moments, and some ranks only. The first rank also looks for the trigger file, which asks to save
@@ -24,6 +25,9 @@ class AgreedRequests {
   AgreedRequests(RunSignals& signals, comm::Communicator& world, std::string trigger_file)
       : signals_(signals), world_(world), trigger_file_(std::move(trigger_file)) {}
 
+  // Asks to save by itself, as SaveByTime, when no save was asked for in so many seconds, by the clock of the
+  // first rank.
+  void ask_every(double seconds) { period_s_ = seconds; }
   // Returns what any rank was asked for before this call, and runs `meanwhile`, if given, which hides the
   // exchange. Where this is Save, a request to save that has come to this rank since is answered by the same
   // checkpoint, too: a signal to every process of a job reaches them at different moments. Collective.
@@ -47,7 +51,9 @@ class AgreedRequests {
   int64_t own_ = 0;   // request of this rank, as kStop in the source says
   at::Tensor asked_;  // [1], int64: the largest request of all ranks, where there are several
   std::shared_ptr<comm::Work> exchange_;
-  bool is_save_due_ = false;  // a save was asked for during an evaluation
+  Request due_ = Request::None;  // a save that was asked for during an evaluation
+  double period_s_ = 0.0;        // 0: no save is asked for by the clock
+  Timer since_save_;
   int stop_signal_ = 0;
 };
 

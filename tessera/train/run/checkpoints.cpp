@@ -41,16 +41,22 @@ Checkpoints::Checkpoints(Training& training, RunOutput& output, comm::Communicat
 }
 
 void Checkpoints::after_step() {
-  const bool is_asked = std::exchange(is_asked_, false);
-  const bool is_last_step = training_.has_stopped_early() && recipe_.save_strategy != config::Cadence::No;
+  const bool saves_by_step = recipe_.save_strategy != config::Cadence::No;
+  const bool is_last_step = (is_last_ || training_.has_stopped_early()) && saves_by_step;
   const bool is_best = keeps_best(recipe_) && state_.best.step == state_.step;
-  const bool is_due = is_asked || is_last_step || is_best ||
-                      is_saved(recipe_, state_.step, training_.total_steps(),
-                               training_.data().steps_per_epoch(), state_.ends_epoch());
+  const bool is_for_itself = std::exchange(is_asked_, false) || is_last_step || is_best ||
+                             is_saved(recipe_, state_.step, training_.total_steps(),
+                                      training_.data().steps_per_epoch(), state_.ends_epoch());
+  const bool is_for_restart = std::exchange(is_asked_by_time_, false) && !training_.is_done();
+  const bool is_due = is_for_itself || is_for_restart || is_last_;
   if (!is_due && !saving_.is_under_way()) return reserve();
   const Timer timer;
-  if (saving_.is_under_way() && saving_.has_ended()) settle();
-  if (is_due) save();
+  // Nothing looks after a save any more behind the last step.
+  if (saving_.is_under_way() && (saving_.has_ended() || training_.is_done())) settle();
+  if (is_due) {
+    is_for_restart_ = !is_for_itself;
+    save();
+  }
   stall_s_ += timer.seconds();
 }
 
@@ -70,7 +76,7 @@ void Checkpoints::save() {
   // settle() has saved this step already, if the save before it failed.
   if (saved_step_ == state_.step) return;
   has_reserved_ = true;
-  attempt(state_.step, [&] {
+  attempt(state_.step, is_for_restart_, [&] {
     const auto carried = tensors();
     const bool is_copied = may_copy(carried);
     write(carried, is_copied);
@@ -87,6 +93,7 @@ void Checkpoints::write(const std::vector<checkpoint::StateTensor>& carried, boo
   notes.state["training"] = to_json(state_);
   notes.state[kOwesEvaluation] = is_last_;
   notes.state["only_model"] = recipe_.save_only_model;
+  notes.state[kForRestart] = is_for_restart_;
   notes.files = output_.logs();
   const int64_t best_step = keeps_best(recipe_) ? state_.best.step : 0;
   const auto after = [this, step = state_.step, best_step] {
@@ -95,6 +102,7 @@ void Checkpoints::write(const std::vector<checkpoint::StateTensor>& carried, boo
   if (is_copied) {
     saving_.start(carried, std::move(notes), recipe_.output_dir, after);
     written_step_ = state_.step;
+    is_written_for_restart_ = is_for_restart_;
   } else {
     saving_.save(carried, notes, recipe_.output_dir, after);
   }
@@ -102,7 +110,7 @@ void Checkpoints::write(const std::vector<checkpoint::StateTensor>& carried, boo
 
 void Checkpoints::settle() {
   if (!saving_.is_under_way()) return;
-  attempt(written_step_, [&] {
+  attempt(written_step_, is_written_for_restart_, [&] {
     saving_.wait();
     has_saved(written_step_);
   });
@@ -115,15 +123,15 @@ void Checkpoints::has_saved(int64_t step) {
             "; training waited " + format_duration(copied_s_) + " for it");
 }
 
-void Checkpoints::attempt(int64_t step, const std::function<void()>& work) {
+void Checkpoints::attempt(int64_t step, bool is_for_restart, const std::function<void()>& work) {
   try {
     return work();
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Storage) throw;
-    const bool goes_on = !is_last_ && recipe_.on_save_error == config::SaveErrorAction::Continue;
+    const bool goes_on =
+        !is_last_ && (is_for_restart || recipe_.on_save_error == config::SaveErrorAction::Continue);
     log::warn(name_of(step) + " is not saved, " +
-              (goes_on ? "training goes on (on_save_error: continue): "
-                       : "and what training has now is saved instead: ") +
+              (goes_on ? "training goes on: " : "and what training has now is saved instead: ") +
               error.what());
     if (goes_on) return;
   }

@@ -31,10 +31,13 @@ class Checkpoints {
   double take_stall() { return std::exchange(stall_s_, 0.0); }
   // Makes the next after_step() save, whatever the recipe says.
   void ask() { is_asked_ = true; }
+  // Makes the next after_step() save for a restart alone (save_minutes): the checkpoint goes when a newer one
+  // or the result is in place, and training goes on where it cannot be written.
+  void ask_by_time() { is_asked_by_time_ = true; }
   // Makes the next after_step() save the last checkpoint of a run that ends then: it is written at once, and
   // an error, after a second try, ends the run in any case. The evaluation of its step has not been made, and
   // comes first when a run goes on from there.
-  void ask_last() { is_asked_ = is_last_ = true; }
+  void ask_last() { is_last_ = true; }
   // Saves where that is due or asked for, and looks after the save that is under way. Collective. Throws what
   // save_checkpoint() throws.
   void after_step();
@@ -59,9 +62,9 @@ class Checkpoints {
   // on.
   void write(const std::vector<checkpoint::StateTensor>& carried, bool is_copied);
   // Runs `work`, which saves the checkpoint of `step`. A storage error is warned of. Unless the run may do
-  // without the checkpoint, what training has now, which may be of a later step, is then written at once; an
-  // error of that ends the run.
-  void attempt(int64_t step, const std::function<void()>& work);
+  // without the checkpoint, as without one for a restart, what training has now, which may be of a later
+  // step, is then written at once; an error of that ends the run.
+  void attempt(int64_t step, bool is_for_restart, const std::function<void()>& work);
   // Returns what a checkpoint holds: with save_only_model the parameters alone.
   std::vector<checkpoint::StateTensor> tensors();
   // Tells whether a copy may be made. Warns once where there is no memory for it. Collective.
@@ -75,11 +78,13 @@ class Checkpoints {
   const RunInputs inputs_;
   std::string run_;  // name of this run in its checkpoints
   checkpoint::BackgroundSave saving_;
-  bool is_asked_ = false, is_last_ = false;
+  bool is_asked_ = false, is_asked_by_time_ = false, is_last_ = false;
+  bool is_for_restart_ = false;  // the newest save serves a restart alone
   int64_t saved_step_ = 0;
-  int64_t written_step_ = 0;  // step of the save that is under way
-  double copied_s_ = 0.0;     // seconds for which that save has held up the steps
-  double stall_s_ = 0.0;      // seconds since the metrics of the last step
+  int64_t written_step_ = 0;             // step of the save that is under way
+  bool is_written_for_restart_ = false;  // that one serves a restart alone
+  double copied_s_ = 0.0;                // seconds for which that save has held up the steps
+  double stall_s_ = 0.0;                 // seconds since the metrics of the last step
   bool has_reserved_ = false, has_told_of_memory_ = false;
 };
 

@@ -27,6 +27,7 @@ TrainLoop::TrainLoop(const LoopParts& parts, std::optional<data::Loader> eval_lo
         training_, parts_.mesh, std::move(*eval_loader), [this](const auto& what) { tell(what); },
         [this] { return requests_.lets_evaluation_go_on(); });
   }
+  requests_.ask_every(60.0 * training_.recipe().save_minutes);
   if (training_.recipe().save_strategy == config::Cadence::No) return;
   saving();
   // A stop can wait only where the run will save.
@@ -40,8 +41,7 @@ bool TrainLoop::run() {
   while (goes_on && !training_.is_done()) goes_on = next_step();
   if (!goes_on) {
     tell_stop();
-  } else if (training_.recipe().load_best_model_at_end) {
-    take_best();
+    return false;
   }
   training_.refuse_without_update();
   if (training_.recipe().load_best_model_at_end) take_best();
@@ -86,6 +86,11 @@ void TrainLoop::make_step() {
 void TrainLoop::save(Request request, bool stops) {
   // A run that saves no checkpoints by itself may still be asked to save one.
   if (request == Request::Save) saving().ask();
+  if (request == Request::SaveByTime) {
+    saving().ask_by_time();
+    // There is something to go on from now, so a stop saves, too.
+    parts_.signals.defer_stops();
+  }
   if (stops) saving().ask_last();
   if (checkpoints_) checkpoints_->after_step();
 }

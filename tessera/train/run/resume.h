@@ -71,6 +71,8 @@ void take_values_of(const std::shared_ptr<const checkpoint::ShardedCheckpoint>& 
 // Key of a checkpoint's notes, beside the state: true where the evaluation of the last step is still to be
 // made.
 inline constexpr const char* kOwesEvaluation = "owes_evaluation";
+// Key of another note: true for a checkpoint that only serves a restart (save_minutes).
+inline constexpr const char* kForRestart = "for_restart";
 // Reads the state that the checkpoint notes. Throws Error(Checkpoint, "MANIFEST") where it is not sound.
 TrainState state_of(const checkpoint::ShardedCheckpoint& checkpoint);
 // Throws Error(Checkpoint, "MANIFEST") unless all that a run notes in a checkpoint is of its type, and of the

@@ -40,7 +40,29 @@ void check_outputs(const config::Recipe& recipe) {
         .got(recipe.prometheus_file)
         .hint("name a file elsewhere");
   }
-  return inputs;
+  io::check_output_file({.path = recipe.prometheus_file,
+                         .named_by = "prometheus_file",
+                         .inputs = recipe_inputs(recipe),
+                         .is_earlier_output = io::begins_with(kPrometheusBegin),
+                         .how_to_overwrite = ""});
+}
+
+// Returns what of the run's checkpoints stays beside its result: all but those for a restart, and the file
+// that names the newest.
+std::vector<std::string> checkpoints_to_keep(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const io::CheckpointFolder& found : io::list_checkpoints(folder)) {
+    bool is_for_restart = false;
+    try {
+      is_for_restart =
+          checkpoint::read_manifest(io::join_path(folder, found.name)).state.value(kForRestart, false);
+    } catch (const Error&) {
+      // One that cannot be read stays for its owner to look at.
+    }
+    if (!is_for_restart) names.push_back(found.name);
+  }
+  if (!names.empty()) names.push_back("latest");
+  return names;
 }
 
 }  // namespace
@@ -90,11 +112,13 @@ void RunOutput::begin(const config::Recipe& recipe, const TrainedModel& trained,
   comm::AgreedWork work({world_.get()}, "write the output");
   work.run_on_first([&] {
     std::map<std::string, std::string> kept;
+    replaces_older_ = has_older_;
     if (checkpoint != nullptr) {
       for (const auto& [name, entry] : checkpoint->manifest().others)
         kept[name] = checkpoint->other_file(name);
       resumed_step_ = checkpoint->manifest().step;
       owns_checkpoints_ = continues_output(recipe_);
+      replaces_older_ = has_older_ && !owns_checkpoints_;
       if (owns_checkpoints_) newest_ = "checkpoint-" + std::to_string(checkpoint->manifest().step);
     }
     result_->begin();
@@ -166,12 +190,17 @@ void RunOutput::remove_outdated(int64_t step, const std::string& run, int64_t be
   const auto is_outdated = [&](const io::CheckpointFolder& found) {
     if (found.step > step) return true;
     try {
-      return checkpoint::read_manifest(io::join_path(folder, found.name)).run != run;
+      const auto manifest = checkpoint::read_manifest(io::join_path(folder, found.name));
+      return manifest.run != run || (found.step < step && manifest.state.value(kForRestart, false));
     } catch (const Error&) {
       return false;
     }
   };
   try {
+    if (replaces_older_ && io::set_result_aside(folder)) {
+      log::info("the older result lies in " + io::join_path(folder, io::kOlderResult) +
+                " until the new one is in place");
+    }
     // The best checkpoint takes one of the places; the newest one always has a place.
     const auto found = io::list_checkpoints(folder);
     const bool has_best = std::ranges::any_of(found, [&](const auto& one) { return one.step == best_step; });
@@ -232,12 +261,8 @@ void RunOutput::save(const TrainedModel& trained, const checkpoint::BaseFiles& b
     work.finish();
   }
   work.run_on_first([&] {
-    std::vector<std::string> stays;
-    if (owns_checkpoints_) {
-      for (const auto& folder : io::list_checkpoints(recipe_.output_dir)) stays.push_back(folder.name);
-      stays.push_back("latest");
-    }
-    result_->commit(stays);
+    if (owns_checkpoints_) result_->set_continues();
+    result_->commit(owns_checkpoints_ ? checkpoints_to_keep(recipe_.output_dir) : std::vector<std::string>());
     signals_.set_notice("");
   });
   work.finish();

@@ -45,9 +45,10 @@ class RunOutput {
   // Returns what the logs hold by now, for a checkpoint; nothing but on the first rank. Not collective.
   std::vector<std::pair<std::string, std::string>> logs() const;
   // Removes the checkpoints in output_dir that the one of `step` and `run`, which is in place, outdates:
-  // those of later steps, those of other runs, and the oldest beyond save_total_limit, but not that of
-  // `best_step` (0 for none). Warns of what cannot be removed. Not collective; may be called on another
-  // thread.
+  // those of later steps, those of other runs, older ones that serve a restart alone, and the oldest beyond
+  // save_total_limit, but not that of `best_step` (0 for none). Sets the files of an older result, which this
+  // run replaces, aside in output_dir. Warns of what cannot be removed. Not collective; may be called on
+  // another thread.
   void remove_outdated(int64_t step, const std::string& run, int64_t best_step) const;
   // Notes that the checkpoint of `step` is in place, when step `current` has been made: from now on an
   // interrupt leaves it, and save() leaves it beside the result. Not collective.
@@ -74,6 +75,7 @@ class RunOutput {
   // the folder that they lie in is cleared.
   std::optional<io::ResultFolder> result_;
   bool has_older_ = false;
+  bool replaces_older_ = false;    // what output_dir holds is of another run
   bool owns_checkpoints_ = false;  // the checkpoints in output_dir are this run's
   std::string newest_;             // name of this run's newest checkpoint; may be empty
   int64_t resumed_step_ = 0;       // after which this run goes on; 0 from the beginning
