@@ -58,6 +58,32 @@ TEST_F(TableReaderTest, RowsAreThoseOfTheJsonLines) {
     EXPECT_EQ(read_all(data_ + "/" + name), expected) << name;
 }
 
+// A struct column has the keys of all rows' objects in each row; those that a row does not have are null.
+TEST_F(TableReaderTest, AStructHasTheKeysOfItsRowAlone) {
+  const auto expected = read_all(data_ + "/structs.jsonl", FileFormat::JsonLines);
+  ASSERT_EQ(expected.size(), 2U);
+  for (const char* name : {"structs.parquet", "structs.arrow"}) {
+    const auto rows = read_all(data_ + "/" + name);
+    EXPECT_EQ(rows, expected) << name;
+  }
+  EXPECT_EQ(expected[1]["messages"][1]["tool_calls"][1]["function"]["arguments"].dump(), "{}");
+  EXPECT_TRUE(expected[0]["note"].is_null()) << "a column that is null stays one";
+}
+
+TEST_F(TableReaderTest, RowsThatUnpackToTooMuchAreRefusedBeforeTheyAreUnpacked) {
+  EXPECT_THAT(
+      error_text("E-DATA-TABLE", [&] { read_all(data_ + "/unpacks.parquet"); }),
+      AllOf(HasSubstr("more memory than a file of this size may take"), HasSubstr("smaller row groups")));
+  const auto reader = open_records(data_ + "/long_row.parquet", FileFormat::Table);
+  RawRecord record;
+  ASSERT_TRUE(reader->next(record));
+  EXPECT_EQ(record.text, R"({"text": "first"})");
+  EXPECT_THAT(error_text("E-DATA-ELEMENT-TOO-LONG", [&] { reader->next(record); }), HasSubstr("row 1"));
+  ASSERT_TRUE(reader->can_continue());
+  ASSERT_TRUE(reader->next(record));
+  EXPECT_EQ(record.text, R"({"text": "last"})");
+}
+
 TEST_F(TableReaderTest, OtherColumns) {
   ::testing::internal::CaptureStderr();
   const auto rows = read_all(data_ + "/others.parquet");

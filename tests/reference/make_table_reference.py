@@ -29,6 +29,29 @@ def rows():
         }
 
 
+def rows_with_structs():
+    """Rows whose objects have different keys. A struct column has all of them in every row."""
+    yield {"messages": [{"role": "user", "content": "Weather?"},
+                        {"role": "assistant", "content": None, "tool_calls": [
+                            {"type": "function", "function": {"name": "weather", "arguments": {"city": "Bern"}}}]}],
+           "tools": [{"name": "weather", "parameters": {"city": {"type": "string", "enum": ["Bern", None]}}},
+                     {"name": "clock", "parameters": {"zone": {"type": "integer", "minimum": 0}}}],
+           "note": None}
+    yield {"messages": [{"role": "user", "content": "Time?"},
+                        {"role": "assistant", "content": "", "tool_calls": [
+                            {"type": "function", "function": {"name": "clock", "arguments": {"zone": 2}}},
+                            {"type": "function", "function": {"name": "now", "arguments": {}}}]}],
+           "tools": [], "note": "x"}
+
+
+def without_null_members(value, is_row=True):
+    if isinstance(value, list):
+        return [without_null_members(item, False) for item in value]
+    if isinstance(value, dict):
+        return {key: without_null_members(item, False) for key, item in value.items() if is_row or item is not None}
+    return value
+
+
 def main():
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
@@ -51,6 +74,16 @@ def main():
         "large": pyarrow.array([["x"], None], pyarrow.large_list(pyarrow.large_string())),
     })
     pyarrow.parquet.write_table(others, OUT / "others.parquet")
+    structs = list(rows_with_structs())
+    (OUT / "structs.jsonl").write_text("".join(json.dumps(without_null_members(row)) + "\n" for row in structs))
+    table = pyarrow.Table.from_pylist(structs)
+    pyarrow.parquet.write_table(table, OUT / "structs.parquet")
+    pyarrow.feather.write_feather(table, OUT / "structs.arrow", compression="lz4")
+    # Texts that unpack to far more than their files hold: one that no memory is taken for, and one row that is
+    # longer than a record may be, between two short ones.
+    for name, texts in {"unpacks": ["a" * (700 << 20)], "long_row": ["first", "a" * (70 << 20), "last"]}.items():
+        pyarrow.parquet.write_table(pyarrow.table({"text": texts}), OUT / f"{name}.parquet", compression="zstd",
+                                    use_dictionary=False, write_statistics=False)
     saved = datasets.DatasetDict({"train": datasets.Dataset.from_list(all_rows[:40]),
                                   "test": datasets.Dataset.from_list(all_rows[40:])})
     saved.save_to_disk(str(OUT / "saved"), num_shards={"train": 2, "test": 1})

@@ -6,12 +6,14 @@
 #include <cstdint>
 
 // Version of this interface. Raise it when a function changes.
-constexpr int32_t kTesseraTableApiVersion = 3;
+constexpr int32_t kTesseraTableApiVersion = 4;
 
 // Text that a function gives stays valid until the next call with the same table. No function throws. A
 // failure is a negative number with the reason as text: kTesseraTableDamaged where the file's bytes are at
-// fault, else the negated errno of a read that failed.
+// fault, kTesseraTableRowTooLong where one row is longer than a record may be (reading goes on behind it),
+// else the negated errno of a read that failed.
 constexpr int32_t kTesseraTableDamaged = -0x10000;
+constexpr int32_t kTesseraTableRowTooLong = -0x10001;
 
 struct TesseraTableApi {
   int32_t version;

@@ -58,15 +58,15 @@ class TableReader : public RecordReader {
     record.line = 0;
     record.column = 0;
     record.element = ++row_;
+    const std::string place = path_ + ": row " + std::to_string(row_);
+    if (result == kTesseraTableRowTooLong) {
+      throw Error(ErrorKind::Data, "ELEMENT-TOO-LONG", text)
+          .in(place)
+          .need("at most " + format_bytes(kMaxRecordBytes) + " as JSON");
+    }
     if (result < 0) {
       can_continue_ = false;
-      throw error_of(result, "the file cannot be read on", text, path_ + ": row " + std::to_string(row_));
-    }
-    if (static_cast<int64_t>(size) > kMaxRecordBytes) {
-      throw Error(ErrorKind::Data, "ELEMENT-TOO-LONG", "the row is too long")
-          .in(path_ + ": row " + std::to_string(row_))
-          .got(format_bytes(static_cast<int64_t>(size)) + " as JSON")
-          .need("at most " + format_bytes(kMaxRecordBytes));
+      throw error_of(result, "the file cannot be read on", text, place);
     }
     record.text.assign(text, size);
     return true;

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <numeric>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -19,15 +21,21 @@
 #include <parquet/properties.h>
 
 #include "tessera/data/readers/json_text.h"
+#include "tessera/data/readers/raw_record.h"
 #include "tessera/data/readers/table_api.h"
 
 namespace {
 
 using tessera::data::append_json_string;
 
-// Number of rows that are decoded at a time.
-constexpr int64_t kBatchRows = 1024;
+// Rows that are decoded at a time: at most so many, and fewer where the columns' sizes say that rows are
+// long.
+constexpr int64_t kBatchRows = 64;
+constexpr int64_t kBatchBytes = int64_t{16} << 20;
 constexpr int64_t kBufferBytes = int64_t{1} << 20;
+// A file may take this much memory and twice its own size. Pages and batches that unpack to more are refused
+// before they are unpacked.
+constexpr int64_t kMemoryBytes = int64_t{512} << 20;
 
 void require(const arrow::Status& status) {
   if (!status.ok()) throw parquet::ParquetStatusException(status);
@@ -39,12 +47,23 @@ T value_of(arrow::Result<T>&& result) {
   return std::move(result).ValueUnsafe();
 }
 
+// Thrown where a row would become longer than any record may be.
+struct RowTooLong : std::length_error {
+  using std::length_error::length_error;
+};
+
 // Returns what a call gives for the exception that is being handled, and puts its reason into `text`.
 int32_t failure_of(std::string& text) {
   try {
     throw;
+  } catch (const RowTooLong& failure) {
+    text = failure.what();
+    return kTesseraTableRowTooLong;
   } catch (const parquet::ParquetStatusException& failure) {
     text = failure.status().message();
+    if (failure.status().IsOutOfMemory())
+      text = "its rows unpack to more memory than a file of this size may take (" + text +
+             "); write it with smaller row groups and pages";
     const int number = arrow::internal::ErrnoFromStatus(failure.status());
     // Damaged bytes may name offsets that no file has: EINVAL is then the fault of the bytes.
     return number > 0 && number != EINVAL ? -number : kTesseraTableDamaged;
@@ -84,6 +103,11 @@ const Array& as(const arrow::Array& array) {
 
 void append_value(std::string& out, const arrow::Array& array, int64_t row);
 
+void require_room(const std::string& row, size_t bytes) {
+  if (row.size() + bytes > static_cast<size_t>(tessera::data::kMaxRecordBytes))
+    throw RowTooLong("the row is too long");
+}
+
 template <class List>
 void append_list(std::string& out, const arrow::Array& array, int64_t row) {
   const List& list = as<List>(array);
@@ -91,17 +115,27 @@ void append_list(std::string& out, const arrow::Array& array, int64_t row) {
   const int64_t begin = list.value_offset(row), end = begin + list.value_length(row);
   for (int64_t i = begin; i < end; ++i) {
     if (i > begin) out += ", ";
+    require_room(out, 0);
     append_value(out, *list.values(), i);
   }
   out += ']';
 }
 
+bool is_nothing(const arrow::Array& array, int64_t row) {
+  return array.IsNull(row) || is_bytes(*array.type());
+}
+
+// Writes a struct without its null members: a struct column has the members of all rows together, and those
+// that a row did not have are null in it.
 void append_struct(std::string& out, const arrow::Array& array, int64_t row) {
   const auto& fields = as<arrow::StructArray>(array);
   const auto& type = *array.type();
+  bool is_first = true;
   out += '{';
   for (int i = 0; i < type.num_fields(); ++i) {
-    if (i > 0) out += ", ";
+    if (is_nothing(*fields.field(i), row)) continue;
+    if (!is_first) out += ", ";
+    is_first = false;
     append_json_string(out, type.field(i)->name());
     out += ": ";
     append_value(out, *fields.field(i), row);
@@ -135,11 +169,12 @@ void append_integer(std::string& out, const arrow::Array& array, int64_t row) {
 template <class Array>
 void append_text(std::string& out, const arrow::Array& array, int64_t row) {
   const auto text = as<Array>(array).GetView(row);
+  require_room(out, text.size());
   append_json_string(out, {text.data(), text.size()});
 }
 
 void append_value(std::string& out, const arrow::Array& array, int64_t row) {
-  if (array.IsNull(row)) {
+  if (is_nothing(array, row)) {
     out += "null";
     return;
   }
@@ -174,10 +209,6 @@ void append_value(std::string& out, const arrow::Array& array, int64_t row) {
     case arrow::Type::EXTENSION: return append_value(out, *as<arrow::ExtensionArray>(array).storage(), row);
     default: break;
   }
-  if (is_bytes(*array.type())) {
-    out += "null";
-    return;
-  }
   // Dates, times, decimals and the like become texts, as libarrow prints them.
   append_json_string(out, value_of(array.GetScalar(row))->ToString());
 }
@@ -186,6 +217,8 @@ class Table {
  public:
   explicit Table(const char* path) {
     file_ = value_of(arrow::io::ReadableFile::Open(path, arrow::system_memory_pool()));
+    pool_ = std::make_unique<arrow::CappedMemoryPool>(arrow::system_memory_pool(),
+                                                      kMemoryBytes + 2 * value_of(file_->GetSize()));
     char magic[6] = {};
     value_of(file_->ReadAt(0, sizeof magic, magic));
     if (std::memcmp(magic, "PAR1", 4) == 0) {
@@ -197,11 +230,7 @@ class Table {
       require(file_->Seek(0));
       stream_ = value_of(arrow::ipc::RecordBatchStreamReader::Open(file_, options()));
     }
-    const auto schema = stream_ ? stream_->schema() : random_->schema();
-    for (const auto& field : schema->fields()) {
-      if (!is_bytes(*field->type())) continue;
-      left_out_ += (left_out_.empty() ? "" : ", ") + field->name();
-    }
+    if (!parquet_) note_bytes(stream_ ? *stream_->schema() : *random_->schema());
   }
 
   const std::string& left_out() const { return left_out_; }
@@ -215,6 +244,7 @@ class Table {
     // This finds offsets that lead out of a damaged file's buffers, and text that is not UTF-8.
     if (!is_checked_) require(batch_->ValidateFull());
     is_checked_ = true;
+    const int64_t row = row_++;
     text = "{";
     for (int i = 0; i < batch_->num_columns(); ++i) {
       const arrow::Array& column = *batch_->column(i);
@@ -222,10 +252,9 @@ class Table {
       if (text.size() > 1) text += ", ";
       append_json_string(text, batch_->column_name(i));
       text += ": ";
-      append_value(text, column, row_);
+      append_value(text, column, row);
     }
     text += '}';
-    ++row_;
     return true;
   }
 
@@ -241,26 +270,58 @@ class Table {
   }
 
  private:
-  static arrow::ipc::IpcReadOptions options() {
+  // Notes the columns whose type is bytes, which become no part of a row.
+  void note_bytes(const arrow::Schema& schema) {
+    for (const auto& field : schema.fields()) {
+      if (!is_bytes(*field->type())) continue;
+      left_out_ += (left_out_.empty() ? "" : ", ") + field->name();
+    }
+  }
+
+  arrow::ipc::IpcReadOptions options() const {
     arrow::ipc::IpcReadOptions options = arrow::ipc::IpcReadOptions::Defaults();
-    options.memory_pool = arrow::system_memory_pool();
+    options.memory_pool = pool_.get();
     options.use_threads = false;
     return options;
   }
 
   void open_parquet() {
-    parquet::ReaderProperties properties(arrow::system_memory_pool());
+    parquet::ReaderProperties properties(pool_.get());
     // Reads a page at a time, and not a whole column of a row group.
     properties.enable_buffered_stream();
     properties.set_buffer_size(kBufferBytes);
-    parquet::ArrowReaderProperties arrow_properties(false);
-    arrow_properties.set_batch_size(kBatchRows);
-    arrow_properties.set_pre_buffer(false);
     parquet::arrow::FileReaderBuilder builder;
     require(builder.Open(file_, properties));
-    builder.memory_pool(arrow::system_memory_pool())->properties(arrow_properties);
+    const auto metadata = builder.raw_reader()->metadata();
+    parquet::ArrowReaderProperties arrow_properties(false);
+    arrow_properties.set_batch_size(rows_of_a_batch(*metadata));
+    arrow_properties.set_pre_buffer(false);
+    builder.memory_pool(pool_.get())->properties(arrow_properties);
     require(builder.Build(&parquet_));
-    stream_ = value_of(parquet_->GetRecordBatchReader());
+    std::shared_ptr<arrow::Schema> schema;
+    require(parquet_->GetSchema(&schema));
+    note_bytes(*schema);
+    std::vector<int> groups(static_cast<size_t>(metadata->num_row_groups())), columns;
+    std::iota(groups.begin(), groups.end(), 0);
+    for (int i = 0; i < metadata->num_columns(); ++i) {
+      const std::string name = metadata->schema()->Column(i)->path()->ToDotVector().front();
+      const auto field = schema->GetFieldByName(name);
+      if (!field || !is_bytes(*field->type())) columns.push_back(i);
+    }
+    stream_ = value_of(parquet_->GetRecordBatchReader(groups, columns));
+  }
+
+  // Returns how many rows are decoded at a time, by the longest rows that the sizes in the file's footer tell
+  // of.
+  static int64_t rows_of_a_batch(const parquet::FileMetaData& metadata) {
+    int64_t rows = kBatchRows;
+    for (int i = 0; i < metadata.num_row_groups(); ++i) {
+      const auto group = metadata.RowGroup(i);
+      if (group->num_rows() <= 0) continue;
+      const int64_t row_bytes = group->total_byte_size() / group->num_rows();
+      rows = std::min(rows, std::max<int64_t>(kBatchBytes / std::max<int64_t>(row_bytes, 1), 1));
+    }
+    return rows;
   }
 
   void open_file() { random_ = value_of(arrow::ipc::RecordBatchFileReader::Open(file_, options())); }
@@ -289,6 +350,7 @@ class Table {
     return true;
   }
 
+  std::unique_ptr<arrow::CappedMemoryPool> pool_;  // outlives all that allocates from it
   std::shared_ptr<arrow::io::ReadableFile> file_;
   std::unique_ptr<parquet::arrow::FileReader> parquet_;
   std::shared_ptr<arrow::RecordBatchReader> stream_;
