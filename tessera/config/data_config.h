@@ -27,7 +27,8 @@ struct DatasetConfig {
   std::string field_instruction = "instruction";
   std::string field_input = "input";
   std::string field_output = "output";
-  std::string chat_template;  // overrides the recipe's
+  std::string field_history = "history";  // ours: turns before the instruction, of `type: llama_factory`
+  std::string chat_template;              // overrides the recipe's
   std::string chat_template_jinja;
   // How messages spell their fields: {role: from, content: value} for sharegpt.
   std::map<std::string, std::string> message_property_mappings;

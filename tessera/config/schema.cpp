@@ -591,6 +591,7 @@ const Key<DatasetConfig> kDatasetKeys[] = {
     {"message_field_training_detail", &DatasetConfig::message_field_training_detail},
     {"drop_system_message", &DatasetConfig::drop_system_message},
     {"field_tools", &DatasetConfig::field_tools},
+    {"field_history", &DatasetConfig::field_history},
     {"field_thinking", &DatasetConfig::field_thinking},
     {"template_thinking_key", &DatasetConfig::template_thinking_key},
     {"split_thinking", &DatasetConfig::split_thinking},

@@ -312,6 +312,60 @@ TEST(LlamaFactory, DatasetInfoNamesFileColumnsAndTags) {
   EXPECT_THAT(error_text("E-CONFIG-DATASET-INFO", [&] { resolve("hub"); }), HasSubstr("lies on a hub"));
 }
 
+TEST(LlamaFactory, ADescriptionIsFollowedOrItsKeyNamed) {
+  const testing::TempFolder folder;
+  const auto describe = [&](const std::string& description) {
+    folder.write("dataset_info.json", R"({"a": {"file_name": "a.json", )" + description + "}}");
+    return resolve_dataset_info(
+        dataset_of({{"type", "llama_factory"}, {"path", folder.path()}, {"name", "a"}}), "");
+  };
+  const Json record = {{"instruction", "q"},
+                       {"input", "x"},
+                       {"output", "a"},
+                       {"system", "s"},
+                       {"rules", "r"},
+                       {"history", Json::array({Json::array({"h", "i"})})},
+                       {"before", Json::array({Json::array({"b", "c"})})}};
+  const auto texts = [&](const std::string& description) {
+    config::DataConfig recipe;
+    config::DatasetConfig entry = describe(description);
+    entry.chat_template_jinja = "{% for m in messages %}<{{ m['role'][0] }}>{{ m['content'] }}{% endfor %}";
+    std::vector<Row> rows;
+    make_prompt_type(entry, {recipe, &small_tokenizer(), nullptr, 0})->tokenize({record}, rows);
+    return small_tokenizer().decode(rows.at(0).input_ids);
+  };
+  EXPECT_EQ(texts(R"("num_samples": null)"), "<u>q\nx<a>a") << "unnamed system and history are not read";
+  EXPECT_EQ(texts(R"("columns": {"prompt": "instruction", "response": "output", "system": "rules",
+                                 "history": "before"})"),
+            "<s>r<u>b<a>c<u>q<a>a");
+  EXPECT_EQ(texts(R"("columns": {"query": "input", "response": "output"})"), "<u>x<a>a");
+  EXPECT_EQ(describe(R"("split": "train[:5]")").split, "train[:5]");
+  const auto refused = [&](const std::string& text) {
+    return error_text("E-CONFIG-DATASET-INFO", [&] { describe(text); });
+  };
+  EXPECT_THAT(refused(R"("num_samples": 10)"), HasSubstr("`split: train[:N]`"));
+  EXPECT_THAT(refused(R"("columns": {"prompt": "q"})"), HasSubstr("name no response"));
+  EXPECT_THAT(refused(R"("columns": {"prompt": 5})"), HasSubstr("'prompt' is no text; got 5"));
+  ::testing::internal::CaptureStderr();
+  describe(R"("subset": "x", "license": "mit", "columns": {"promt": "q", "response": "a"})");
+  const std::string told = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(told, HasSubstr("'a': 'subset' has no effect beside file_name"));
+  EXPECT_THAT(told, HasSubstr("nothing reads the key 'license' of its description"));
+  EXPECT_THAT(told, HasSubstr("'promt' of its columns; did you mean 'prompt'?"));
+}
+
+TEST(LlamaFactory, AConversationsOwnSystemMessageGoesBeforeTheColumn) {
+  const Json dataset = {
+      {"type", "llama_factory"},
+      {"field_messages", "conversations"},
+      {"chat_template_jinja", "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}"}};
+  const auto turn = [](const char* role, const char* text) { return Json{{"from", role}, {"value", text}}; };
+  Json record = {{"system", "column"}, {"conversations", {turn("human", "q"), turn("gpt", "a")}}};
+  EXPECT_EQ(texts_of(dataset, record, "").at(0), "<system>column<user>q<assistant>#a");
+  record["conversations"].insert(record["conversations"].begin(), turn("system", "own"));
+  EXPECT_EQ(texts_of(dataset, record, "").at(0), "<system>own<user>q<assistant>#a");
+}
+
 TEST(LlamaFactory, FunctionCallsAreToolCalls) {
   const Json dataset = {{"type", "llama_factory"},
                         {"field_messages", "conversations"},

@@ -1,11 +1,13 @@
 #include "tessera/data/prompts/llama_factory.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include <nlohmann/json.hpp>
 
 #include "tessera/config/resolve_paths.h"
 #include "tessera/core/error.h"
+#include "tessera/core/log.h"
 #include "tessera/core/strings.h"
 #include "tessera/data/prompts/chat.h"
 #include "tessera/data/prompts/fields.h"
@@ -23,11 +25,28 @@ Error entry_error(const config::DatasetConfig& dataset, const std::string& what)
   return Error(ErrorKind::Config, "DATASET-INFO", what).at(dataset.source_file, dataset.source_line);
 }
 
-// Returns a text of an object in the description; "" if it is missing or null.
-std::string text_at(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
+// Reads one object of a dataset_info.json and reports its mistakes at the entry of the recipe.
+struct InfoReader {
+  const config::DatasetConfig& dataset;
+
+  // Returns a text of the description; "" if it is missing or null.
+  std::string text(const Json& object, const std::string& key) const {
+    const auto found = object.find(key);
+    if (found == object.end() || found->is_null()) return "";
+    if (found->is_string()) return found->get<std::string>();
+    throw entry_error(dataset, std::string(kInfoName) + ": '" + key + "' is no text").got(found->dump());
+  }
+
+  // Warns of keys that neither LLaMA-Factory nor Tessera reads.
+  void tell_unknown(const Json& object, const std::vector<std::string>& known, const char* of) const {
+    for (const auto& item : object.items()) {
+      if (std::find(known.begin(), known.end(), item.key()) != known.end()) continue;
+      const std::string near = nearest_name(item.key(), known);
+      log::warn(std::string(kInfoName) + ": '" + dataset.name + "': nothing reads the key '" + item.key() +
+                "' of its " + of + (near.empty() ? "" : "; did you mean '" + near + "'?"));
+    }
+  }
+};
 
 const Json& object_at(const Json& object, const char* key) {
   static const Json kNone = Json::object();
@@ -35,26 +54,28 @@ const Json& object_at(const Json& object, const char* key) {
   return found != object.end() && found->is_object() ? *found : kNone;
 }
 
-void set_if(std::string& field, const std::string& value) {
-  if (!value.empty()) field = value;
-}
-
-void apply_columns(const Json& columns, config::DatasetConfig& entry) {
-  set_if(entry.field_instruction, text_at(columns, "prompt"));
-  set_if(entry.field_input, text_at(columns, "query"));
-  set_if(entry.field_output, text_at(columns, "response"));
-  set_if(entry.field_system, text_at(columns, "system"));
-  set_if(entry.field_tools, text_at(columns, "tools"));
+// Names the columns as LLaMA-Factory does: without `columns`, those of Alpaca; with them, a column that is
+// not named is not read. A system prompt, a history and tools are read where they are named alone.
+void apply_columns(const Json& columns, const InfoReader& reader, config::DatasetConfig& entry) {
+  if (!columns.empty()) {
+    entry.field_instruction = reader.text(columns, "prompt");
+    entry.field_input = reader.text(columns, "query");
+    entry.field_output = reader.text(columns, "response");
+  }
+  entry.field_history = reader.text(columns, "history");
+  entry.field_system = reader.text(columns, "system");
+  entry.field_tools = reader.text(columns, "tools");
 }
 
 // Applies tags such as {role_tag: from, assistant_tag: gpt, ...} to the entry, with LLaMA-Factory's defaults
 // for those that are not given.
-void apply_tags(const Json& columns, const Json& tags, config::DatasetConfig& entry) {
+void apply_tags(const Json& columns, const Json& tags, const InfoReader& reader,
+                config::DatasetConfig& entry) {
   const auto tag = [&](const char* key, const char* usual) {
-    const std::string given = text_at(tags, key);
+    const std::string given = reader.text(tags, key);
     return given.empty() ? std::string(usual) : given;
   };
-  const std::string messages = text_at(columns, "messages");
+  const std::string messages = reader.text(columns, "messages");
   entry.field_messages = messages.empty() ? "conversations" : messages;
   entry.message_property_mappings["role"] = tag("role_tag", "from");
   entry.message_property_mappings["content"] = tag("content_tag", "value");
@@ -63,6 +84,51 @@ void apply_tags(const Json& columns, const Json& tags, config::DatasetConfig& en
   entry.roles["system"] = {tag("system_tag", "system")};
   entry.roles["tool"] = {tag("observation_tag", "observation")};
   entry.roles["function_call"] = {tag("function_tag", "function_call")};
+}
+
+// Refuses what the description says and Tessera does not do, and warns of what has no effect.
+void check_description(const Json& description, const InfoReader& reader) {
+  const config::DatasetConfig& dataset = reader.dataset;
+  const Json& columns = object_at(description, "columns");
+  reader.tell_unknown(
+      description,
+      {"file_name", "file_sha1", "formatting", "ranking", "subset", "split", "folder", "num_samples",
+       "columns", "tags", "hf_hub_url", "ms_hub_url", "om_hub_url", "script_url", "cloud_file_name"},
+      "description");
+  reader.tell_unknown(columns,
+                      {"prompt", "query", "response", "history", "messages", "system", "tools", "images",
+                       "videos", "audios", "chosen", "rejected", "kto_tag"},
+                      "columns");
+  reader.tell_unknown(object_at(description, "tags"),
+                      {"role_tag", "content_tag", "user_tag", "assistant_tag", "observation_tag",
+                       "function_tag", "system_tag"},
+                      "tags");
+  if (reader.text(description, "file_name").empty()) {
+    throw entry_error(dataset, "this dataset lies on a hub or elsewhere, and only local files are read")
+        .got(dataset.name)
+        .need("a description with file_name");
+  }
+  for (const char* key : {"subset", "folder"}) {
+    if (!reader.text(description, key).empty())
+      log::warn(std::string(kInfoName) + ": '" + dataset.name + "': '" + key +
+                "' has no effect beside file_name: it is for datasets of a hub");
+  }
+  for (const char* column : {"images", "videos", "audios"}) {
+    if (!reader.text(columns, column).empty())
+      throw entry_error(dataset, std::string("datasets with ") + column + " are not built yet");
+  }
+  const auto samples = description.find("num_samples");
+  if (samples != description.end() && !samples->is_null()) {
+    throw entry_error(dataset, "num_samples, which draws rows at random, is not built")
+        .got(samples->dump())
+        .hint("take it out; `split: train[:N]` of the recipe's entry takes the first N rows");
+  }
+  const auto ranking = description.find("ranking");
+  const bool is_ranking = ranking != description.end() && ranking->is_boolean() && ranking->get<bool>();
+  if (is_ranking || !reader.text(columns, "kto_tag").empty()) {
+    throw entry_error(dataset, "a description of preferences is not read")
+        .hint("name its columns by rl: dpo (or kto) and type: {field_prompt: ..., field_chosen: ...}");
+  }
 }
 
 std::string joined(const std::string& first, const std::string& second) {
@@ -110,32 +176,22 @@ config::DatasetConfig resolve_dataset_info(const config::DatasetConfig& dataset,
         .hint(near.empty() ? "" : "did you mean '" + near + "'?");
   }
   const Json& description = *found;
-  const std::string file = text_at(description, "file_name");
-  if (file.empty()) {
-    throw entry_error(dataset, "this dataset lies on a hub, and only local files are read")
-        .got(dataset.name)
-        .need("a description with file_name");
-  }
+  const InfoReader reader{dataset};
+  check_description(description, reader);
   const Json& columns = object_at(description, "columns");
-  for (const char* column : {"images", "videos", "audios"}) {
-    if (!text_at(columns, column).empty())
-      throw entry_error(dataset, std::string("datasets with ") + column + " are not built yet");
-  }
-  const auto ranking = description.find("ranking");
-  const bool is_ranking = ranking != description.end() && ranking->is_boolean() && ranking->get<bool>();
-  if (is_ranking || !text_at(columns, "kto_tag").empty()) {
-    throw entry_error(dataset, "a description of preferences is not read")
-        .hint("name its columns by rl: dpo (or kto) and type: {field_prompt: ..., field_chosen: ...}");
-  }
   config::DatasetConfig entry = dataset;
-  entry.path = (path.parent_path() / file).string();
+  entry.path = (path.parent_path() / reader.text(description, "file_name")).string();
   entry.name.clear();
-  apply_columns(columns, entry);
-  const std::string formatting = text_at(description, "formatting");
+  if (entry.split.empty()) entry.split = reader.text(description, "split");
+  apply_columns(columns, reader, entry);
+  const std::string formatting = reader.text(description, "formatting");
   if (formatting == "sharegpt") {
-    apply_tags(columns, object_at(description, "tags"), entry);
+    apply_tags(columns, object_at(description, "tags"), reader, entry);
   } else if (!formatting.empty() && formatting != "alpaca") {
     throw entry_error(dataset, "unknown formatting").got(formatting).need("alpaca or sharegpt");
+  } else if (entry.field_output.empty()) {
+    throw entry_error(dataset, "the columns name no response, so no row has an answer to train")
+        .need("columns: {\"response\": ...}");
   }
   return entry;
 }
@@ -160,8 +216,10 @@ Json LlamaFactoryPrompt::to_messages(const Json& record) const {
   const auto say = [&](const char* role, const std::string& text) {
     messages.push_back({{"role", role}, {"content", text}});
   };
-  const std::string system = optional_text(record, dataset_.field_system);
-  if (!system.empty()) say("system", system);
+  const auto say_system = [&] {
+    const std::string system = optional_text(record, dataset_.field_system);
+    if (!system.empty()) say("system", system);
+  };
   if (find_field(record, dataset_.field_messages) != nullptr) {
     const auto& names = dataset_.message_property_mappings;
     const std::string role_key = names.contains("role") ? names.at("role") : "from";
@@ -180,6 +238,8 @@ Json LlamaFactoryPrompt::to_messages(const Json& record) const {
       for (const auto& [ours, theirs] : dataset_.roles) {
         if (!theirs.empty() && theirs.front() == name) role = ours;
       }
+      // A conversation's own system message goes before the column.
+      if (messages.empty() && role != "system") say_system();
       if (role == "function_call") {
         messages.push_back({{"role", "assistant"}, {"content", ""}, {"tool_calls", tool_calls_of(text)}});
       } else {
@@ -188,10 +248,12 @@ Json LlamaFactoryPrompt::to_messages(const Json& record) const {
     }
     return messages;
   }
-  if (const Json* history = find_field(record, "history")) {
+  say_system();
+  if (const Json* history = find_field(record, dataset_.field_history)) {
     for (const Json& pair : *history) {
       if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string()) {
-        throw Error(ErrorKind::Data, "FIELD-TYPE", "an element of 'history' is not a question and an answer")
+        throw Error(ErrorKind::Data, "FIELD-TYPE",
+                    "an element of '" + dataset_.field_history + "' is not a question and an answer")
             .got(pair.type_name())
             .need("[text, text]");
       }
@@ -199,8 +261,9 @@ Json LlamaFactoryPrompt::to_messages(const Json& record) const {
       say("assistant", pair[1].get<std::string>());
     }
   }
-  say("user",
-      joined(required_text(record, dataset_.field_instruction), optional_text(record, dataset_.field_input)));
+  const std::string instruction =
+      dataset_.field_instruction.empty() ? "" : required_text(record, dataset_.field_instruction);
+  say("user", joined(instruction, optional_text(record, dataset_.field_input)));
   say("assistant", required_text(record, dataset_.field_output));
   return messages;
 }
