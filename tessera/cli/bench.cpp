@@ -32,7 +32,7 @@ void print_table(const train::BenchResult& result) {
     std::printf("overflowed          %lld steps more, not counted\n",
                 static_cast<long long>(result.skipped_steps));
   std::printf("GEMMs alone         %.3f s   (%.0f GFLOP/s)\n", result.gemm_s, result.gemm_gflops);
-  std::printf("of the speed of light %.0f%%\n", 100.0 * result.sol);
+  std::printf("of the roofline     %.0f%%\n", 100.0 * result.sol);
   std::printf("the same in LibTorch %.3f s   (%.0f%% of the step)\n", result.library_gemm_s,
               100.0 * result.library_sol);
   std::printf("peak memory a rank  %s%s\n", format_bytes(result.peak_bytes()).c_str(),

@@ -32,6 +32,7 @@ constexpr Variable kVariables[] = {
      "0: attention over long documents on a GPU is flash attention's, without cuDNN"},
     {"TESSERA_START_TIMEOUT", {}, kSeconds, "40, and 1 for each rank", "for the ranks to start"},
     {"TESSERA_LAUNCHER_OUTPUT", kFlag, "", "0", "1: show what mpirun itself says"},
+    {"NO_COLOR", {}, "any text", "colour on terminals", "errors and warnings have no colour"},
     {"TESSERA_LAUNCHED_BY", {}, "a socket", "none", "set by --nproc for its ranks, which join it there"},
     {"OMP_NUM_THREADS",
      {},

@@ -89,6 +89,13 @@ std::string format_duration(double seconds) {
   return text;
 }
 
+std::string group_digits(int64_t count) {
+  std::string text = std::to_string(count);
+  const size_t first = count < 0 ? 1 : 0;
+  for (size_t at = text.size(); at > first + 3;) text.insert(at -= 3, 1, ',');
+  return text;
+}
+
 std::string format_shape(const std::vector<int64_t>& shape) {
   std::vector<std::string> sizes;
   for (const int64_t size : shape) sizes.push_back(std::to_string(size));

@@ -20,6 +20,8 @@ std::string nearest_name(std::string_view word, const std::vector<std::string>& 
 std::string format_bytes(int64_t bytes);
 // Writes a time as "2h05m", "3m20s", "12s".
 std::string format_duration(double seconds);
+// Writes a count as "1,234,567".
+std::string group_digits(int64_t count);
 // Writes a shape as "[2, 3]".
 std::string format_shape(const std::vector<int64_t>& shape);
 // Joins the parts, with `separator` between them.

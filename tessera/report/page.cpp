@@ -39,7 +39,7 @@ constexpr Plot kPlots[] = {
     {"Peak memory of its GPU", "peak_device", Unit::Bytes},
     {"Model FLOPs utilization", "mfu", Unit::None, true},
     {"Hardware FLOPs utilization", "hfu", Unit::None, true},
-    {"Share of the speed of light", "sol", Unit::None, true},
+    {"Share of the roofline", "sol", Unit::None, true},
 };
 
 // The numbers that other charts and the table show.

@@ -30,6 +30,14 @@ TEST(StringsTest, SizesAndTimes) {
   EXPECT_EQ(format_duration(7500), "2h05m");
 }
 
+TEST(StringsTest, GroupDigits) {
+  EXPECT_EQ(group_digits(0), "0");
+  EXPECT_EQ(group_digits(999), "999");
+  EXPECT_EQ(group_digits(1000), "1,000");
+  EXPECT_EQ(group_digits(-1234567), "-1,234,567");
+  EXPECT_EQ(group_digits(-100), "-100");
+}
+
 TEST(StringsTest, Lower) {
   EXPECT_EQ(lower("CUDA:0 \xc3\x84Z"), "cuda:0 \xc3\x84z");
   EXPECT_EQ(lower(""), "");

@@ -153,10 +153,20 @@ TEST_F(TrainTest, ProgressIsOneLineOnATerminal) {
     EXPECT_EQ(result.exit_code, 0) << result.told();
     const Words steps = ProgramResult::lines_with(result.out, "step 6/6");
     ASSERT_EQ(steps.size(), 1u) << result.told();
-    for (const char* part : {"\r", "step 1/6", "step 3/6", "tokens/s", "of light", "left"}) {
+    for (const char* part : {"\r", "step 1/6", "step 3/6", "tokens/s", "of roofline", "left"}) {
       EXPECT_NE(steps[0].find(part), std::string::npos) << part << "\n" << result.told();
     }
   }
+  // On a narrow terminal the line is cut, so that it never wraps.
+  const ProgramResult narrow = run_command(
+      {"script", "-qec",
+       std::string("stty cols 30; '") + program_path() + "' train recipe.yaml max_steps=2 output_dir=narrow",
+       "/dev/null"},
+      {.folder = here.path()});
+  const Words cut = ProgramResult::lines_with(narrow.out, "\r\033[Kstep 2/2");
+  ASSERT_EQ(cut.size(), 1u) << narrow.told();
+  const size_t last = cut[0].rfind("\033[K") + 3;
+  EXPECT_LE(cut[0].find_last_not_of("\r\n") + 1 - last, 29u) << cut[0];
   // If the output is no terminal, the first step, one every few seconds, and the last one are told.
   const ProgramResult result = train_well({"max_steps=6"});
   EXPECT_EQ(result.err.find('\r'), std::string::npos);

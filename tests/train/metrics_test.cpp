@@ -273,9 +273,10 @@ TEST(MetricsWindow, WeighsTheLossByLabelTokensAndTheRatesByTime) {
 }
 
 TEST(Progress, Line) {
-  EXPECT_EQ(progress_line(example(), 40, 200.0),
-            "step 12/40  epoch 0.60  loss 1.2345  lr 1.80e-04  2.10M tokens  512 tokens/s  71% of light  1.4 "
-            "GiB  left 3m20s");
+  EXPECT_EQ(
+      progress_line(example(), 40, 200.0),
+      "step 12/40  epoch 0.60  loss 1.2345  lr 1.80e-04  2.10M tokens  512 tokens/s  71% of roofline  1.4 "
+      "GiB  left 3m20s");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/log.h"
+#include "tessera/core/strings.h"
 #include "tessera/device/device.h"
 #include "tessera/device/host_memory.h"
 
@@ -40,9 +41,11 @@ Light::Light(const config::Recipe& recipe, const TrainedModel& trained, const pa
   };
   peak_ = peak_of(ops::ProductType::OfOperands);
   if (recipe.fp8) e4m3_weight_ = peak_ / peak_of(ops::ProductType::E4m3);
-  log::info("light: matrix products alone, with every token trained, would run at " +
-            std::to_string(std::llround(ranks_ / (seconds_per_token_ + seconds_per_label_))) +
-            " tokens/s here; '% of light' below is how close a step comes to its products alone");
+  log::info("roofline: this machine could train at most " +
+            group_digits(std::llround(ranks_ / (seconds_per_token_ + seconds_per_label_))) +
+            " tokens/s if a step were its matrix products alone, with every token trained; '% of roofline' "
+            "below is "
+            "how close a step comes to that (docs/profiling.md)");
 }
 
 void Light::count_flops(const config::Recipe& recipe, const TrainedModel& trained,

@@ -4,9 +4,8 @@
 #include <cstdio>
 #include <iterator>
 
-#include <unistd.h>
-
 #include "tessera/core/log.h"
+#include "tessera/core/progress_line.h"
 #include "tessera/core/strings.h"
 
 namespace tessera::train {
@@ -48,19 +47,19 @@ std::string progress_line(const StepMetrics& m, int64_t total_steps, double seco
   const std::string memory =
       format_bytes(m.peak_rss) + (m.peak_device > 0 ? ", GPU " + format_bytes(m.peak_device) : std::string());
   char text[512];
-  std::snprintf(text, sizeof text,
-                "step %ld/%ld  epoch %.2f  loss %.4f%s  lr %.2e  %s tokens  %.0f tokens/s  %.0f%% of light  "
-                "%s  left %s",
-                static_cast<long>(m.step), static_cast<long>(total_steps), m.epoch, m.loss,
-                of_datasets(m.datasets).c_str(), m.lr, short_count(m.tokens_seen).c_str(), m.tokens_per_s,
-                100.0 * m.sol, memory.c_str(), format_duration(seconds_left).c_str());
+  std::snprintf(
+      text, sizeof text,
+      "step %ld/%ld  epoch %.2f  loss %.4f%s  lr %.2e  %s tokens  %.0f tokens/s  %.0f%% of roofline  "
+      "%s  left %s",
+      static_cast<long>(m.step), static_cast<long>(total_steps), m.epoch, m.loss,
+      of_datasets(m.datasets).c_str(), m.lr, short_count(m.tokens_seen).c_str(), m.tokens_per_s,
+      100.0 * m.sol, memory.c_str(), format_duration(seconds_left).c_str());
   return text;
 }
 
-Progress::Progress(int64_t total_steps)
-    : total_steps_(total_steps), is_terminal_(isatty(fileno(log::stream())) != 0) {}
+Progress::Progress(int64_t total_steps) : total_steps_(total_steps), is_terminal_(log::is_terminal()) {}
 
-Progress::~Progress() { finish(); }
+Progress::~Progress() { log::end_open_line(); }
 
 void Progress::on_line(const StepMetrics& metrics) {
   const bool is_first = first_step_ < 0;
@@ -76,6 +75,8 @@ void Progress::on_line(const StepMetrics& metrics) {
 }
 
 void Progress::on_evaluating(int64_t done, int64_t total) {
+  if (!is_evaluating_) log::end_open_line();
+  is_evaluating_ = true;
   show("step " + std::to_string(last_step_) + "/" + std::to_string(total_steps_) + "  evaluating " +
            std::to_string(done) + "/" + std::to_string(total),
        false);
@@ -84,9 +85,7 @@ void Progress::on_evaluating(int64_t done, int64_t total) {
 void Progress::show(const std::string& line, bool is_due) {
   constexpr double kSecondsBetweenLines = 5.0;
   if (is_terminal_) {
-    std::fprintf(log::stream(), "\r\033[K%s", line.c_str());
-    std::fflush(log::stream());
-    has_open_line_ = true;
+    log::show_open_line(line);
   } else if (is_due || since_line_.seconds() >= kSecondsBetweenLines) {
     std::fprintf(log::stream(), "%s\n", line.c_str());
     since_line_.restart();
@@ -94,17 +93,13 @@ void Progress::show(const std::string& line, bool is_due) {
 }
 
 void Progress::on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) {
-  finish();
+  // The line of the evaluation is of no use once its loss is there; that of a step stays.
+  if (is_evaluating_) log::clear_open_line();
+  is_evaluating_ = false;
   char text[320];
   std::snprintf(text, sizeof text, "eval loss %.4f%s after step %ld", loss, of_datasets(datasets).c_str(),
                 static_cast<long>(step));
   log::info(text);
-}
-
-// Ends an open line, for other output.
-void Progress::finish() {
-  if (has_open_line_) std::fputc('\n', log::stream());
-  has_open_line_ = false;
 }
 
 }  // namespace tessera::train

@@ -9,12 +9,12 @@
 
 namespace tessera::train {
 
-// Returns "step 12/40  epoch 0.60  loss 1.2345  lr 1.8e-04  2.10M tokens  512 tokens/s  71% of light
+// Returns "step 12/40  epoch 0.60  loss 1.2345  lr 1.8e-04  2.10M tokens  512 tokens/s  71% of roofline
 // 1.4 GiB  left 3m20s", in one line with two spaces between its parts.
 std::string progress_line(const StepMetrics& metrics, int64_t total_steps, double seconds_left);
 
-// Rewrites one line on a terminal. Elsewhere it writes a line every few seconds, and always the first and the
-// last one.
+// Rewrites one line on a terminal, cut to its width. Elsewhere it writes a line every few seconds, and always
+// the first and the last one.
 class Progress : public Reporter {
  public:
   explicit Progress(int64_t total_steps);
@@ -30,12 +30,11 @@ class Progress : public Reporter {
   void on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) override;
 
  private:
-  void finish();
   void show(const std::string& line, bool is_due);
 
   int64_t total_steps_;
   bool is_terminal_;
-  bool has_open_line_ = false;
+  bool is_evaluating_ = false;
   Timer since_start_, since_line_;
   int64_t first_step_ = -1, last_step_ = 0;
 };

@@ -15,8 +15,8 @@ std::string describe_rows(const data::RowSet& rows) {
     tokens += rows.length(i);
     labels += rows.label_count(i);
   }
-  return std::to_string(rows.size()) + " rows, " + std::to_string(tokens) + " tokens, " +
-         std::to_string(labels) + " of them trained";
+  return group_digits(rows.size()) + " rows, " + group_digits(tokens) + " tokens, " + group_digits(labels) +
+         " of them trained";
 }
 
 void warn_of_dropped(const std::vector<data::DatasetStats>& stats) {
@@ -51,8 +51,11 @@ void describe_model(const TrainedModel& trained, const parallel::DeviceMesh& mes
     if (parameter.requires_grad) trainable += parameter.layout.numel();
   }
   const auto& dims = mesh.dims();
-  log::info("model: " + std::to_string(total) + " parameters, " + std::to_string(trainable) + " trained; " +
-            std::to_string(mesh.world()->size()) + " rank(s): dp_replicate " +
+  char share[32];
+  std::snprintf(share, sizeof share, "%.4g",
+                total > 0 ? 100.0 * static_cast<double>(trainable) / static_cast<double>(total) : 0.0);
+  log::info("model: " + group_digits(total) + " parameters, " + group_digits(trainable) + " trained (" +
+            share + "%); " + std::to_string(mesh.world()->size()) + " rank(s): dp_replicate " +
             std::to_string(dims.dp_replicate) + " x dp_shard " + std::to_string(dims.dp_shard) +
             (dims.cp > 1 ? " x cp " + std::to_string(dims.cp) : "") +
             (dims.tp > 1 ? " x tp " + std::to_string(dims.tp) : "") +
@@ -64,7 +67,7 @@ void describe_model(const TrainedModel& trained, const parallel::DeviceMesh& mes
 void describe_end(const TrainSummary& summary, double data_wait_s) {
   char share[32];
   std::snprintf(share, sizeof share, "%.2f", 100.0 * data_wait_s / std::max(summary.seconds, 1e-9));
-  log::info(std::to_string(summary.steps) + " steps made, " + std::to_string(summary.tokens) +
+  log::info(group_digits(summary.steps) + " steps made, " + group_digits(summary.tokens) +
             " tokens seen; this run took " + format_duration(summary.seconds) +
             ", of which its steps waited " + share + " % for data");
 }
