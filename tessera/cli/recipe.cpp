@@ -1,8 +1,14 @@
 // The verbs `tessera recipe check`, `convert`, `keys` and `schema`.
 #include "tessera/cli/recipe.h"
 
+#include <algorithm>
+#include <cstdio>
 #include <iostream>
+#include <map>
 #include <memory>
+#include <optional>
+#include <set>
+#include <sstream>
 
 #include <CLI/CLI.hpp>
 #include <unistd.h>
@@ -14,10 +20,20 @@
 #include "tessera/config/parallelism.h"
 #include "tessera/config/problems.h"
 #include "tessera/core/error.h"
+#include "tessera/core/strings.h"
 #include "tessera/core/terminal_text.h"
+#include "tessera/data/curriculum_loader.h"
+#include "tessera/data/default_chat_template.h"
+#include "tessera/data/loader_options.h"
+#include "tessera/data/prompts/llama_factory.h"
+#include "tessera/data/prompts/prompt.h"
+#include "tessera/data/readers/dataset_files.h"
 #include "tessera/models/common/base_model.h"
+#include "tessera/train/run/describe_run.h"
+#include "tessera/train/run/run_output.h"
 #include "tessera/train/setup/recipe_data.h"
 #include "tessera/train/setup/setup.h"
+#include "tessera/train/step/training.h"
 
 namespace tessera::cli {
 namespace {
@@ -26,39 +42,117 @@ struct CheckOptions {
   std::string recipe, accelerate_config;
   std::vector<std::string> overrides;
   int64_t nproc = 0;
-  bool keys_only = false;
+  bool keys_only = false, all = false, rows = false;
 };
 
-// Runs the checks that a training makes before it reads data, in its order.
-void check_model(const config::Recipe& recipe) {
+// Returns the data-parallel ranks that the recipe has on --nproc ranks; 0 where the option is not given.
+int64_t data_ranks(const config::Recipe& recipe, int64_t nproc) {
+  if (nproc == 0) return 0;
+  const ParallelDims dims = train::parallel_dims(recipe, nproc);
+  return dims.dp_replicate * dims.dp_shard;
+}
+
+std::string describe_batch(const config::Recipe& recipe, int64_t ranks) {
+  const int64_t rows =
+      recipe.micro_batch_size * recipe.gradient_accumulation_steps * std::max<int64_t>(ranks, 1);
+  std::string text = "# batch: micro_batch_size " + std::to_string(recipe.micro_batch_size) +
+                     " x gradient_accumulation_steps " + std::to_string(recipe.gradient_accumulation_steps);
+  if (ranks > 0) text += " x " + std::to_string(ranks) + " data-parallel ranks";
+  text += " = " + group_digits(rows) + " sequences a step" + (ranks > 0 ? "" : " on each data-parallel rank");
+  return text + ", at most " + group_digits(rows * recipe.sequence_len) + " tokens\n";
+}
+
+// Returns what is known of the run's length without the data.
+std::string describe_length(const config::Recipe& recipe) {
+  if (recipe.max_steps > 0) return "# steps: " + group_digits(recipe.max_steps) + " (max_steps)\n";
+  char epochs[32];
+  std::snprintf(epochs, sizeof epochs, "%g", recipe.num_epochs);
+  return std::string("# steps: as many as num_epochs ") + epochs +
+         " takes; --rows reads the data and counts them\n";
+}
+
+// Reads and tokenises the data, and returns how many rows, tokens and steps they make on `ranks` ranks.
+std::string describe_data(const config::Recipe& recipe, const models::BaseModel& base,
+                          std::optional<text::Tokenizer>& tokenizer, int64_t ranks) {
+  const data::PreparedData prepared = train::read_recipe_data(recipe, base.config(), tokenizer);
+  std::string text;
+  if (prepared.eval.size() > 0) text = "# to evaluate: " + train::describe_rows(prepared.eval) + "\n";
+  if (recipe.streaming) return text + describe_length(recipe);
+  const auto loader = data::open_loader(prepared.train, recipe,
+                                        data::train_loader_options(recipe, 0, std::max<int64_t>(ranks, 1)));
+  const int64_t steps = train::total_steps_of(recipe, *loader);
+  return "# data: " + train::describe_rows(prepared.train) + "\n" + text + "# steps: " + group_digits(steps) +
+         ", " + group_digits(loader->steps_per_epoch()) + " an epoch" +
+         (ranks > 0 ? "" : " on one data-parallel rank") + "\n";
+}
+
+// Makes the checks that a training makes before its first step, in its order, but for those of a checkpoint
+// that it would go on from. Returns the summary.
+std::string check_run(const config::Recipe& recipe, const CheckOptions& options) {
+  train::device_of(recipe);
+  const int64_t ranks = data_ranks(recipe, options.nproc);
+  train::check_output(recipe);
+  data::refuse_unbuilt_objective(recipe);
   config::Problems problems;
-  train::plan_model(recipe, models::BaseModel::open(recipe.base_model), problems);
-  train::load_recipe_tokenizer(recipe, problems);
+  const models::BaseModel base = models::BaseModel::open(recipe.base_model);
+  train::plan_model(recipe, base, problems);
+  std::optional<text::Tokenizer> tokenizer = train::load_recipe_tokenizer(recipe, problems);
   problems.settle();
+  if (tokenizer) data::default_chat_template(recipe, *tokenizer);
+  for (const config::DatasetConfig& dataset : recipe.datasets)
+    data::find_dataset_files(data::resolve_dataset_info(dataset, recipe.source_folder), recipe.source_folder);
+  // This finds the files of the split that is evaluated.
+  for (const config::DatasetConfig& dataset : recipe.test_datasets)
+    data::split_to_evaluate(data::resolve_dataset_info(dataset, recipe.source_folder), recipe.source_folder);
+  return describe_batch(recipe, ranks) +
+         (options.rows ? describe_data(recipe, base, tokenizer, ranks) : describe_length(recipe));
+}
+
+// Returns the lines of the keys whose values are not the defaults.
+std::string without_defaults(const config::Recipe& recipe) {
+  std::map<std::string, std::string> usual;
+  for (auto& [key, value] : config::top_level_values(config::dump_recipe(config::Recipe())))
+    usual[key] = value;
+  std::set<std::string> others;
+  for (const auto& [key, value] : config::top_level_values(config::dump_recipe(recipe))) {
+    if (usual[key] != value) others.insert(key);
+  }
+  std::istringstream lines(config::explain_recipe(recipe));
+  std::string out, line;
+  for (bool is_shown = false; std::getline(lines, line);) {
+    const bool starts_key = !line.empty() && std::string_view(" -#").find(line[0]) == std::string_view::npos;
+    if (starts_key) is_shown = others.contains(line.substr(0, line.find(':')));
+    if (is_shown) out += line + '\n';
+  }
+  return out;
 }
 
 int check(const CheckOptions& options) {
   const auto load = options.keys_only ? &config::load_recipe_alone : &config::load_recipe;
   const config::Recipe recipe = load(options.recipe, options.overrides, options.accelerate_config);
   if (options.nproc > 0) config::validate_parallelism(recipe, options.nproc);
-  if (!options.keys_only) check_model(recipe);
-  std::cout << text_for(STDOUT_FILENO, config::explain_recipe(recipe));
+  if (!options.keys_only) std::cout << text_for(STDOUT_FILENO, check_run(recipe, options));
+  std::cout << text_for(STDOUT_FILENO, options.all ? config::explain_recipe(recipe)
+                                                   : without_defaults(recipe) + "# --all prints the keys at their defaults too\n");
   return 0;
 }
 
 void add_check(CLI::App& recipe, Action& action) {
   auto options = std::make_shared<CheckOptions>();
-  CLI::App* verb = recipe.add_subcommand("check", "Print the resolved recipe, and where each value is from");
+  CLI::App* verb = recipe.add_subcommand(
+      "check", "Make the checks of a training, and print the recipe as it is understood");
   verb->add_option("recipe", options->recipe, "The recipe")->required();
   verb->add_option("overrides", options->overrides, "key=value");
   verb->add_option("--accelerate-config", options->accelerate_config,
                    "A configuration file of Accelerate that says more than the recipe");
   verb->add_option("--nproc", options->nproc, "Ranks that will train: checks that the recipe fits them")
       ->check(CLI::Range(1, 4096));
+  verb->add_flag("--rows", options->rows, "Read and tokenise the data too, and count rows, tokens and steps");
+  verb->add_flag("--all", options->all, "Print the keys at their defaults too");
   verb->add_flag("--keys-only", options->keys_only, "Look for no model, data or adapter");
   verb->footer(
-      "What is printed is a recipe itself. Exit code 2, with a line for everything that is wrong, where\n"
-      "training would refuse it.");
+      "What is printed is a recipe itself, with where each value comes from. Exit code 2, with a line for\n"
+      "everything that is wrong, where training would refuse it: also for an output_dir that is in use.");
   verb->callback([options, &action] { action = [options] { return check(*options); }; });
 }
 

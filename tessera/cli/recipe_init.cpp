@@ -1,5 +1,6 @@
 // The verb `tessera recipe init`.
 #include <filesystem>
+#include <initializer_list>
 #include <iostream>
 #include <memory>
 
@@ -11,6 +12,7 @@
 #include "tessera/config/new_recipe.h"
 #include "tessera/config/scalar.h"
 #include "tessera/core/error.h"
+#include "tessera/core/strings.h"
 #include "tessera/io/file.h"
 #include "tessera/io/output_file.h"
 
@@ -110,13 +112,33 @@ void check_output(const Options& options) {
       {.path = options.file, .named_by = "the recipe", .inputs = inputs, .overwrites = options.overwrite});
 }
 
+// Gives the keys that training cannot do without a value to be replaced. Returns the keys.
+std::string fill_in(Options& options) {
+  std::vector<std::string> keys;
+  const auto add = [&](const std::string& key, std::initializer_list<std::string> assignments) {
+    if (is_given(options, key)) return;
+    keys.push_back(key);
+    options.assignments.insert(options.assignments.end(), assignments);
+  };
+  add("base_model", {"base_model=MODEL_FOLDER"});
+  add("datasets", {"datasets.0.path=DATA_FILE", "datasets.0.type=chat_template"});
+  add("learning_rate", {"learning_rate=2e-5"});
+  return join(keys, ", ");
+}
+
 int init(Options options) {
   const bool is_printed = options.file == "-";
   // Comes before the questions, and again with what the answers name.
   check_output(options);
-  if (isatty(STDIN_FILENO) != 0 && isatty(STDERR_FILENO) != 0) ask_for_rest(options);
+  std::string to_fill_in;
+  if (isatty(STDIN_FILENO) != 0 && isatty(STDERR_FILENO) != 0) {
+    ask_for_rest(options);
+  } else {
+    to_fill_in = fill_in(options);
+  }
   check_output(options);
-  const std::string text = config::new_recipe(options.assignments, options.all_keys);
+  std::string text = config::new_recipe(options.assignments, options.all_keys);
+  if (!to_fill_in.empty()) text = "# To be filled in: " + to_fill_in + "\n" + text;
   if (is_printed) {
     std::cout << text;
   } else {
@@ -130,7 +152,8 @@ int init(Options options) {
 
 void add_recipe_init(CLI::App& recipe, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = recipe.add_subcommand("init", "Write a commented recipe; asks on a terminal");
+  CLI::App* verb = recipe.add_subcommand(
+      "init", "Write a commented recipe; asks on a terminal, else leaves what is not given to be filled in");
   verb->add_option("file", options->file, "The recipe to write; - prints it")->required();
   verb->add_option("overrides", options->assignments, "key=value: what it says");
   verb->add_flag("--all-keys", options->all_keys, "List every key, not only those that recipes usually set");

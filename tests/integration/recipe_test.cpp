@@ -145,7 +145,7 @@ TEST_F(RecipeTest, EvaluationShowsItsProgress) {
   EXPECT_EQ(result.exit_code, 0) << result.told();
   EXPECT_TRUE(has(result.out, "step 2/4  evaluating 1/4")) << result.told();
   EXPECT_TRUE(has(result.out, "step 4/4  evaluating 4/4")) << result.told();
-  EXPECT_TRUE(has(result.out, "'% of light' below is")) << result.told();
+  EXPECT_TRUE(has(result.out, "'% of roofline' below is")) << result.told();
 }
 
 TEST_F(RecipeTest, AWarmUpLongerThanTheRunIsNotCut) {
@@ -322,7 +322,22 @@ TEST_F(RecipeTest, CheckPrintsTheRecipeAndWhereItIsFrom) {
   EXPECT_TRUE(has(result.out, "learning_rate: 0.01")) << result.out;
   EXPECT_TRUE(has(result.out, "# recipe.yaml:4\n")) << result.out;
   EXPECT_TRUE(has(result.out, "# command line\n")) << result.out;
-  EXPECT_TRUE(has(result.out, "# default\n")) << result.out;
+  EXPECT_TRUE(has(result.out, "# batch: micro_batch_size ")) << result.out;
+  EXPECT_TRUE(has(result.out, "# steps: ")) << result.out;
+  EXPECT_FALSE(has(result.out, "# default\n")) << result.out;
+  const Words check = {"recipe", "check", "recipe.yaml"};
+  const std::string all = run_well(with(check, {"--all"})).out;
+  EXPECT_TRUE(has(all, "# default\n")) << all;
+  EXPECT_GT(all.size(), 2 * result.out.size());
+  const std::string counted = run_well(with(check, {"--rows", "max_steps=0", "num_epochs=2"})).out;
+  EXPECT_TRUE(has(counted, " rows, ") && has(counted, " an epoch on one data-parallel rank")) << counted;
+  // It refuses what a training refuses before its first step.
+  expect_error(run(with(check, {"rl=dpo", "datasets.0.type=chatml.intel"})), 2, "E-CONFIG", {"dpo"});
+  expect_error(run(with(check, {"device=cuda:99"})), 2, "E-CONFIG-DEVICE", {"cuda:99"});
+  std::filesystem::create_directory(here / "used");
+  write_text(here / "used/file", "x");
+  expect_error(run(with(check, {"output_dir=used"})), 2, "E-CONFIG-OUTPUT", {"used"});
+  EXPECT_FALSE(std::filesystem::exists(here / "used.tessera-lock"));
   write_text(here / "resolved.yaml", result.out);
   EXPECT_EQ(run({"train", "resolved.yaml", "max_steps=1"}).exit_code, 0);
   write_text(
@@ -403,7 +418,10 @@ TEST_F(RecipeTest, InitWritesARecipeThatTrains) {
             "learning_rate=1e-3", "max_steps=1", "output_dir=new"});
   EXPECT_EQ(run({"train", "new.yaml"}).exit_code, 0);
   expect_error(run({"recipe", "init", "new.yaml"}), 2, "E-CONFIG-OUTPUT-USED", {"--overwrite"});
-  expect_error(run({"recipe", "init", "-"}), 2, "E-CONFIG-MISSING", {"base_model, datasets, learning_rate"});
+  const std::string skeleton = run_well({"recipe", "init", "-", "learning_rate=1e-3"}).out;
+  for (const char* line : {"# To be filled in: base_model, datasets\n", "\nbase_model: \"MODEL_FOLDER\"",
+                           "path: \"DATA_FILE\"", "\nlearning_rate: 1e-03"})
+    EXPECT_TRUE(has(skeleton, line)) << line << "\n" << skeleton;
   EXPECT_TRUE(has(run_well({"recipe", "schema"}).out, "\"learning_rate\""));
   EXPECT_TRUE(has(run_well({"recipe", "keys"}).out, "# What becomes of every key"));
   EXPECT_TRUE(
@@ -600,10 +618,13 @@ TEST_F(RecipeTest, TrackersNeverStopARun) {
              "mlflow_tracking_uri=" + (here / "file"), "prometheus_file=no/such/run.prom"});
   EXPECT_EQ(result.exit_code, 0) << result.told();
   EXPECT_TRUE(has(result.err, "training goes on without MLflow: ")) << result.told();
+  EXPECT_TRUE(has(result.err, "wandb sync ") && has(result.err, "out/wandb/offline-run-*")) << result.told();
   EXPECT_TRUE(std::filesystem::exists(out() + "/otel/metrics.jsonl"));
   EXPECT_TRUE(std::filesystem::exists(out() + "/wandb"));
   // A result that holds the files of all trackers can be replaced.
-  train_well({"max_steps=2", "use_mlflow=true", "use_otel_metrics=true", "overwrite_output_dir=true"});
+  const ProgramResult shown =
+      train_well({"max_steps=2", "use_mlflow=true", "use_otel_metrics=true", "overwrite_output_dir=true"});
+  EXPECT_TRUE(has(shown.err, "mlflow ui --backend-store-uri " + (here / "mlruns"))) << shown.told();
   EXPECT_TRUE(std::filesystem::exists(here / "mlruns/0/meta.yaml"));
 }
 

@@ -52,6 +52,8 @@ TEST_F(VerbsTest, HelpOfEveryVerb) {
     arguments.emplace_back("--help");
     const ProgramResult result = run_well(arguments);
     EXPECT_EQ(result.err, "");
+    for (const char* internal : {"INT", "FLOAT", "REQUIRED", "PATH("})
+      EXPECT_EQ(result.out.find(internal), std::string::npos) << internal << "\n" << result.told();
     for (const std::string& part : parts) {
       EXPECT_NE(result.out.find(part), std::string::npos) << "want " << part << "\n" << result.told();
     }
@@ -489,7 +491,7 @@ TEST_F(VerbsTest, TrainingTakesAGgufFileAsTheFolderItStandsFor) {
   // A prepared row belongs to the tokenizer of the file.
   run_well({"data", "show", "recipe.yaml", "base_model=m.gguf", "datasets.0.path=chats.jsonl",
             "datasets.0.type=chat_template"});
-  run_well({"recipe", "check", "recipe.yaml", "base_model=m.gguf"});
+  run_well({"recipe", "check", "recipe.yaml", "base_model=m.gguf", "output_dir=other"});
   write_text(here / "not.gguf", "something else");
   expect_error(train({"base_model=not.gguf"}), 4, "E-MODEL", {"not.gguf"});
   expect_error(train({"lora_model_dir=m.gguf", "adapter=lora", "lora_target_linear=true"}), 2,

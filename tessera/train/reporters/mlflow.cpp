@@ -60,7 +60,9 @@ std::string random_digits(size_t count, const char* digits, uint32_t base) {
   return text;
 }
 
-std::string store_folder(const config::TrackerConfig& keys) {
+}  // namespace
+
+std::string mlflow_store(const config::TrackerConfig& keys) {
   std::string place = keys.mlflow_tracking_uri.empty() ? "mlruns" : keys.mlflow_tracking_uri;
   if (place.starts_with("file://")) {
     place.erase(0, std::string("file://").size());
@@ -69,6 +71,8 @@ std::string store_folder(const config::TrackerConfig& keys) {
   }
   return fs::absolute(place).lexically_normal().string();
 }
+
+namespace {
 
 std::vector<std::string> folders_in(const std::string& folder) {
   std::vector<std::string> names;
@@ -132,7 +136,7 @@ MlflowRun::MlflowRun(const config::Recipe& recipe, int64_t resumed_step, std::fu
       start_ms_(unix_time_ms()),
       resumed_step_(resumed_step),
       is_done_(std::move(is_done)) {
-  const std::string store = store_folder(recipe);
+  const std::string store = mlflow_store(recipe);
   const std::string name = recipe.mlflow_experiment_name.empty() ? "Default" : recipe.mlflow_experiment_name;
   experiment_ = experiment_in(store, name);
   const std::string runs = io::join_path(store, experiment_);

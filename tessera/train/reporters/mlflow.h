@@ -19,6 +19,8 @@ namespace tessera::train {
 // Tells whether the recipe asks for it: by use_mlflow, or where that is not given, by an experiment or a
 // place.
 bool wants_mlflow(const config::TrackerConfig& keys);
+// Returns the absolute path of the folder with the experiments: mlflow_tracking_uri, or else mlruns.
+std::string mlflow_store(const config::TrackerConfig& keys);
 
 // Writes <mlflow_tracking_uri>/<experiment>/<run>/: meta.yaml, params/, tags/ and metrics/, where each metric
 // has a file of lines "<unix ms> <value> <step>". A file that cannot be written is reported once and never

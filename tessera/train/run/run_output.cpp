@@ -42,7 +42,7 @@ void check_outputs(const config::Recipe& recipe) {
   }
   io::check_output_file({.path = recipe.prometheus_file,
                          .named_by = "prometheus_file",
-                         .inputs = recipe_inputs(recipe),
+                         .inputs = std::move(inputs),
                          .is_earlier_output = io::begins_with(kPrometheusBegin),
                          .how_to_overwrite = ""});
 }
@@ -65,7 +65,24 @@ std::vector<std::string> checkpoints_to_keep(const std::string& folder) {
   return names;
 }
 
+io::ResultOptions result_options(const config::Recipe& recipe) {
+  auto inputs = recipe_inputs(recipe);
+  if (!continues_output(recipe))
+    inputs.push_back({"the checkpoint to go on from", recipe.resume_from_checkpoint});
+  return {.overwrites = recipe.overwrite_output_dir,
+          .how_to_overwrite = "overwrite_output_dir: true",
+          .inputs = std::move(inputs),
+          .continues = continues_output(recipe)};
+}
+
 }  // namespace
+
+void check_output(const config::Recipe& recipe) {
+  check_outputs(recipe);
+  // A folder without parents is that of no run, and looking at it would make them.
+  const std::filesystem::path parent = std::filesystem::absolute(recipe.output_dir).parent_path();
+  if (io::exists(parent.string())) const io::ResultFolder folder(recipe.output_dir, result_options(recipe));
+}
 
 RunOutput::RunOutput(const config::Recipe& recipe, std::shared_ptr<comm::Communicator> world,
                      RunSignals& signals)
@@ -75,13 +92,7 @@ RunOutput::RunOutput(const config::Recipe& recipe, std::shared_ptr<comm::Communi
     // A signal that came between the laying of the lock and set_lock() would leave the lock behind.
     const RunSignals::Held held;
     check_outputs(recipe_);
-    auto inputs = recipe_inputs(recipe_);
-    if (!continues_output(recipe_))
-      inputs.push_back({"the checkpoint to go on from", recipe_.resume_from_checkpoint});
-    result_.emplace(recipe_.output_dir, io::ResultOptions{.overwrites = recipe_.overwrite_output_dir,
-                                                          .how_to_overwrite = "overwrite_output_dir: true",
-                                                          .inputs = inputs,
-                                                          .continues = continues_output(recipe_)});
+    result_.emplace(recipe_.output_dir, result_options(recipe_));
     std::error_code ignored;
     has_older_ = io::exists(recipe_.output_dir) && !std::filesystem::is_empty(recipe_.output_dir, ignored);
     signals_.set_lock(result_->lock_path());
@@ -126,7 +137,8 @@ void RunOutput::begin(const config::Recipe& recipe, const TrainedModel& trained,
     result_->keep_unfinished({"metrics.jsonl", "runs", "wandb", "otel", "recipe.yaml"});
     logs_ = std::make_unique<RunLogs>(result_->staging(), std::move(kept));
     write_recipe();
-    log::info("metrics, until the result is in place: " + io::join_path(result_->staging(), "metrics.jsonl"));
+    log::info("metrics are written to " + io::join_path(result_->staging(), "metrics.jsonl") +
+              " until the run is complete");
   });
   work.finish();
 }
@@ -149,20 +161,32 @@ std::vector<std::unique_ptr<Reporter>> RunOutput::reporters(const Training& trai
 // Adds the reporters that a run can be without: where one cannot be made, this is warned of, and training
 // goes on.
 void RunOutput::add_trackers(std::vector<std::unique_ptr<Reporter>>& reporters, const Training& training) {
-  const auto add = [&](const char* tracker, bool is_wanted, const auto& make) {
+  // `how_to_see` says of files that others would send over a network how they are sent or shown.
+  const auto add = [&](const char* tracker, bool is_wanted, const auto& make,
+                       const std::string& how_to_see = "") {
     if (!is_wanted) return;
     try {
       reporters.push_back(make());
+      if (!how_to_see.empty())
+        log::info(std::string(tracker) + ": files are written and nothing is sent; " + how_to_see);
     } catch (const std::exception& error) {
       log::warn("training goes on without " + std::string(tracker) + ": " + error.what());
     }
   };
-  add("Weights & Biases", wants_wandb(recipe_),
-      [&] { return std::make_unique<WandbFile>(*logs_, saved_recipe_); });
-  add("MLflow", wants_mlflow(recipe_), [&] {
-    return std::make_unique<MlflowRun>(saved_recipe_, resumed_step_,
-                                       [&training] { return training.is_done(); });
-  });
+  const bool is_asked_offline = recipe_.wandb_mode == "offline";
+  add(
+      "Weights & Biases", wants_wandb(recipe_),
+      [&] { return std::make_unique<WandbFile>(*logs_, saved_recipe_); },
+      is_asked_offline ? ""
+                       : "when the run is complete: wandb sync " +
+                             io::join_path(recipe_.output_dir, "wandb/offline-run-*"));
+  add(
+      "MLflow", wants_mlflow(recipe_),
+      [&] {
+        return std::make_unique<MlflowRun>(saved_recipe_, resumed_step_,
+                                           [&training] { return training.is_done(); });
+      },
+      "to see them: mlflow ui --backend-store-uri " + mlflow_store(recipe_));
   add("OpenTelemetry", recipe_.use_otel_metrics,
       [&] { return std::make_unique<OtlpFile>(*logs_, recipe_.output_dir); });
   add("Prometheus", !recipe_.prometheus_file.empty(),

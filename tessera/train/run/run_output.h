@@ -21,6 +21,9 @@
 
 namespace tessera::train {
 
+// Throws what RunOutput would throw now for the recipe's output_dir. Leaves nothing behind. Not collective.
+void check_output(const config::Recipe& recipe);
+
 // The folder of a run's output. The first rank of `world` writes it. Calls are collective unless they say
 // otherwise, and throw on every rank what went wrong on any. An older result stays untouched until save() is
 // done.

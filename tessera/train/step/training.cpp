@@ -23,13 +23,6 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const config::Recipe& recipe, c
   return optim::make_adamw(std::move(tiles), adamw_options(recipe));
 }
 
-// Returns max_steps, or as many steps as num_epochs have, at least one.
-int64_t total_steps_of(const config::Recipe& recipe, const data::StepSource& data) {
-  if (recipe.max_steps > 0) return recipe.max_steps;
-  const double steps = recipe.num_epochs * static_cast<double>(data.steps_per_epoch());
-  return std::max<int64_t>(1, static_cast<int64_t>(std::llround(steps)));
-}
-
 // Returns the input of the next step of a run, but for its learning rate. `data` outlives it.
 StepInput input_of(const data::Step& data, const config::Recipe& recipe, const TrainState& state) {
   StepInput input;
@@ -45,6 +38,12 @@ StepInput input_of(const data::Step& data, const config::Recipe& recipe, const T
 }
 
 }  // namespace
+
+int64_t total_steps_of(const config::Recipe& recipe, const data::StepSource& data) {
+  if (recipe.max_steps > 0) return recipe.max_steps;
+  const double steps = recipe.num_epochs * static_cast<double>(data.steps_per_epoch());
+  return std::max<int64_t>(1, static_cast<int64_t>(std::llround(steps)));
+}
 
 Training::Training(config::Recipe recipe, const parallel::DeviceMesh& mesh,
                    std::unique_ptr<data::StepSource> data, TrainedModel trained)

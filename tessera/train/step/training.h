@@ -21,6 +21,9 @@ namespace tessera::train {
 inline constexpr const char* kParameterPrefix = "parameter/";
 inline constexpr const char* kOptimizerPrefix = "optimizer/";
 
+// Returns how many steps a run of the recipe makes: max_steps, or as many as num_epochs have, at least one.
+int64_t total_steps_of(const config::Recipe& recipe, const data::StepSource& data);
+
 // A model, its data and its optimizer, between two steps of a run.
 class Training {
  public:
