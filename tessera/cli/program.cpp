@@ -7,10 +7,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <memory>
 #include <new>
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <ATen/Parallel.h>
@@ -18,6 +20,7 @@
 #include <unistd.h>
 
 #include "tessera/cli/before_main.h"
+#include "tessera/cli/help_format.h"
 #include "tessera/cli/launch.h"
 #include "tessera/cli/rank_link.h"
 #include "tessera/cli/start_checks.h"
@@ -118,6 +121,34 @@ std::string key_as_override(const std::string& flag, const std::vector<std::stri
   return "keys of the recipe are written without dashes: " + key + "=" + value;
 }
 
+// Returns what stands for a verb of Axolotl or LLaMA-Factory; "" for any other word.
+std::string verb_instead_of(const std::string& word) {
+  constexpr std::pair<std::string_view, std::string_view> kInstead[] = {
+      {"preprocess",
+       "tessera data prepare RECIPE makes the rows ahead, tessera data show RECIPE prints some"},
+      {"inference", "tessera chat --model FOLDER, or tessera generate for many prompts"},
+      {"merge-lora", "tessera merge ADAPTER OUTPUT"},
+      {"merge_lora", "tessera merge ADAPTER OUTPUT"},
+      {"merge-sharded-fsdp-weights",
+       "a result is one folder already; tessera convert makes one of a checkpoint-<step>"},
+      {"evaluate",
+       "tessera train evaluates with test_datasets or val_set_size; eval_on_start does so before the first "
+       "step"},
+      {"fetch", "nothing is downloaded; examples lie in recipes/, and tessera recipe init writes a recipe"},
+      {"quantize", "quantised weights are not built yet"},
+      {"vllm-serve", "serving is not built yet; vLLM loads the folder that a run leaves"},
+      {"lm-eval", "benchmarks of models are not built yet; lm-eval loads the folder that a run leaves"},
+      {"export", "tessera merge ADAPTER OUTPUT, or tessera convert"},
+      {"finetune", "tessera train RECIPE"},
+      {"sft", "tessera train RECIPE"},
+      {"config", "tessera recipe"},
+  };
+  for (const auto& [theirs, ours] : kInstead) {
+    if (theirs == word) return std::string(ours);
+  }
+  return "";
+}
+
 // Fails if a verb that `tessera help VERB...` names does not exist; else returns 0.
 int fail_unknown_help(const CLI::App& app, const std::vector<std::string>& words) {
   const CLI::App* at = &app;
@@ -130,9 +161,11 @@ int fail_unknown_help(const CLI::App& app, const std::vector<std::string>& words
     }
     if (next == nullptr) {
       Error error(ErrorKind::Config, "USAGE", "unknown verb '" + word + "'");
-      const std::string nearest = nearest_name(word, names);
+      const std::string nearest = nearest_name(word, names), instead = verb_instead_of(word);
       if (!names.empty()) error.need(join(names, ", "));
-      error.hint(nearest.empty() ? "tessera help" : "did you mean '" + nearest + "'?");
+      error.hint(!instead.empty()  ? instead
+                 : nearest.empty() ? "tessera help"
+                                   : "did you mean '" + nearest + "'?");
       log::error(error.what());
       return exit_code(ErrorKind::Config);
     }
@@ -172,6 +205,8 @@ int fail_usage(const CLI::App& app, const CLI::ParseError& error, const std::vec
     const std::string override_hint = nearest.empty() ? key_as_override(extra.front(), arguments) : "";
     const bool takes_keys = at->get_option_no_throw("overrides") != nullptr;
     if (takes_keys && !override_hint.empty()) hint = override_hint;
+    const std::string instead = needs_verb ? verb_instead_of(extra.front()) : "";
+    if (!instead.empty()) hint = instead;
   }
   usage.hint(hint);
   log::error(usage.what());
@@ -228,6 +263,7 @@ int run_program(const std::string& path, const std::vector<std::string>& argumen
   CLI::App app("Trains and finetunes large language models over many devices.", "tessera");
   app.require_subcommand(1);
   app.option_defaults()->always_capture_default();
+  app.formatter(std::make_shared<HelpFormat>());
   app.set_version_flag("-V,--version", std::string("tessera ") + program_version());
   app.footer(
       "Start with: tessera doctor; then write a recipe (base_model, datasets, learning_rate) and run\n"

@@ -21,7 +21,7 @@ std::string section_title(std::string_view path) {
   return "under '" + std::string(path) + "'";
 }
 
-std::vector<std::string> names_of(const Section& section) {
+std::vector<std::string> names_of(const Section& section, bool with_refused = true) {
   std::vector<std::string> names;
   if (section.path.empty()) {
     for (const auto& key : recipe_keys()) names.emplace_back(key.name);
@@ -31,7 +31,8 @@ std::vector<std::string> names_of(const Section& section) {
     for (const auto& key : lr_group_keys()) names.emplace_back(key.name);
   }
   for (const ForeignKey& key : section.keys) {
-    if (key.rule != Rule::Hint && !key.name.ends_with('*')) names.emplace_back(key.name);
+    const bool is_left_out = key.rule == Rule::Hint || (key.rule == Rule::Refuse && !with_refused);
+    if (!is_left_out && !key.name.ends_with('*')) names.emplace_back(key.name);
   }
   return names;
 }
@@ -89,7 +90,7 @@ std::vector<std::string> all_key_paths() {
     std::string prefix(section.path);
     if (prefix == "datasets" || prefix == "lr_groups") prefix += ".0";
     if (!prefix.empty()) prefix += '.';
-    for (const std::string& name : names_of(section)) paths.push_back(prefix + name);
+    for (const std::string& name : names_of(section, /*with_refused=*/false)) paths.push_back(prefix + name);
   }
   for (const Key<Recipe>& key : recipe_keys()) {
     if (!std::holds_alternative<std::map<std::string, std::string> Recipe::*>(key.field)) continue;

@@ -39,7 +39,8 @@ std::string explain_recipe(const Recipe& recipe);
 std::vector<std::pair<std::string, std::string>> top_level_values(const std::string& dumped);
 
 // Returns every key path that a recipe may hold, native ones first ("learning_rate", "datasets.0.path",
-// "fsdp_config.reshard_after_forward", ...), for completion and help.
+// "fsdp_config.reshard_after_forward", ...), for completion and help. Keys that are refused are not among
+// them.
 std::vector<std::string> known_keys();
 
 }  // namespace tessera::config

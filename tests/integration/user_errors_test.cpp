@@ -42,6 +42,9 @@ TEST_F(UserErrorsTest, CommandLine) {
     expect_error(run(arguments), 2, "E-CONFIG-USAGE", {"without dashes: learning_rate=1e-4"});
   }
   expect_error(run({"help", "trian"}), 2, "E-CONFIG-USAGE", {"unknown verb 'trian'", "did you mean 'train'"});
+  expect_error(run({"preprocess", "recipe.yaml"}), 2, "E-CONFIG-USAGE",
+               {"'preprocess'", "tessera data prepare"});
+  expect_error(run({"help", "merge-lora"}), 2, "E-CONFIG-USAGE", {"'merge-lora'", "tessera merge"});
   expect_error(run({"help", "data", "foo"}), 2, "E-CONFIG-USAGE",
                {"unknown verb 'foo'", "need prepare, show"});
 }
