@@ -1,5 +1,7 @@
 #include "tessera/cli/answer_output.h"
 
+#include <utility>
+
 #include <nlohmann/json.hpp>
 
 #include "tessera/cli/answering.h"
@@ -7,17 +9,29 @@
 
 namespace tessera::cli {
 
-AnswerOutput::AnswerOutput(const std::vector<generation::Prompt>& prompts, const std::string& path)
-    : prompts_(prompts), answers_(prompts.size()) {
-  if (path.empty()) {
-    begin();
-    return;
+AnswerOutput::AnswerOutput(const std::string& path) {
+  if (!path.empty()) file_.emplace(path);
+}
+
+void AnswerOutput::ask(std::vector<generation::Prompt> prompts) {
+  prompts_ = std::move(prompts);
+  answers_.assign(prompts_.size(), {});
+  current_ = 0;
+  if (!file_) begin();
+}
+
+std::vector<generation::Prompt> AnswerOutput::next_turns() const {
+  std::vector<generation::Prompt> next;
+  for (size_t i = 0; i < prompts_.size(); ++i) {
+    if (!prompts_[i].later_turns.empty())
+      next.push_back(generation::next_turn(prompts_[i], answers_[i].whole));
   }
-  file_.emplace(path);
+  return next;
 }
 
 void AnswerOutput::add(size_t index, const std::string& text) {
   answers_[index].pending += text;
+  if (!prompts_[index].later_turns.empty()) answers_[index].whole += text;
   if (!file_ && index == current_) show();
 }
 
@@ -26,7 +40,7 @@ void AnswerOutput::finish(size_t index, const generation::AnswerEnd& end) {
   answers_[index].is_finished = true;
   while (current_ < answers_.size() && answers_[current_].is_finished) {
     show_text(answers_[current_].pending + "\n");
-    answers_[current_] = {};
+    answers_[current_].pending.clear();
     ++current_;
     begin();
   }
@@ -34,7 +48,7 @@ void AnswerOutput::finish(size_t index, const generation::AnswerEnd& end) {
 
 void AnswerOutput::write(size_t index, const generation::AnswerEnd& end) {
   const generation::Prompt& prompt = prompts_[index];
-  nlohmann::ordered_json line = {{"index", index}};
+  nlohmann::ordered_json line = {{"index", prompt.index}};
   if (prompt.messages.is_null()) {
     line["prompt"] = prompt.text;
   } else {
@@ -44,7 +58,11 @@ void AnswerOutput::write(size_t index, const generation::AnswerEnd& end) {
   line["finish_reason"] = end.reason;
   line["prompt_tokens"] = end.prompt_tokens;
   line["completion_tokens"] = end.new_tokens;
-  answers_[index] = {};
+  // A column of the record never takes the place of one of these.
+  for (const auto& item : prompt.more.items()) {
+    if (!line.contains(item.key())) line[item.key()] = item.value();
+  }
+  answers_[index].pending.clear();
   if (file_->append(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n"))
     return;
   throw Error(ErrorKind::Storage, "WRITE", "an answer cannot be written")

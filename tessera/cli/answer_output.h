@@ -15,10 +15,13 @@ namespace tessera::cli {
 // when their turn comes. With a path, writes them to a file as JSON lines instead, each when it is finished.
 class AnswerOutput : public generation::AnswerSink {
  public:
-  // Takes the answers to `prompts`, which must outlive this object. If several are printed, each stands under
-  // its prompt. `path` names a file, which is emptied; "" means standard output. Throws Error(Storage) for a
-  // path that cannot be written.
-  AnswerOutput(const std::vector<generation::Prompt>& prompts, const std::string& path);
+  // `path` names a file, which is emptied; "" means standard output. Throws Error(Storage) for a path that
+  // cannot be written.
+  explicit AnswerOutput(const std::string& path);
+  // Takes the answers to these prompts from now on. If several are printed, each stands under its prompt.
+  void ask(std::vector<generation::Prompt> prompts);
+  // Returns the prompts that follow the answers (Prompt::later_turns). Call it when all answers are finished.
+  std::vector<generation::Prompt> next_turns() const;
 
   // Both throw Error(Storage) if writing fails.
   void add(size_t index, const std::string& text) override;
@@ -26,7 +29,7 @@ class AnswerOutput : public generation::AnswerSink {
 
  private:
   struct Answer {
-    std::string pending;
+    std::string pending, whole;  // what is not printed yet, and all of it
     bool is_finished = false;
   };
 
@@ -34,7 +37,7 @@ class AnswerOutput : public generation::AnswerSink {
   void begin();
   void show();
 
-  const std::vector<generation::Prompt>& prompts_;
+  std::vector<generation::Prompt> prompts_;
   std::vector<Answer> answers_;
   size_t current_ = 0;  // index of the answer that is printed as it grows
   std::optional<io::LogFile> file_;

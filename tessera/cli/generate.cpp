@@ -47,6 +47,7 @@ std::vector<Prompt> gather_prompts(const Options& options) {
         .need("a prompt, --prompt TEXT, a line of --prompts FILE, or - for the lines of standard input");
   }
   for (size_t i = 0; i < prompts.size(); ++i) {
+    prompts[i].index = static_cast<int64_t>(i);
     if (prompts[i].place.empty() && prompts.size() > 1) prompts[i].place = "prompt " + std::to_string(i + 1);
     const int64_t bad = find_invalid_utf8(prompts[i].text);
     if (bad < 0) continue;
@@ -56,25 +57,60 @@ std::vector<Prompt> gather_prompts(const Options& options) {
   return prompts;
 }
 
+nlohmann::ordered_json to_json(const std::vector<Prompt>& prompts) {
+  auto json = nlohmann::ordered_json::array();
+  for (const Prompt& prompt : prompts)
+    json.push_back(
+        {prompt.text, prompt.messages, prompt.tools, prompt.place, prompt.later_turns, prompt.index});
+  return json;
+}
+
+// Returns the prompts of the first rank on all ranks. Collective.
+std::vector<Prompt> shared_prompts(std::vector<Prompt> prompts, comm::Communicator& world) {
+  if (world.size() == 1) return prompts;
+  const std::string told =
+      world.rank() > 0
+          ? ""
+          : to_json(prompts).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  const auto json = nlohmann::ordered_json::parse(world.all_gather_string(told)[0]);
+  if (world.rank() == 0) return prompts;
+  for (const auto& prompt : json)
+    prompts.push_back({prompt[0], prompt[1], prompt[2], prompt[3], nullptr, prompt[4], prompt[5]});
+  return prompts;
+}
+
 // Returns the prompts of the first rank, which owns standard input, on all ranks, and gives all ranks its
 // seed. Collective.
 std::vector<Prompt> prompts_of_first(Options& options, comm::Communicator& world) {
   std::vector<Prompt> prompts;
-  std::string told;
   if (world.rank() == 0) {
     prompts = gather_prompts(options);
     settle_sampling(options);
-    if (world.size() == 1) return prompts;
-    nlohmann::ordered_json json = {{"seed", options.generate.sampling.seed}, {"prompts", nullptr}};
-    for (const Prompt& prompt : prompts)
-      json["prompts"].push_back({prompt.text, prompt.messages, prompt.tools, prompt.place});
-    told = json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   }
-  const auto json = nlohmann::ordered_json::parse(world.all_gather_string(told)[0]);
-  if (world.rank() == 0) return prompts;
-  options.generate.sampling.seed = json["seed"];
-  for (const auto& prompt : json["prompts"]) prompts.push_back({prompt[0], prompt[1], prompt[2], prompt[3]});
-  return prompts;
+  if (world.size() > 1) {
+    const std::string seed = std::to_string(options.generate.sampling.seed);
+    const nlohmann::json told = nlohmann::json::parse(world.all_gather_string(seed)[0]);
+    options.generate.sampling.seed = told;
+  }
+  return shared_prompts(std::move(prompts), world);
+}
+
+// Answers the prompts, and then the later turns of those that have some, as often as there are any.
+// Collective.
+generation::Work answer_all(std::vector<Prompt> prompts, const generation::PromptEncoder& encoder,
+                            const Options& options, generation::Generator& generator,
+                            const generation::InferenceRank& rank, AnswerOutput* output) {
+  generation::Work all;
+  while (!prompts.empty()) {
+    if (output != nullptr) output->ask(prompts);
+    const generation::Work work = generation::answer_prompts(prompts, encoder, options, generator,
+                                                             {rank.mesh(), prompts.size(), output});
+    all.times = work.times;
+    all.new_tokens += work.new_tokens;
+    all.seconds += work.seconds;
+    prompts = shared_prompts(output != nullptr ? output->next_turns() : std::vector<Prompt>(), rank.world());
+  }
+  return all;
 }
 
 void log_stats(const generation::Work& work) {
@@ -116,7 +152,8 @@ int run_generate(Options options, const CommandLine& line) {
         .hint("add --chat, or give prompts with \"messages\"");
   }
   std::optional<AnswerOutput> output;
-  if (rank.is_first() && !options.output_file.empty()) output.emplace(prompts, options.output_file);
+  if (rank.is_first() && !options.output_file.empty())
+    output.emplace(options.output_file);
   const generation::ModelSource source(options.model, options.adapter);
   generation::PromptEncoder encoder{source.tokenizer(), nullptr, options.system, options.is_chat};
   if (any_chat)
@@ -125,9 +162,9 @@ int run_generate(Options options, const CommandLine& line) {
   options.generate.stop_ids = source.stop_ids(*model);
   generation::Generator generator(
       *model, {.max_batch = options.batch_size, .max_prefill_tokens = options.prefill_tokens});
-  if (rank.is_first() && !output) output.emplace(prompts, "");
-  const generation::Work work = generation::answer_prompts(
-      prompts, encoder, options, generator, {rank.mesh(), prompts.size(), output ? &*output : nullptr});
+  if (rank.is_first() && !output) output.emplace("");
+  const generation::Work work =
+      answer_all(prompts, encoder, options, generator, rank, output ? &*output : nullptr);
   if (rank.is_first() && options.shows_stats) log_stats(work);
   return 0;
 }
@@ -145,9 +182,10 @@ void add_generate(CLI::App& app, const CommandLine& line, Action& action) {
   // The option takes one value each time, so that it does not take the prompts behind it.
   verb->add_option("--prompt", options->more_prompts, "The same as an option, any number of times")
       ->allow_extra_args(false);
-  verb->add_option(
-          "--prompts", options->prompts_file,
-          "A file of JSON lines, each an object with \"prompt\" or \"messages\"; - is standard input")
+  verb->add_option("--prompts", options->prompts_file,
+                   "A file of JSON lines, or an array, of objects with \"prompt\", \"messages\", "
+                   "\"conversations\" (ShareGPT) or "
+                   "\"turns\" (MT-bench); - is standard input")
       ->check(CLI::ExistingPath | CLI::IsMember({"-"}));
   verb->add_option("--output", options->output_file,
                    "Write the answers into this new file of JSON lines instead of printing them");

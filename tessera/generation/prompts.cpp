@@ -1,10 +1,13 @@
 #include "tessera/generation/prompts.h"
 
+#include <algorithm>
 #include <iostream>
-#include <map>
+#include <iterator>
+#include <optional>
+#include <string_view>
+#include <utility>
 
 #include "tessera/core/error.h"
-#include "tessera/core/log.h"
 #include "tessera/core/strings.h"
 #include "tessera/data/readers/parse_record.h"
 #include "tessera/data/readers/record_reader.h"
@@ -25,23 +28,88 @@ bool is_conversation(const ordered_json& messages) {
   return true;
 }
 
-Prompt read_prompt(const ordered_json& object, const data::RawRecord& record, const std::string& path) {
-  const auto prompt = object.find("prompt"), messages = object.find("messages");
-  const bool has_text = prompt != object.end() && prompt->is_string();
-  const bool has_messages = messages != object.end() && is_conversation(*messages);
-  if (has_text == has_messages) {
-    throw Error(ErrorKind::Data, "PROMPTS",
-                has_text ? "the record has a prompt and messages" : "the record has no prompt")
-        .at(path, record.line, record.column)
-        .need("an object with the string \"prompt\", or with \"messages\", an array of objects with a role");
+// The columns in one of which a record holds what is asked.
+constexpr std::string_view kAsking[] = {"prompt", "messages", "conversations", "turns"};
+
+// Returns the messages of a ShareGPT conversation up to its last question; null where it is none.
+ordered_json messages_of(const ordered_json& conversation) {
+  constexpr std::pair<std::string_view, std::string_view> kRoles[] = {{"human", "user"},
+                                                                      {"user", "user"},
+                                                                      {"gpt", "assistant"},
+                                                                      {"assistant", "assistant"},
+                                                                      {"system", "system"}};
+  auto messages = ordered_json::array();
+  if (!conversation.is_array()) return nullptr;
+  for (const ordered_json& turn : conversation) {
+    if (!turn.is_object()) return nullptr;
+    const auto from = turn.find("from"), value = turn.find("value");
+    if (from == turn.end() || !from->is_string() || value == turn.end() || !value->is_string())
+      return nullptr;
+    const auto role = std::ranges::find(kRoles, from->get<std::string>(),
+                                        &std::pair<std::string_view, std::string_view>::first);
+    if (role == std::end(kRoles)) return nullptr;
+    messages.push_back(message(std::string(role->second), value->get<std::string>()));
   }
-  const std::string place = path + ":" + std::to_string(record.line);
-  if (has_text) return {prompt->get<std::string>(), nullptr, nullptr, place};
-  const ordered_json& last = messages->back();
-  const auto content = last.find("content");
-  const bool is_text = content != last.end() && content->is_string();
-  return {is_text ? content->get<std::string>() : std::string(), *messages,
-          object.value("tools", ordered_json()), place};
+  while (!messages.empty() && messages.back()["role"] == "assistant") messages.erase(messages.size() - 1);
+  return messages.empty() ? ordered_json() : messages;
+}
+
+bool are_texts(const ordered_json& turns) {
+  return turns.is_array() && !turns.empty() &&
+         std::ranges::all_of(turns, [](const ordered_json& turn) { return turn.is_string(); });
+}
+
+// Returns what the column asks; nothing if it holds no such thing.
+std::optional<Prompt> prompt_in(const std::string& column, const ordered_json& value) {
+  Prompt prompt;
+  if (column == "prompt" && value.is_string()) {
+    prompt.text = value.get<std::string>();
+    return prompt;
+  }
+  if (column == "messages" && is_conversation(value)) prompt.messages = value;
+  if (column == "conversations") prompt.messages = messages_of(value);
+  if (column == "turns" && are_texts(value)) {
+    prompt.messages = ordered_json::array({message("user", value.front().get<std::string>())});
+    for (size_t i = 1; i < value.size(); ++i) prompt.later_turns.push_back(value[i].get<std::string>());
+  }
+  if (prompt.messages.is_null()) return std::nullopt;
+  const auto content = prompt.messages.back().find("content");
+  if (content != prompt.messages.back().end() && content->is_string())
+    prompt.text = content->get<std::string>();
+  return prompt;
+}
+
+Prompt read_prompt(const ordered_json& object, const data::RawRecord& record, const std::string& path) {
+  std::optional<Prompt> found;
+  int64_t count = 0;
+  for (const std::string_view name : kAsking) {
+    const auto column = object.find(std::string(name));
+    if (column == object.end()) continue;
+    auto prompt = prompt_in(std::string(name), *column);
+    if (!prompt) continue;
+    found = std::move(prompt);
+    ++count;
+  }
+  if (count != 1) {
+    throw Error(ErrorKind::Data, "PROMPTS",
+                count > 1 ? "the record asks in several ways" : "the record has no prompt")
+        .at(path, record.line, record.column)
+        .need(
+            "an object with one of: the string \"prompt\"; \"messages\", an array of objects with a role; "
+            "\"conversations\", an array of objects with from (human, gpt or system) and value; \"turns\", "
+            "an "
+            "array of strings");
+  }
+  found->place = path + ":" + std::to_string(record.line);
+  for (const auto& item : object.items()) {
+    const bool asks = std::ranges::find(kAsking, item.key()) != std::end(kAsking);
+    if (item.key() == "tools") {
+      found->tools = item.value();
+    } else if (!asks) {
+      found->more[item.key()] = item.value();
+    }
+  }
+  return *std::move(found);
 }
 
 }  // namespace
@@ -49,14 +117,8 @@ Prompt read_prompt(const ordered_json& object, const data::RawRecord& record, co
 std::vector<Prompt> read_prompt_file(const std::string& path) {
   std::vector<Prompt> prompts;
   data::RawRecord record;
-  std::map<std::string, int64_t> unknown;  // keys without effect -> line of their first occurrence
   const auto add = [&](const std::string& name) {
-    const ordered_json object = data::parse_record(record, name);
-    prompts.push_back(read_prompt(object, record, name));
-    for (const auto& item : object.items()) {
-      const std::string& key = item.key();
-      if (key != "prompt" && key != "messages" && key != "tools") unknown.try_emplace(key, record.line);
-    }
+    prompts.push_back(read_prompt(data::parse_record(record, name), record, name));
   };
   if (path == "-") {
     record.line = 0;
@@ -65,16 +127,19 @@ std::vector<Prompt> read_prompt_file(const std::string& path) {
       if (record.text.find_first_not_of(" \t") != std::string::npos) add(kStandardInput);
     }
   } else {
-    const auto reader = data::open_json_lines(path);
+    const auto reader = data::open_records(
+        path, path.ends_with(".json") ? data::FileFormat::Json : data::FileFormat::JsonLines);
     while (reader->next(record)) add(path);
   }
-  if (!unknown.empty()) {
-    std::vector<std::string> names;
-    for (const auto& [key, line] : unknown) names.push_back(key + " (line " + std::to_string(line) + ")");
-    log::warn((path == "-" ? kStandardInput : path) +
-              ": keys of the prompts without effect: " + join(names, ", "));
-  }
   return prompts;
+}
+
+Prompt next_turn(Prompt prompt, const std::string& answer) {
+  prompt.messages.push_back(message("assistant", answer));
+  prompt.text = prompt.later_turns.front();
+  prompt.messages.push_back(message("user", prompt.text));
+  prompt.later_turns.erase(prompt.later_turns.begin());
+  return prompt;
 }
 
 std::vector<Prompt> read_prompt_lines() {

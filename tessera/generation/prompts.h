@@ -19,10 +19,20 @@ struct Prompt {
   nlohmann::ordered_json messages;  // an array, or null
   nlohmann::ordered_json tools;     // the tools given beside the messages, or null
   std::string place;                // "file:line"; empty on the command line
+  // The other columns of the record, such as its id: an object, or null.
+  nlohmann::ordered_json more;
+  // Texts of the user that follow the answers, in their order: the later `turns` of a record.
+  std::vector<std::string> later_turns;
+  int64_t index = 0;  // among all prompts
 };
 
-// Reads a file of JSON lines, {"prompt": "..."} or {"messages": [...]}, each with or without "tools". "-" is
-// standard input. Throws Error(Data) at the line.
+// Returns the prompt that follows an answer: the conversation so far, and the next of `later_turns`.
+Prompt next_turn(Prompt prompt, const std::string& answer);
+
+// Reads a file of records: {"prompt": "..."}, {"messages": [...]}, {"conversations": [{"from": ..., "value":
+// ...}, ...]} (ShareGPT; answers behind the last question are left out) or {"turns": ["...", ...]}
+// (MT-bench). Each may hold "tools" and other columns. The file is of JSON lines, or one array. "-" is
+// standard input. Throws Error(Data) at the record.
 std::vector<Prompt> read_prompt_file(const std::string& path);
 // Reads every line of standard input that is not empty as a prompt.
 std::vector<Prompt> read_prompt_lines();

@@ -350,11 +350,6 @@ TEST_F(GenerateTest, AnswersAsJsonLines) {
   more.insert(more.end(), {"--output", "answers.jsonl"});
   const ProgramResult result = run_well(more);
   EXPECT_EQ(result.out, "");
-  const Words warned = ProgramResult::lines_with(result.err, "without effect");
-  ASSERT_EQ(warned.size(), 1u) << result.told();
-  EXPECT_NE(warned[0].find("prompts.jsonl: keys of the prompts without effect: id (line 1), topic (line 3)"),
-            std::string::npos)
-      << warned[0];
   std::map<int64_t, nlohmann::json> lines;
   for (const std::string& line : ProgramResult::lines(read_text(here / "answers.jsonl"))) {
     const auto answer = nlohmann::json::parse(line);
@@ -363,9 +358,11 @@ TEST_F(GenerateTest, AnswersAsJsonLines) {
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_EQ(lines[0].at("prompt"), "Hi");
   EXPECT_EQ(lines[1].at("messages").at(0).at("content"), "Ho");
+  EXPECT_EQ(lines[0].at("id"), 7);
+  EXPECT_EQ(lines[2].at("topic"), 1);
   std::string printed;
   for (const auto& [index, answer] : lines) {
-    EXPECT_EQ(answer.size(), 6u) << answer;
+    EXPECT_EQ(answer.size(), index == 1 ? 6u : 7u) << answer;
     const std::string reason = answer.at("finish_reason");
     EXPECT_TRUE(reason == "stop" || (reason == "length" && answer.at("completion_tokens") == 5)) << answer;
     EXPECT_GT(answer.at("prompt_tokens").get<int64_t>(), 0);
@@ -399,6 +396,33 @@ TEST_F(GenerateTest, WhatIsFinishedIsInTheFileAsWholeLines) {
   ASSERT_TRUE(text.ends_with('\n'));
   for (const std::string& line : ProgramResult::lines(text))
     EXPECT_TRUE(nlohmann::json::accept(line)) << line;
+}
+
+TEST_F(GenerateTest, QuestionsOfShareGptAndMtBench) {
+  write_text(here / "chats.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}\n");
+  write_text(here / "share.json",
+             "[{\"id\": \"a\", \"conversations\": [{\"from\": \"human\", \"value\": \"Hi\"}, "
+             "{\"from\": \"gpt\", \"value\": \"left out\"}]}]");
+  EXPECT_EQ(generate({"--prompts", "share.json"}).out, generate({"--prompts", "chats.jsonl"}).out);
+  write_text(here / "bench.jsonl",
+             "{\"question_id\": 81, \"turns\": [\"Hi\", \"Ho\"]}\n{\"prompt\": \"Ha\"}\n");
+  const Words asked = {"generate",  "--model",     "model",    "--max-new-tokens", "5",
+                       "--prompts", "bench.jsonl", "--output", "answers.jsonl"};
+  for (const Words& more : {Words{}, Words{"--overwrite"}, Words{"--overwrite", "--nproc", "2"}}) {
+    run_well(with(asked, more));
+    std::vector<nlohmann::json> lines;
+    for (const std::string& line : ProgramResult::lines(read_text(here / "answers.jsonl")))
+      lines.push_back(nlohmann::json::parse(line));
+    ASSERT_EQ(lines.size(), 3u);
+    const nlohmann::json& last = lines.back();
+    EXPECT_EQ(last.at("question_id"), 81);
+    EXPECT_EQ(last.at("index"), 0);
+    ASSERT_EQ(last.at("messages").size(), 3u);
+    const auto first = std::ranges::find_if(lines, [](const auto& line) { return line.at("index") == 0; });
+    EXPECT_EQ(last.at("messages").at(1).at("content"), first->at("text"));
+    EXPECT_EQ(last.at("messages").at(2).at("content"), "Ho");
+  }
+  expect_error(run(asked), 2, "E-CONFIG-OUTPUT-USED", {"--overwrite replaces it"});
 }
 
 TEST_F(GenerateTest, MessagesAsPrompts) {

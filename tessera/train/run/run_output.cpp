@@ -42,7 +42,7 @@ void check_outputs(const config::Recipe& recipe) {
   }
   io::check_output_file({.path = recipe.prometheus_file,
                          .named_by = "prometheus_file",
-                         .inputs = std::move(inputs),
+                         .inputs = recipe_inputs(recipe),
                          .is_earlier_output = io::begins_with(kPrometheusBegin),
                          .how_to_overwrite = ""});
 }
