@@ -49,7 +49,7 @@ if [ $is_whole = 1 ] && [ "$preset" = release ]; then
 fi
 # Each test says what its own kernels ran on (ctest -V); this is the best that they could run on.
 say "this run's processor"
-"build/$preset/tessera" doctor | sed -n -E '/^(processor|instruction sets|used of them|float32 products|bfloat16 products) /p'
+"build/$preset/tessera" doctor | sed -n -E '/^(processor|instruction sets|in use|float32 products|bfloat16 products) /p'
 say "tests of build/$preset"
 sed -n '/% tests passed/,$p' "build/$preset/ctest.log"
 [ $failed = 0 ] || die "tests have failed"

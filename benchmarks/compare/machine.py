@@ -52,9 +52,9 @@ def doctor_rows(text: str) -> dict[str, str]:
 
 def kind_of(doctor: dict[str, str]) -> str:
     """The kind of this processor (KINDS), TESSERA_ISA heeded. Raises ValueError where the program does not say."""
-    words = doctor.get("used of them", "").split()
+    words = doctor.get("in use", "").split()
     if not words or words[0] not in KINDS:
-        raise ValueError("`tessera doctor` does not say which instruction sets are used (its row \"used of them\"); got "
+        raise ValueError("`tessera doctor` does not say which instruction sets are used (its row \"in use\"); got "
                          f"{words[0] if words else 'no such row'!r}, need one of {', '.join(KINDS)}")
     return words[0]
 
@@ -108,7 +108,7 @@ def describe(doctor: dict[str, str], kind: str, env: dict[str, str], holds: dict
     return [
         ("processor", f"{doctor.get('processor', platform.processor())}, {usable_cores()} cores"),
         ("instruction sets", doctor.get("instruction sets", "unknown")),
-        ("used of them by Tessera", kind),
+        ("in use by Tessera", kind),
         ("held lower, both sides", _capped(env, holds)),
         ("limit on oneDNN, for both sides", env.get("ONEDNN_MAX_CPU_ISA") or "none"),
         ("memory", doctor.get("memory", "unknown").split(",")[0]),

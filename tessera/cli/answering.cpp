@@ -56,8 +56,8 @@ void add_rank_options(CLI::App& verb, RankOptions& options) {
   verb.add_option(
           "--nproc", options.nproc,
           options.has_many_prompts
-              ? "Ranks to start on this machine, which share the model; of a multiple of the sizes below, "
-                "each so many hold a copy and answer their part of the prompts"
+              ? "Ranks to start on this machine, which share the model; with a multiple of the sizes below, "
+                "each group of that size holds a copy and answers its share of the prompts"
               : "Ranks to start on this machine, which share the model")
       ->check(CLI::Range(1, 4096));
   verb.add_option("--tensor-parallel-size", options.tensor_parallel,

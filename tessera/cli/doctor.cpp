@@ -166,7 +166,7 @@ int run_doctor() {
     row("AMX trap", "CPUID shows AMX without tile palettes; oneDNN is held at " +
                         environment::get("ONEDNN_MAX_CPU_ISA").value_or("its own choice"));
   }
-  row("used of them", name_of(usable_isa()) + std::string(" (TESSERA_ISA holds it lower)"));
+  row("in use", name_of(usable_isa()) + std::string(" (TESSERA_ISA holds it lower)"));
   row("float32 products", float_products);
   row("bfloat16 products", bf16_products);
   row("memory",

@@ -36,7 +36,9 @@ Error missing_file(const std::string& file) {
   if (!exists(folder)) return error.got("no such folder");
   const bool wants_adapter = file.ends_with("adapter_config.json");
   if (wants_adapter && has("config.json")) {
-    return error.got("the folder of a model").need("an adapter's folder").hint("a model is no adapter");
+    return error.got("the folder of a model")
+        .need("an adapter's folder")
+        .hint("name the folder that holds adapter_config.json");
   }
   if (!wants_adapter && has("adapter_config.json")) {
     return error.got("the folder of an adapter")

@@ -178,7 +178,7 @@ class MachineTest(unittest.TestCase):
 
     def test_kind_comes_from_doctor(self):
         def kind(used: str) -> str:
-            rows = machine.doctor_rows(self.DOCTOR.replace("\n\n", f"\nused of them           {used}\n\n", 1))
+            rows = machine.doctor_rows(self.DOCTOR.replace("\n\n", f"\nin use                 {used}\n\n", 1))
             return machine.kind_of(rows)
         for name in KINDS:
             self.assertEqual(kind(f"{name} (TESSERA_ISA=avx2|avx512|amx holds it lower)"), name)
@@ -199,7 +199,7 @@ class MachineTest(unittest.TestCase):
         env, header = self.capped("avx2", "avx2", **set_by_user)
         self.assertEqual([env.get(name) for name in names], ["avx2", "avx2", "AVX2", "AVX2"])
         self.assertNotIn("MKL_VERBOSE", env)
-        self.assertEqual(header["used of them by Tessera"], "avx2")
+        self.assertEqual(header["in use by Tessera"], "avx2")
         self.assertEqual(header["held lower, both sides"], "TESSERA_ISA=avx2, ATEN_CPU_CAPABILITY=avx2, "
                          "ONEDNN_MAX_CPU_ISA=AVX2, MKL_ENABLE_INSTRUCTIONS=AVX2")
         self.assertEqual(header["limit on oneDNN, for both sides"], "AVX2")

@@ -98,7 +98,8 @@ TEST_F(StopTest, AskedTwiceARunEndsAtOnceAndKeepsTheOlderCheckpointOn1And3Ranks)
       // kind.
       options.while_talking = [&](pid_t id, const std::string& err) {
         const auto has_said = [&](const char* text) { return err.find(text) != std::string::npos; };
-        const bool is_due = sent == 0 ? has_said(" saved: ") && ++looks > 10 : has_said("asked to stop");
+        const bool is_due =
+            sent == 0 ? has_said(" saved: ") && ++looks > 10 : has_said("the run saves a checkpoint");
         if (sent == 2 || !is_due) return;
         kill(id, SIGINT);
         ++sent;

@@ -81,7 +81,7 @@ void handle(int signal, siginfo_t* info, void*) {
   }
   if (current_text < 0) return;
   if (is_terminal) say("\n");
-  say("tessera: asked to stop: the run saves first, and then ends; asked again, it ends at once\n");
+  say("tessera: stopping: the run saves a checkpoint and then ends; interrupt again to end it immediately\n");
 }
 
 }  // namespace
