@@ -128,13 +128,15 @@ TEST_F(Prepare, WhatTheTypeNoticesOfRecordsIsToldOnce) {
   const Json answer = {{"role", "assistant"}, {"content", "there"}, {"mood", "good"}, {"id", 1}};
   std::string text;
   for (int i = 0; i < 5; ++i) text += Json{{"messages", {question, answer}}}.dump() + "\n";
-  text += Json{{"messages", {question, {{"role", "assistant"}, {"content", " there"}}, question}}}.dump() + "\n";
+  text +=
+      Json{{"messages", {question, {{"role", "assistant"}, {"content", " there"}}, question}}}.dump() + "\n";
   add("a.jsonl", text,
       {{"type", "chat_template"},
        {"roles_to_train", Json::array()},
        {"train_on_eos", ""},
-       {"chat_template_jinja", "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}{{ eos_token }}"
-                               "{% endfor %}"}});
+       {"chat_template_jinja",
+        "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}{{ eos_token }}"
+        "{% endfor %}"}});
   ::testing::internal::CaptureStderr();
   const DatasetStats stats = prepare().train_stats.at(0);
   const std::string told = ::testing::internal::GetCapturedStderr();
@@ -143,12 +145,13 @@ TEST_F(Prepare, WhatTheTypeNoticesOfRecordsIsToldOnce) {
   EXPECT_EQ(stats.rows, 5);
   EXPECT_EQ(stats.dropped_unlabelled, 1);
   const std::string file = folder_ / "a.jsonl";
-  EXPECT_THAT(told, HasSubstr("in 5 of 6 records a token holds the end of a prompt and the start of its answer: " +
-                              file + ":1, " + file + ":2, " + file + ":3, ... (answer_border: whole"));
+  EXPECT_THAT(told,
+              HasSubstr("in 5 of 6 records a token holds the end of a prompt and the start of its answer: " +
+                        file + ":1, " + file + ":2, " + file + ":3, ... (answer_border: whole"));
   EXPECT_THAT(told, HasSubstr("1 of 6 records end with no answer, and train nothing"));
   EXPECT_THAT(told, HasSubstr("the chat template reads no such field of a message: id (5 messages), mood (5 "
                               "messages)"));
-  // What is kept or sent of the counts holds these too.
+  // The form in which counts are kept and sent holds these too.
   DatasetStats copy;
   copy.set_details(stats.details());
   EXPECT_EQ(copy.merged_places, stats.merged_places);

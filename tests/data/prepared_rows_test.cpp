@@ -102,7 +102,7 @@ TEST_F(PreparedRowsTest, TheNextRunTakesThem) {
   const PreparedData second = prepare(&is_kept);
   EXPECT_TRUE(is_kept) << told_;
   expect_same(first, second);
-  // What the type noticed of the records is kept with them.
+  // The counts of what the type noticed are kept with the rows.
   folder_.write("a.jsonl", R"({"messages": [{"role": "user", "content": "a", "mood": "good"},)"
                            R"( {"role": "assistant", "content": "b"}]})");
   config_.datasets[0] =

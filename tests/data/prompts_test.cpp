@@ -276,8 +276,9 @@ TEST(Chat, FieldsThatTheTemplateDoesNotReadAreNoted) {
   tokenize_record(chat_dataset(), record, {}, &notes);
   EXPECT_THAT(notes.unread_fields, ::testing::UnorderedElementsAre("weight", "thinking", "mood"));
   notes = {};
-  tokenize_record(chat_dataset({{"chat_template_jinja", "{% for m in messages %}{{ m.reasoning_content }}"
-                                                        "{{ m.content }}{% endfor %}"},
+  tokenize_record(chat_dataset({{"chat_template_jinja",
+                                 "{% for m in messages %}{{ m.reasoning_content }}"
+                                 "{{ m.content }}{% endfor %}"},
                                 {"message_field_training", "weight"}}),
                   {{"messages", {message("user", "a"), message("assistant", "b")}}}, {}, &notes);
   EXPECT_THAT(notes.unread_fields, ElementsAre());
@@ -285,9 +286,7 @@ TEST(Chat, FieldsThatTheTemplateDoesNotReadAreNoted) {
 
 TEST(PromptCompletion, TheCompletionIsTrained) {
   const Json dataset = {{"type", "prompt_completion"}, {"chat_template_jinja", kChatml}};
-  const auto trained = [&](const Json& record) {
-    return trained_texts(tokenize_record(dataset, record)[0]);
-  };
+  const auto trained = [&](const Json& record) { return trained_texts(tokenize_record(dataset, record)[0]); };
   EXPECT_THAT(trained({{"prompt", "how many?"}, {"completion", " twelve"}}),
               ElementsAre(" twelve<|endoftext|>"));
   EXPECT_THAT(trained({{"prompt", "how many?"}, {"completion", " twelve<|endoftext|>"}}),
@@ -309,7 +308,7 @@ TEST(PromptCompletion, TheCompletionIsTrained) {
   EXPECT_THAT(error_of("E-DATA-MISSING-FIELD", {{"prompt", "x"}}), HasSubstr("no field 'completion'"));
   EXPECT_THAT(error_of("E-DATA-FIELD-TYPE", {{"prompt", prompt}, {"completion", 3}}),
               HasSubstr("field 'completion' is not a list"));
-  // Without a chat template texts are read, and conversations say what is missing.
+  // A model without a chat template reads texts, and conversations say what is missing.
   const Json bare = {{"type", "prompt_completion"}, {"field_prompt", "q"}, {"field_completion", "a"}};
   EXPECT_THAT(trained_texts(tokenize_record(bare, {{"q", "1"}, {"a", " 2"}})[0]),
               ElementsAre(" 2<|endoftext|>"));

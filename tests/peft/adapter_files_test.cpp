@@ -449,9 +449,10 @@ std::map<std::string, std::string> merged_files(const std::map<std::string, std:
   for (const auto& [name, text] : adapter_files) std::ofstream(folder / "adapter/" + name) << text;
   merge_adapter(folder / "base", folder / "adapter", folder / "merged");
   std::map<std::string, std::string> found;
-  for (const char* name : {"tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json",
-                           "chat_template.jinja", "chat_template.json", "additional_chat_templates/tool_use.jinja",
-                           "additional_chat_templates/rag.jinja"}) {
+  for (const char* name :
+       {"tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json", "chat_template.jinja",
+        "chat_template.json", "additional_chat_templates/tool_use.jinja",
+        "additional_chat_templates/rag.jinja"}) {
     const std::string path = folder / "merged/" + name;
     if (io::exists(path)) found[name] = io::read_file(path, 1 << 20);
   }
@@ -475,10 +476,10 @@ TEST(Merge, TheTemplateThatWasTrainedWithStays) {
   want["chat_template.jinja"] = "trained";
   want.erase(of_tools);
   EXPECT_EQ(merged_files({{"chat_template.jinja", "trained"}}), want);
-  // With its named templates it brings all of them.
+  // It brings its named templates too.
   want["additional_chat_templates/rag.jinja"] = "trained too";
-  EXPECT_EQ(merged_files({{"chat_template.jinja", "trained"},
-                          {"additional_chat_templates/rag.jinja", "trained too"}}),
+  EXPECT_EQ(merged_files(
+                {{"chat_template.jinja", "trained"}, {"additional_chat_templates/rag.jinja", "trained too"}}),
             want);
   // The adapter brings a template in its settings. The base's file would take precedence, so it is left out.
   want = of_base;

@@ -556,7 +556,8 @@ TEST(MessageForm, KeysThatAreNullAreLeftOut) {
       "{% for m in messages %}{{ m.role }}:{% if 'content' in m %}{% if m.content is string %}{{ m.content }}"
       "{% else %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endif %}{% endif %}"
       "{{ m.name if 'name' in m else '' }};{% endfor %}";
-  EXPECT_EQ(text_of(source, call_with("{}", {{"content", nullptr}, {"name", nullptr}})), "user:q;assistant:;");
+  EXPECT_EQ(text_of(source, call_with("{}", {{"content", nullptr}, {"name", nullptr}})),
+            "user:q;assistant:;");
   EXPECT_EQ(text_of("{{ messages[1]['content'] }}", call_with("{}", {{"content", nullptr}})), "");
   // DeepSeek-V3's first template writes calls only where the content is null.
   const std::string by_null =
@@ -589,7 +590,8 @@ TEST(ChatTemplate, TellsWhichFieldsItReads) {
   EXPECT_TRUE(reads("{{ messages[0].reasoning_content }}", "thinking"));
   EXPECT_FALSE(reads("{{ messages[0].content }}", "thinking"));
   EXPECT_TRUE(reads("{{ messages | tojson }}", "name"));
-  EXPECT_TRUE(reads("{% for m in messages %}{% for k, v in m.items() %}{{ k }}{% endfor %}{% endfor %}", "name"));
+  EXPECT_TRUE(
+      reads("{% for m in messages %}{% for k, v in m.items() %}{{ k }}{% endfor %}{% endfor %}", "name"));
 }
 
 }  // namespace

@@ -328,7 +328,7 @@ TEST_F(TokenizerFolder, NamedTemplatesAreReadAndKept) {
   write("tokenizer_config.json", json{{"chat_template", list}}.dump());
   check(Tokenizer::from_folder(folder.string()));
 
-  // As in Transformers, files stand in place of all that the settings hold.
+  // Files stand in place of all that the settings hold, as in Transformers.
   fs::create_directories(folder / "additional_chat_templates");
   write("additional_chat_templates/rag.jinja", "c");
   write("additional_chat_templates/notes.txt", "no template");

@@ -16,7 +16,7 @@
 
 namespace tessera::data {
 
-// What a type notices of a record, for the counts of the record's dataset.
+// Tells a type's findings about a record, for the counts of its dataset.
 struct RecordNotes {
   bool merges_border = false;       // a token holds the end of a prompt and the start of its answer
   bool ends_with_question = false;  // the last message is no answer, where the last answer alone is trained

@@ -35,7 +35,7 @@ struct JoinedIds {
   size_t answer = 0;
   bool merges = false;
 };
-// With `splits` the text is cut behind the prompt where a token would reach over.
+// Encodes both. If `splits`, the text is cut behind the prompt where a token would reach over.
 JoinedIds encode_joined(const text::Tokenizer& tokenizer, const MarkedText& prompt, std::string_view answer,
                         bool splits);
 // Returns the row, in which the answer is trained, and the prompt with `trains_prompt`.

@@ -95,7 +95,8 @@ void Tokenizer::set_chat_template(std::string source) {
   if (source == chat_template()) return;
   impl_->template_changed = true;
   impl_->chat_templates.erase(kToolTemplate);
-  impl_->chat_templates[kDefaultTemplate] = std::move(source);
+  impl_->chat_templates.erase(kDefaultTemplate);
+  if (!source.empty()) impl_->chat_templates[kDefaultTemplate] = std::move(source);
 }
 
 TextStream::TextStream(const Tokenizer& tokenizer, bool skip_special_tokens)

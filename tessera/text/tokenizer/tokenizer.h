@@ -104,7 +104,8 @@ class Tokenizer {
   // Returns the source of the default template; empty when there is none.
   const std::string& chat_template() const;
   // Gives the tokenizer another default template, which save() then writes. The template for tools goes, as
-  // it would otherwise win over the new one; templates of other names stay.
+  // it would otherwise win over the new one; templates of other names stay. An empty source takes the default
+  // away.
   void set_chat_template(std::string source);
 
   // Writes tokenizer.json, tokenizer_config.json and special_tokens_map.json, which load in Transformers with

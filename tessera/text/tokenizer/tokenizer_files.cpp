@@ -179,6 +179,7 @@ Tokenizer Tokenizer::from_folder(const std::string& folder) {
 
   impl->chat_templates = read_template_files(*impl, folder);
   if (impl->chat_templates.empty()) impl->chat_templates = read_chat_templates(config.at("chat_template"));
+  std::erase_if(impl->chat_templates, [](const auto& named) { return named.second.empty(); });
   return Tokenizer(std::move(impl));
 }
 
