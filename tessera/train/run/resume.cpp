@@ -284,6 +284,7 @@ void check_notes(const ShardedCheckpoint& checkpoint) {
   notes["training"] = to_json(TrainState());
   notes[kOwesEvaluation] = false;
   notes["only_model"] = false;
+  notes[kForRestart] = false;
   for (const auto& [key, value] : notes.items()) {
     const auto found = checkpoint.manifest().state.find(key);
     if (found == checkpoint.manifest().state.end() || has_types_of(value, *found)) continue;
