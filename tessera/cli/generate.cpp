@@ -152,8 +152,7 @@ int run_generate(Options options, const CommandLine& line) {
         .hint("add --chat, or give prompts with \"messages\"");
   }
   std::optional<AnswerOutput> output;
-  if (rank.is_first() && !options.output_file.empty())
-    output.emplace(options.output_file);
+  if (rank.is_first() && !options.output_file.empty()) output.emplace(options.output_file);
   const generation::ModelSource source(options.model, options.adapter);
   generation::PromptEncoder encoder{source.tokenizer(), nullptr, options.system, options.is_chat};
   if (any_chat)

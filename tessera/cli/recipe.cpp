@@ -133,7 +133,8 @@ int check(const CheckOptions& options) {
   if (options.nproc > 0) config::validate_parallelism(recipe, options.nproc);
   if (!options.keys_only) std::cout << text_for(STDOUT_FILENO, check_run(recipe, options));
   std::cout << text_for(STDOUT_FILENO, options.all ? config::explain_recipe(recipe)
-                                                   : without_defaults(recipe) + "# --all prints the keys at their defaults too\n");
+                                                   : without_defaults(recipe) +
+                                                         "# --all prints the keys at their defaults too\n");
   return 0;
 }
 

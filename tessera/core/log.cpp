@@ -38,11 +38,9 @@ std::string_view first_characters(std::string_view text, size_t count) {
 void write_line(std::string_view prefix, std::string_view text) {
   std::string line;
   line.reserve(prefix.size() + text.size() + 2);
-  if (has_open_line.exchange(false)) line.push_back('
-');
+  if (has_open_line.exchange(false)) line.push_back('\n');
   // Names and values of others are in the text.
-  line.append(prefix).append(terminal_text(text, LineBreaks::Keep)).push_back('
-');
+  line.append(prefix).append(terminal_text(text, LineBreaks::Keep)).push_back('\n');
   // One write a line, so that lines of several ranks do not mix. A closed stderr must not stop training.
   (void)std::fwrite(line.data(), 1, line.size(), stream());
 }

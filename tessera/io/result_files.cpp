@@ -55,30 +55,28 @@ const Contents kOtel = {{"metrics.jsonl"}, {}};
 const Contents kTemplates = {{"*.jinja"}, {}};
 const Contents kCheckpoint = {
     {"manifest.json", "rank-#.safetensors", "metrics.jsonl", "events", "wandb-#", "otel"}, {}};
-const Contents kOlder = {{
-                             "config.json",
-                             "generation_config.json",
-                             "model.safetensors",
-                             "model-#-of-#.safetensors",
-                             "model.safetensors.index.json",
-                             "adapter_config.json",
-                             "adapter_model.safetensors",
-                             "tokenizer.json",
-                             "tokenizer_config.json",
-                             "special_tokens_map.json",
-                             "added_tokens.json",
-                             "tokenizer.model",
-                             "vocab.json",
-                             "merges.txt",
-                             "chat_template.jinja",
-                             "chat_template.json",
-                             "metrics.jsonl",
-                             "recipe.yaml",
-                         },
-                         {{"additional_chat_templates", &kTemplates},
-                          {"runs", &kRuns},
-                          {"wandb", &kWandb},
-                          {"otel", &kOtel}}};
+const Contents kOlder = {
+    {
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "model-#-of-#.safetensors",
+        "model.safetensors.index.json",
+        "adapter_config.json",
+        "adapter_model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "tokenizer.model",
+        "vocab.json",
+        "merges.txt",
+        "chat_template.jinja",
+        "chat_template.json",
+        "metrics.jsonl",
+        "recipe.yaml",
+    },
+    {{"additional_chat_templates", &kTemplates}, {"runs", &kRuns}, {"wandb", &kWandb}, {"otel", &kOtel}}};
 // A result with the checkpoints of its run, and with the older one that it will replace.
 const Contents kResult = [] {
   Contents contents = kOlder;
