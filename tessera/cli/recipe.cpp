@@ -122,7 +122,10 @@ std::string without_defaults(const config::Recipe& recipe) {
   for (bool is_shown = false; std::getline(lines, line);) {
     const bool starts_key = !line.empty() && std::string_view(" -#").find(line[0]) == std::string_view::npos;
     if (starts_key) is_shown = others.contains(line.substr(0, line.find(':')));
-    if (is_shown) out += line + '\n';
+    // A key of an entry may be at its default too; the line with the dash begins the entry.
+    const bool is_inner_default =
+        line.starts_with(' ') && line.ends_with("# default") && line.find("- ") == std::string::npos;
+    if (is_shown && !is_inner_default) out += line + '\n';
   }
   return out;
 }
