@@ -50,6 +50,12 @@ if [ -e "$build/tessera-tables.so" ]; then
   install -m 644 "$build/tessera-tables.so" "$staging/lib/tessera-tables.so"
   add_needed "$build/tessera-tables.so"
 fi
+# Files of the hub need libcurl, which the program opens when it fetches one.
+libcurl=$(PATH=$PATH:/sbin:/usr/sbin ldconfig -p | awk '$1 == "libcurl.so.4" && /x86-64|AArch64/ {print $NF; exit}')
+[ -n "$libcurl" ] || die "libcurl.so.4 is missing: run ./dev setup"
+install -m 644 "$libcurl" "$staging/lib/libcurl.so.4"
+origins+=("$libcurl")
+add_needed "$libcurl"
 # GPUs need this library, which exists if nvcc was there to build it; LibTorch's CUDA part is the machine's own.
 own_kernels=$build/libtessera_cuda.so
 if [ -e "$own_kernels" ]; then

@@ -27,14 +27,15 @@ void add_sampling_options(CLI::App& verb, generation::SamplingOptions& sampling)
 }
 
 void add_answering_options(CLI::App& verb, AnsweringOptions& options) {
-  verb.add_option(
-          "--model", options.model,
-          "A Hugging Face model folder, a GGUF file, an adapter's folder, whose base is found, or the "
-          "name of a model of the hub that is in the local cache")
-      ->required()
-      ->transform(model_path());
-  verb.add_option("--adapter", options.adapter, "An adapter's folder to put on it")
-      ->transform(model_folder());
+  takes_model(
+      verb.add_option(
+              "--model", options.model,
+              "A Hugging Face model folder, a GGUF file, an adapter's folder, whose base is found, or the "
+              "name of a model of the hub, which is downloaded")
+          ->required(),
+      options.model, Takes::Model);
+  takes_model(verb.add_option("--adapter", options.adapter, "An adapter's folder to put on it"),
+              options.adapter, Takes::Adapter);
   add_compute_options(verb, options.compute);
   add_rank_options(verb, options.ranks);
   verb.add_option("--system", options.system, "System message of the chat");

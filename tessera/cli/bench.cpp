@@ -82,9 +82,9 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
   add_bench_tokenize(*bench, action);
   add_bench_generate(*bench, line, action);
   CLI::App* verb = bench->add_subcommand("train", "Training steps on random tokens");
-  verb->add_option("--model", options->model, "A Hugging Face model folder, or a GGUF file")
-      ->required()
-      ->transform(model_path());
+  takes_model(
+      verb->add_option("--model", options->model, "A Hugging Face model folder, or a GGUF file")->required(),
+      options->model, Takes::Model);
   verb->add_option("--micro-batch", options->micro_batch, "Documents of a rank's step")
       ->check(CLI::Range(1, 65536));
   verb->add_option("--seq", options->seq, "Tokens of a document")->check(CLI::Range(2, 1 << 24));

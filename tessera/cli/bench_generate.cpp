@@ -194,9 +194,9 @@ void add_bench_generate(CLI::App& bench, const CommandLine& line, Action& action
   auto options = std::make_shared<Options>();
   options->ranks.has_many_prompts = true;
   CLI::App* verb = bench.add_subcommand("generate", "Generation from random prompts, without a stop");
-  verb->add_option("--model", options->model, "A Hugging Face model folder, or a GGUF file")
-      ->required()
-      ->transform(model_path());
+  takes_model(
+      verb->add_option("--model", options->model, "A Hugging Face model folder, or a GGUF file")->required(),
+      options->model, Takes::Model);
   verb->add_option("--batch", options->batch, "Sequences at once, of each copy of the model")
       ->check(CLI::Range(1, 4096));
   verb->add_option("--prompt-tokens", options->prompt_tokens, "Tokens of a prompt")

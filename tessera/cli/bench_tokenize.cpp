@@ -104,9 +104,9 @@ int run_bench_tokenize(const Options& options) {
 void add_bench_tokenize(CLI::App& bench, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = bench.add_subcommand("tokenize", "Tokenising the lines of a text, on one thread");
-  verb->add_option("--model", options->model, "A folder with a tokenizer.json, or a GGUF file")
-      ->required()
-      ->transform(model_path());
+  takes_model(verb->add_option("--model", options->model, "A folder with a tokenizer.json, or a GGUF file")
+                  ->required(),
+              options->model, Takes::Model);
   verb->add_option("--file", options->file, "The text, UTF-8; its lines are encoded one by one")
       ->required()
       ->check(CLI::ExistingFile);

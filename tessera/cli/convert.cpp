@@ -195,8 +195,10 @@ void add_convert(CLI::App& app, Action& action) {
       "convert",
       "Write a model in another form: a checkpoint of a run or a GGUF file as a Hugging Face folder, such a "
       "folder in another type, or either as a GGUF file");
-  verb->add_option("input", options->input, "The checkpoint's or model's folder, or the GGUF file")
-      ->required();
+  takes_model(
+      verb->add_option("input", options->input, "The checkpoint's or model's folder, or the GGUF file")
+          ->required(),
+      options->input, Takes::Model);
   verb->add_option("output", options->output,
                    "The folder to write, or the GGUF file if the name ends in .gguf")
       ->required();
@@ -206,9 +208,10 @@ void add_convert(CLI::App& app, Action& action) {
           "or Q4_K_M; by default that of the model, or of the run's result for a checkpoint, and fp32 for a "
           "folder from a GGUF file")
       ->check(CLI::Validator(check_dtype, "TYPE", "type"));
-  verb->add_option("--base", options->base,
-                   "The base model's folder or GGUF file, where a checkpoint's run had it elsewhere")
-      ->transform(model_path());
+  takes_model(
+      verb->add_option("--base", options->base,
+                       "The base model's folder or GGUF file, where a checkpoint's run had it elsewhere"),
+      options->base, Takes::Model);
   verb->add_flag("--overwrite", options->overwrite, "Take the place of the model that the output holds");
   verb->footer(
       "Writes config.json, the weights, tokenizer.json and the chat template; of a LoRA run the adapter's "

@@ -45,11 +45,11 @@ void add_logits(CLI::App& debug, Action& action) {
   auto options = std::make_shared<LogitsOptions>();
   CLI::App* verb =
       debug.add_subcommand("logits", "Write a model's logits for token ids to a safetensors file");
-  verb->add_option("--model", options->model, "A Hugging Face model folder, or a GGUF file")
-      ->required()
-      ->transform(model_path());
-  verb->add_option("--adapter", options->adapter, "An adapter's folder to put on it")
-      ->transform(model_folder());
+  takes_model(
+      verb->add_option("--model", options->model, "A Hugging Face model folder, or a GGUF file")->required(),
+      options->model, Takes::Model);
+  takes_model(verb->add_option("--adapter", options->adapter, "An adapter's folder to put on it"),
+              options->adapter, Takes::Adapter);
   verb->add_option("--ids", options->ids, "Token ids, separated by commas")->required()->delimiter(',');
   verb->add_option("--out", options->out, "The file to write: tensor 'logits' [tokens, vocabulary], F32")
       ->required();
@@ -89,9 +89,9 @@ void add_tokenize(CLI::App& debug, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* verb =
       debug.add_subcommand("tokenize", "Print the token ids of every line of a file, one JSON array a line");
-  verb->add_option("--model", options->model, "A Hugging Face model folder, or a GGUF file")
-      ->required()
-      ->transform(model_path());
+  takes_model(
+      verb->add_option("--model", options->model, "A Hugging Face model folder, or a GGUF file")->required(),
+      options->model, Takes::Model);
   verb->add_option("--file", options->file, "The text file")->required();
   verb->add_flag("--plain", options->no_special, "Do not recognise special tokens in the text");
   verb->add_flag("--add-special-tokens", options->add_special, "Add what the tokenizer adds (BOS)");

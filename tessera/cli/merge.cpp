@@ -23,13 +23,12 @@ void add_merge(CLI::App& app, Action& action) {
   };
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("merge", "Fold a LoRA adapter into its base model");
-  verb->add_option("adapter", options->adapter, "The adapter's folder (PEFT format)")
-      ->required()
-      ->transform(model_folder());
+  takes_model(verb->add_option("adapter", options->adapter, "The adapter's folder (PEFT format)")->required(),
+              options->adapter, Takes::Adapter);
   verb->add_option("output", options->output, "The plain Hugging Face folder to write")->required();
-  verb->add_option("--base", options->base,
-                   "The base model's folder, where the adapter's config names another place")
-      ->transform(model_folder());
+  takes_model(verb->add_option("--base", options->base,
+                               "The base model's folder, where the adapter's config names another place"),
+              options->base, Takes::Folder);
   verb->add_option("--dtype", options->dtype,
                    "Type of all weights as they are written; by default each has that of the base model's")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));

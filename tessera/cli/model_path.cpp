@@ -2,39 +2,62 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
-#include "tessera/config/hub_cache.h"
+#include "tessera/core/error.h"
+#include "tessera/hub/fetch.h"
 
 namespace tessera::cli {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Resolves `path` in place. Returns the text of what is wrong with it, or "".
-std::string resolve(std::string& path, bool takes_files) {
+struct Named {
+  std::string* value;
+  Takes takes;
+};
+
+// The values of all options that name a model. Those of verbs that are not called stay empty.
+std::vector<Named>& named_models() {
+  static std::vector<Named> models;
+  return models;
+}
+
+bool is_there(const std::string& path) {
   std::error_code ignored;
-  if (fs::is_directory(path, ignored) || (takes_files && fs::exists(path, ignored))) return "";
-  if (fs::exists(path, ignored)) return "not a folder: " + path;
-  if (const auto snapshot = config::find_in_hub_cache(config::HubKind::Model, path, "")) {
-    path = *snapshot;
-    return "";
-  }
-  std::string text = std::string(takes_files ? "Path" : "Directory") + " does not exist: " + path;
-  if (config::is_hub_id(path)) {
-    text += "; nothing is downloaded, and " + config::hub_cache_folder() +
-            " has no model of this name: " + config::download_command(config::HubKind::Model, path, "");
-  }
-  return text;
+  return fs::exists(path, ignored);
+}
+
+// Returns the text of what is wrong with the path, or "".
+std::string fault_of(const std::string& path, Takes takes) {
+  const bool takes_files = takes == Takes::Model;
+  std::error_code ignored;
+  if (is_there(path)) return takes_files || fs::is_directory(path, ignored) ? "" : "not a folder: " + path;
+  if (hub::is_fetchable(path) || hub::find_snapshot({hub::Kind::Model, path, ""})) return "";
+  return std::string(takes_files ? "Path" : "Directory") + " does not exist: " + path;
 }
 
 }  // namespace
 
-CLI::Validator model_path() {
-  return {[](std::string& path) { return resolve(path, true); }, "PATH|ORG/NAME", "model"};
+CLI::Option* takes_model(CLI::Option* option, std::string& value, Takes takes) {
+  named_models().push_back({&value, takes});
+  return option->check(CLI::Validator([takes](const std::string& path) { return fault_of(path, takes); },
+                                      takes == Takes::Model ? "PATH|ORG/NAME" : "DIR|ORG/NAME", "model"));
 }
 
-CLI::Validator model_folder() {
-  return {[](std::string& path) { return resolve(path, false); }, "DIR|ORG/NAME", "model"};
+void fetch_named_models() {
+  for (const auto& [value, takes] : named_models()) {
+    if (value->empty() || is_there(*value)) continue;
+    const auto name = hub::parse_name(*value);
+    if (!name) continue;
+    try {
+      const auto want = takes == Takes::Adapter ? hub::Want::Adapter : hub::Want::Model;
+      *value = hub::fetch_model(*value, "", want).value_or(*value);
+    } catch (Error& error) {
+      error.within("no such path: " + *value);
+      throw;
+    }
+  }
 }
 
 }  // namespace tessera::cli

@@ -1,15 +1,25 @@
-// Checks models that the command line names.
+// Models that the command line names.
 #pragma once
+
+#include <string>
 
 #include <CLI/CLI.hpp>
 
 namespace tessera::cli {
 
-// Returns a validator for CLI::Option::transform(). It leaves the path of a folder or file as it is, and
-// turns the name of a model of the hub into its folder in the local cache. It refuses other names and says
-// how to get the model.
-CLI::Validator model_path();
-// Returns the validator that accepts folders only.
-CLI::Validator model_folder();
+// Says what an option that names a model takes beside a folder.
+enum class Takes {
+  Model,    // a GGUF file
+  Folder,   // nothing
+  Adapter,  // nothing, and the folder is an adapter's
+};
+
+// Has `option`, which sets `value`, take a path or the name of a model of the hub. Parsing refuses what can
+// be neither. Returns the option.
+CLI::Option* takes_model(CLI::Option* option, std::string& value, Takes takes);
+
+// Replaces the names of the hub that the command line gave by their folders in the cache, and downloads what
+// is not there (hub/fetch.h). Called once, when the command line has been parsed.
+void fetch_named_models();
 
 }  // namespace tessera::cli

@@ -22,6 +22,7 @@
 #include "tessera/cli/before_main.h"
 #include "tessera/cli/help_format.h"
 #include "tessera/cli/launch.h"
+#include "tessera/cli/model_path.h"
 #include "tessera/cli/rank_link.h"
 #include "tessera/cli/start_checks.h"
 #include "tessera/cli/verbs.h"
@@ -317,6 +318,7 @@ int run_program(const std::string& path, const std::vector<std::string>& argumen
     at::set_num_interop_threads(1);
     // For a launched rank, the process that started it has checked the environment and the limits.
     if (!is_launched) check_start(library_words);
+    fetch_named_models();
     return action();
   });
 }

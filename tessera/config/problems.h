@@ -28,6 +28,8 @@ class Problems {
   // Keeps a warning, which settle() writes if there is no problem.
   void warn(std::string text) { warnings_.push_back(std::move(text)); }
 
+  // Returns whether no problem has been found yet.
+  bool empty() const { return problems_.empty(); }
   // Returns whether `key` already has a problem. Checks that read such a key are left out, since what they
   // would report only follows from that problem.
   bool has(std::string_view key) const { return refused_.contains(key); }

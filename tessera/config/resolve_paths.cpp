@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include <glob.h>
 
-#include "tessera/config/hub_cache.h"
+#include "tessera/config/hub_datasets.h"
 #include "tessera/core/error.h"
+#include "tessera/hub/fetch.h"
 
 namespace tessera::config {
 namespace {
@@ -66,31 +70,49 @@ void check_kind(const Recipe& recipe, const std::string& key, const std::string&
   }
 }
 
-void resolve_folder(Recipe& recipe, const std::string& key, std::string& path) {
-  if (path.empty()) return;
+// Runs `fetch`, and has its error name the key. What is no name of the hub may have been meant as a path.
+template <class Fetch>
+auto fetched(const Recipe& recipe, const std::string& key, const Fetch& fetch) {
+  try {
+    return fetch();
+  } catch (Error& error) {
+    if (error.kind() == ErrorKind::Config || error.code().starts_with("E-STORAGE-HUB"))
+      error.at(recipe.place_of({key})).within("key '" + key + "': no such path");
+    throw;
+  }
+}
+
+// Finds or fetches a model of the hub, where `path` names one.
+void fetch_folder(const Recipe& recipe, const std::string& key, std::string& path) {
+  const std::string revision = key == "base_model" ? recipe.revision_of_model : "";
+  const hub::Want want = key == "base_model"       ? hub::Want::Model
+                         : key == "lora_model_dir" ? hub::Want::Adapter
+                                                   : hub::Want::Tokenizer;
+  const auto found = fetched(recipe, key, [&] { return hub::fetch_model(path, revision, want); });
+  if (!found) {
+    throw path_error(recipe, "NOT-FOUND", "no such folder", key, path)
+        .need("a local folder, or the name of a model of the hub, as org/name");
+  }
+  path = *found;
+  if (is_folder(path)) check_kind(recipe, key, path);
+}
+
+// Returns whether the path is settled; a name of the hub is not.
+bool resolve_folder(const Recipe& recipe, const std::string& key, std::string& path) {
+  if (path.empty()) return true;
   path = resolve_path(path, recipe.source_folder);
   if (is_folder(path)) {
     check_kind(recipe, key, path);
-    return;
+    return true;
   }
   const bool takes_gguf = key != "lora_model_dir";
-  if (takes_gguf && path.ends_with(".gguf") && path_exists(path)) return;
+  if (takes_gguf && path.ends_with(".gguf") && path_exists(path)) return true;
   if (path_exists(path)) {
     throw path_error(recipe, "NOT-A-FOLDER", "not a folder", key, path)
         .need(takes_gguf ? "a folder with config.json, or a GGUF file (.gguf)"
                          : "a folder with adapter_config.json");
   }
-  const std::string revision = key == "base_model" ? recipe.revision_of_model : "";
-  if (const auto snapshot = find_in_hub_cache(HubKind::Model, path, revision)) {
-    path = *snapshot;
-    check_kind(recipe, key, path);
-    return;
-  }
-  throw path_error(recipe, "NOT-FOUND", "no such folder", key, path)
-      .need("a local folder, or the name of a model in " + hub_cache_folder())
-      .hint(is_hub_id(path) ? "nothing is downloaded; a model of the hub is fetched by: " +
-                                  download_command(HubKind::Model, path, revision)
-                            : "models are not downloaded: fetch the model and give the path of its folder");
+  return false;
 }
 
 void resolve_template(Recipe& recipe, std::string& text) {
@@ -151,41 +173,47 @@ void resolve_builder(Recipe& recipe, DatasetConfig& dataset, const std::string& 
   for (const fs::path& file : files) dataset.data_files.push_back(file.lexically_relative(common).string());
 }
 
-void resolve_dataset(Recipe& recipe, DatasetConfig& dataset, const std::string& key) {
+// Returns whether the path is settled; a name of the hub is not.
+bool resolve_dataset(Recipe& recipe, DatasetConfig& dataset, const std::string& key) {
   resolve_template(recipe, dataset.chat_template_jinja);
   const std::string found = resolve_path(dataset.path, recipe.source_folder);
   if (path_exists(found)) {
     dataset.path = found;
-    return;
+    return true;
   }
   if (is_builder_name(dataset.path) && !dataset.data_files.empty()) {
     resolve_builder(recipe, dataset, key);
-    return;
+    return true;
   }
   if (is_pattern(dataset.path) && !is_remote(dataset.path)) {
     const std::string pattern = resolve_pattern(dataset.path, recipe.source_folder);
     if (pattern.empty())
       throw path_error(recipe, "NOT-FOUND", "no file matches the pattern", key + "path", dataset.path);
     dataset.path = pattern;
-    return;
+    return true;
   }
-  if (const auto snapshot = find_in_hub_cache(HubKind::Dataset, dataset.path, dataset.revision)) {
-    dataset.hub_id = dataset.path;
-    dataset.path = *snapshot;
-    return;
-  }
-  Error error =
-      path_error(recipe, "NOT-FOUND",
-                 is_remote(dataset.path) ? "remote data is not supported" : "no such file or folder",
-                 key + "path", dataset.path);
   if (is_remote(dataset.path)) {
-    throw error.need("a local file or folder").hint("data is not downloaded: fetch it and give its path");
+    throw path_error(recipe, "NOT-FOUND", "remote data is not supported", key + "path", dataset.path)
+        .need("a local file or folder, or the name of a dataset of the hub")
+        .hint("fetch it and give its path");
   }
-  error.need("a local file or folder, or the name of a dataset in " + hub_cache_folder());
-  if (is_hub_id(dataset.path) && !fs::path(dataset.path).has_extension())
-    error.hint("a dataset of the hub is fetched by: " +
-               download_command(HubKind::Dataset, dataset.path, dataset.revision));
-  throw error;
+  return false;
+}
+
+// Finds or fetches the dataset of the hub that the entry's path names.
+void fetch_entry(const Recipe& recipe, DatasetConfig& dataset, const std::string& key) {
+  std::optional<std::string> snapshot;
+  if (is_dataset_name(dataset.path)) {
+    snapshot = fetched(recipe, key + "path", [&] { return fetch_dataset(dataset); });
+  } else {
+    snapshot = hub::find_snapshot({hub::Kind::Dataset, dataset.path, dataset.revision});
+  }
+  if (!snapshot) {
+    throw path_error(recipe, "NOT-FOUND", "no such file or folder", key + "path", dataset.path)
+        .need("a local file or folder, or the name of a dataset of the hub, as org/name");
+  }
+  dataset.hub_id = dataset.path;
+  dataset.path = *snapshot;
 }
 
 }  // namespace
@@ -241,8 +269,13 @@ void resolve_paths(Recipe& recipe, Problems& problems) {
   const auto attempt = [&](const std::string& key, auto&& check) {
     problems.attempt(key, recipe.place_of({key}), check);
   };
+  std::vector<std::function<void()>> fetches;
   const auto attempt_folder = [&](const char* key, std::string& path) {
-    attempt(key, [&] { resolve_folder(recipe, key, path); });
+    attempt(key, [&] {
+      if (resolve_folder(recipe, key, path)) return;
+      if (!hub::is_fetchable(path)) return fetch_folder(recipe, key, path);
+      fetches.emplace_back([&, key] { attempt(key, [&] { fetch_folder(recipe, key, path); }); });
+    });
   };
   attempt_folder("base_model", recipe.base_model);
   attempt_folder("tokenizer_config", recipe.tokenizer_config);
@@ -253,12 +286,21 @@ void resolve_paths(Recipe& recipe, Problems& problems) {
   const auto attempt_datasets = [&](const std::string& list, std::vector<DatasetConfig>& datasets) {
     for (size_t i = 0; i < datasets.size(); ++i) {
       const std::string key = list + '.' + std::to_string(i) + '.';
-      if (datasets[i].path.empty()) continue;
-      attempt(key + "path", [&] { resolve_dataset(recipe, datasets[i], key); });
+      DatasetConfig& dataset = datasets[i];
+      if (dataset.path.empty()) continue;
+      attempt(key + "path", [&] {
+        if (resolve_dataset(recipe, dataset, key)) return;
+        if (!is_dataset_name(dataset.path)) return fetch_entry(recipe, dataset, key);
+        fetches.emplace_back([&, key] { attempt(key + "path", [&] { fetch_entry(recipe, dataset, key); }); });
+      });
     }
   };
   attempt_datasets("datasets", recipe.datasets);
   attempt_datasets("test_datasets", recipe.test_datasets);
+  // A recipe that is refused anyway fetches nothing. Without a network there is nothing to wait for, and all
+  // that is wrong is told at once.
+  if (!problems.empty() && !hub::is_offline()) return;
+  for (const auto& fetch : fetches) fetch();
 }
 
 }  // namespace tessera::config

@@ -87,6 +87,8 @@ void warn(std::string_view text) {
   if (!is_quiet) write_line("tessera: " + colored(kYellow, "warning:") + " ", text);
 }
 
+void tell(std::string_view text) { write_line("tessera: ", text); }
+
 void error(std::string_view text) {
   while (true) {
     const size_t end = text.find('\n');

@@ -18,6 +18,8 @@ void set_stream(int descriptor);
 void info(std::string_view text);
 // Writes "tessera: warning: <text>".
 void warn(std::string_view text);
+// Writes "tessera: <text>" from any rank: for what one process does for all.
+void tell(std::string_view text);
 // Writes "tessera: <line>" for each line of `text`, from any rank: for what ends the process.
 void error(std::string_view text);
 

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/config/hub_cache.h"
 #include "tessera/core/error.h"
+#include "tessera/hub/fetch.h"
 #include "tessera/io/file.h"
 #include "tessera/io/json_reader.h"
 #include "tessera/io/model_files.h"
@@ -97,8 +97,16 @@ std::string adapter_base(const std::string& adapter, const std::string& how_to_n
   if (!name.empty() && is_model(name)) return name;
   if (const fs::path beside = fs::path(adapter) / name; !name.empty() && is_model(beside))
     return beside.string();
-  if (const auto snapshot = config::find_in_hub_cache(config::HubKind::Model, name, config.revision))
-    return *snapshot;
+  const hub::Repository repository{hub::Kind::Model, name, config.revision};
+  if (const bool is_at_hand = hub::find_snapshot(repository).has_value();
+      is_at_hand || (hub::is_fetchable(name) && !hub::is_offline())) {
+    try {
+      if (const auto found = hub::fetch_model(name, config.revision, hub::Want::Model)) return *found;
+    } catch (Error& error) {
+      error.within("the adapter's base model");
+      throw;
+    }
+  }
   Error error(
       ErrorKind::Model, "ADAPTER-BASE",
       name.empty() ? "the adapter does not name its base model" : "the adapter's base model is not here");

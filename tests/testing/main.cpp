@@ -7,6 +7,8 @@
 #include "tests/testing/skip.h"
 
 int main(int argc, char** argv) {
+  // No test reaches for the network, nor does a program that it starts.
+  setenv("HF_HUB_OFFLINE", "1", 1);
   tessera::guard_cpu_features();
   if (tessera::testing::lacks_wanted_isa()) return tessera::testing::kSkipped;
   testing::InitGoogleMock(&argc, argv);

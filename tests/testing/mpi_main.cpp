@@ -40,6 +40,7 @@ std::shared_ptr<comm::Communicator> world() { return world_of_tests; }
 }  // namespace tessera::testing
 
 int main(int argc, char** argv) {
+  setenv("HF_HUB_OFFLINE", "1", 1);
   tessera::guard_cpu_features();
   if (tessera::testing::lacks_wanted_isa()) return tessera::testing::kSkipped;
   testing::InitGoogleMock(&argc, argv);

@@ -5,7 +5,6 @@
 #include <optional>
 #include <set>
 
-#include <fnmatch.h>
 #include <glob.h>
 #include <nlohmann/json.hpp>
 
@@ -14,6 +13,7 @@
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
 #include "tessera/data/readers/dataset_card.h"
+#include "tessera/io/file_pattern.h"
 #include "tessera/io/json_file.h"
 
 namespace tessera::data {
@@ -198,16 +198,8 @@ class FileSearch {
     const std::vector<fs::path> all = walk(root);
     for (const std::string& pattern : patterns) {
       const size_t before = files_.size();
-      // "a/**/b" also matches "a/b", and "**" crosses folders.
-      const bool crosses = pattern.find("**") != std::string::npos;
-      std::string shorter = pattern;
-      if (const size_t at = shorter.find("**/"); at != std::string::npos) shorter.erase(at, 3);
       for (const fs::path& path : all) {
-        const std::string name = path.lexically_relative(root).string();
-        const auto fits = [&](const std::string& text) {
-          return ::fnmatch(text.c_str(), name.c_str(), crosses ? 0 : FNM_PATHNAME) == 0;
-        };
-        if (fits(pattern) || (crosses && fits(shorter))) add(path, key);
+        if (io::fits_pattern(path.lexically_relative(root).string(), pattern)) add(path, key);
       }
       if (files_.size() == before)
         throw error("NO-FILE", key + ": '" + pattern + "' matches no file below " + root.string());

@@ -138,12 +138,6 @@ std::string usual_split_name(const std::string& name) {
   return split.empty() ? name : std::string(split);
 }
 
-Error entry_error(const config::DatasetConfig& dataset, std::string_view name, const std::string& what) {
-  Error error(ErrorKind::Config, name, what);
-  if (!dataset.source_file.empty()) error.at(dataset.source_file, dataset.source_line);
-  return error;
-}
-
 Error no_split_error(const config::DatasetConfig& dataset, const std::string& place,
                      const std::vector<std::string>& others) {
   return entry_error(dataset, "SPLIT", "datasets: " + place + " has no such split")

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/config/data_config.h"
+#include "tessera/config/entry_error.h"
 #include "tessera/core/error.h"
 
 namespace tessera::data {
@@ -44,8 +45,7 @@ std::string split_of_file(const std::string& path);
 // Returns the usual name of a split: "validation" for "dev" and "val", "test" for "eval", else `name`.
 std::string usual_split_name(const std::string& name);
 
-// Makes an Error(Config) at the entry.
-Error entry_error(const config::DatasetConfig& dataset, std::string_view name, const std::string& what);
+using config::entry_error;
 // Makes the Error(Config) for a split that is not among `others`.
 Error no_split_error(const config::DatasetConfig& dataset, const std::string& place,
                      const std::vector<std::string>& others);

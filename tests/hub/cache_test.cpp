@@ -1,4 +1,4 @@
-#include "tessera/config/hub_cache.h"
+#include "tessera/hub/cache.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 
 #include "tests/testing/temp_folder.h"
 
-namespace tessera::config {
+namespace tessera::hub {
 namespace {
 
 class HubCacheTest : public ::testing::Test {
@@ -27,7 +27,7 @@ class HubCacheTest : public ::testing::Test {
   }
 
   std::string find(const std::string& id, const std::string& revision = "") {
-    const auto found = find_in_hub_cache(HubKind::Dataset, id, revision);
+    const auto found = find_snapshot({Kind::Dataset, id, revision});
     return found ? found->substr(folder_.path().size() + 1) : "";
   }
 
@@ -43,26 +43,32 @@ TEST_F(HubCacheTest, FindsSnapshotsByRevision) {
   EXPECT_EQ(find("one", "main"), "");
   EXPECT_EQ(find("org/none"), "");
   EXPECT_EQ(find("org/evil"), "") << "a reference is no path";
-  EXPECT_TRUE(find_in_hub_cache(HubKind::Model, "org/name", "").has_value());
-  EXPECT_FALSE(find_in_hub_cache(HubKind::Model, "one", "").has_value());
+  EXPECT_TRUE(find_snapshot({Kind::Model, "org/name", ""}).has_value());
+  EXPECT_FALSE(find_snapshot({Kind::Model, "one", ""}).has_value());
 }
 
 TEST_F(HubCacheTest, TheFolderIsThatOfTheUsersTools) {
-  EXPECT_EQ(hub_cache_folder(), folder_.path());
+  EXPECT_EQ(cache_folder(), folder_.path());
   ::unsetenv("HF_HUB_CACHE");
   ::setenv("HF_HOME", "/of/the/user", 1);
-  EXPECT_EQ(hub_cache_folder(), "/of/the/user/hub");
+  EXPECT_EQ(cache_folder(), "/of/the/user/hub");
   ::unsetenv("HF_HOME");
-  EXPECT_THAT(hub_cache_folder(), ::testing::EndsWith("/.cache/huggingface/hub"));
+  ::unsetenv("XDG_CACHE_HOME");
+  EXPECT_THAT(cache_folder(), ::testing::EndsWith("/.cache/huggingface/hub"));
+  ::setenv("XDG_CACHE_HOME", "/caches", 1);
+  EXPECT_EQ(cache_folder(), "/caches/huggingface/hub");
 }
 
 TEST_F(HubCacheTest, NamesOfTheHub) {
   for (const char* name : {"org/name", "name", "Open-Orca/Slim.Orca_2"}) EXPECT_TRUE(is_hub_id(name)) << name;
   for (const char* name : {"", "/a", "a/", "a/b/c", "../a", "a/..", "s3://a", "a b", "a/*.json"})
     EXPECT_FALSE(is_hub_id(name)) << name;
-  EXPECT_EQ(download_command(HubKind::Dataset, "a/b", "v1"),
+  for (const char* name : {"a", "a/b.c", "a b/c"}) EXPECT_TRUE(is_inner_path(name)) << name;
+  for (const char* name : {"", "/a", "a/", "a//b", "a/./b", "../a", "a/..", "a\\b", "a\nb"})
+    EXPECT_FALSE(is_inner_path(name)) << name;
+  EXPECT_EQ(download_command({Kind::Dataset, "a/b", "v1"}),
             "hf download --repo-type dataset a/b --revision v1");
 }
 
 }  // namespace
-}  // namespace tessera::config
+}  // namespace tessera::hub

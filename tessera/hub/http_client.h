@@ -1,0 +1,63 @@
+// Reads addresses by HTTP. libcurl, which does the work, is opened at the first request: a program that
+// fetches nothing starts without it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "tessera/hub/settings.h"
+
+namespace tessera::hub {
+
+// The head of an answer.
+struct HttpAnswer {
+  int status = 0;
+  std::string url;                             // where the answer came from, behind all redirections
+  std::map<std::string, std::string> headers;  // by their names in lower case
+  // The pause in seconds that the server asks for; 0 if it asks for none.
+  double pause_s = 0;
+
+  bool is_good() const { return status >= 200 && status < 300; }
+  std::string header(const std::string& name) const;
+};
+
+// An answer that did not come, or not to its end.
+struct HttpFault {
+  std::string what;
+  bool is_unreachable = false;  // no connection was made
+  // Another attempt could not do better, as where a certificate is not trusted.
+  bool is_final = false;
+};
+
+// One connection at a time, which is kept for the next request to the same host. It is used by one thread.
+class HttpClient {
+ public:
+  // The requests end soon once `stop` is true. The token is sent to the host of the first address of a
+  // request alone, never to one that the request is redirected to. Throws E-CONFIG-HUB-LIBRARY without
+  // libcurl.
+  HttpClient(const Limits& limits, std::string token, const std::atomic<bool>& stop);
+  HttpClient(HttpClient&&) noexcept;
+  ~HttpClient();
+
+  // Takes a part of the body of an answer with status 2xx, whose head is known by then. What it throws is
+  // thrown by get().
+  using OnBytes = std::function<void(const HttpAnswer& answer, std::string_view bytes)>;
+
+  // Asks for `url` from byte `offset` on, which the server may pass over (the status is then 200, not 206).
+  // Throws HttpFault.
+  HttpAnswer get(const std::string& url, int64_t offset, const OnBytes& on_bytes);
+
+ private:
+  class Handle;
+  std::unique_ptr<Handle> handle_;
+};
+
+// Returns the text with all but letters, digits and "-._~" written as %XX; '/' stays where `keeps_slashes`.
+std::string url_quoted(std::string_view text, bool keeps_slashes);
+
+}  // namespace tessera::hub

@@ -1,0 +1,102 @@
+#include "tessera/config/hub_datasets.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/core/error.h"
+#include "tessera/hub/fetch.h"
+
+#include "tests/hub/fake_hub.h"
+#include "tests/testing/temp_folder.h"
+
+namespace tessera::config {
+namespace {
+
+using tessera::testing::FakeHub;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr const char* kCard = R"(---
+configs:
+- config_name: main
+  default: true
+  data_files:
+  - {split: train, path: main/train-*}
+  - {split: test, path: main/test-*}
+- config_name: socratic
+  data_files: socratic/*.jsonl
+---
+)";
+
+const hub::Names kNames = {
+    ".gitattributes",       "README.md",  "extra.json", "main/test-0.parquet", "main/train-0.parquet",
+    "socratic/train.jsonl", "picture.png"};
+
+// Returns what is chosen of these names, or the error.
+std::vector<std::string> chosen(const DatasetConfig& dataset, const hub::Names& names,
+                                const std::string& card = "") {
+  try {
+    return choose_dataset(dataset)(names, [&](const std::string&) { return card; }).files;
+  } catch (const Error& error) {
+    return {error.what()};
+  }
+}
+
+TEST(HubDatasetsTest, TheFilesOfAConfigurationAreChosen) {
+  DatasetConfig dataset;
+  dataset.path = "org/name";
+  EXPECT_THAT(chosen(dataset, kNames, kCard),
+              ElementsAre("main/test-0.parquet", "main/train-0.parquet", "README.md"));
+  dataset.name = "socratic";
+  EXPECT_THAT(chosen(dataset, kNames, kCard), ElementsAre("socratic/train.jsonl", "README.md"));
+  EXPECT_THAT(chosen(dataset, kNames), ElementsAre("socratic/train.jsonl", "README.md"))
+      << "a folder of that name";
+  dataset.name = "other";
+  EXPECT_THAT(chosen(dataset, kNames, kCard), ElementsAre(HasSubstr("E-CONFIG-DATASET-NAME")));
+  EXPECT_THAT(chosen(dataset, kNames), ElementsAre(HasSubstr("E-CONFIG-HUB-FILES")));
+  dataset.name.clear();
+  EXPECT_THAT(chosen(dataset, kNames),
+              ElementsAre("extra.json", "main/test-0.parquet", "main/train-0.parquet", "socratic/train.jsonl",
+                          "README.md"));
+  dataset.data_files = {"main/t*"};
+  EXPECT_THAT(chosen(dataset, kNames, kCard),
+              ElementsAre("main/test-0.parquet", "main/train-0.parquet", "README.md"));
+  dataset.data_files = {"none/*"};
+  EXPECT_THAT(chosen(dataset, kNames, kCard), ElementsAre(HasSubstr("'none/*'")));
+  dataset.data_files.clear();
+  EXPECT_THAT(chosen(dataset, {"name.py", "README.md"}),
+              ElementsAre(HasSubstr("revision: refs/convert/parquet")));
+  EXPECT_TRUE(is_dataset_name("org/name"));
+  for (const char* path : {"name", "data/train.jsonl", "data/a.json.zst", "/a/b"})
+    EXPECT_FALSE(is_dataset_name(path)) << path;
+}
+
+TEST(HubDatasetsTest, DatasetsAreFetchedAndPartsCounted) {
+  const tessera::testing::TempFolder home;
+  for (const char* name : {"HF_HUB_OFFLINE", "HF_TOKEN", "HF_HUB_CACHE"}) ::unsetenv(name);
+  ::setenv("HF_HOME", home.path().c_str(), 1);
+  ::setenv("NO_PROXY", "127.0.0.1", 1);
+  FakeHub hub({{"data/train-00000-of-00002.jsonl", {"{}\n", true}},
+               {"data/train-00001-of-00002.jsonl", {"{}\n", true}},
+               {"script.py", {"x"}}},
+              "datasets");
+  ::setenv("HF_ENDPOINT", hub.url().c_str(), 1);
+  const std::string folder = home / "hub/datasets--org--name/";
+  // The one part is from an earlier time.
+  home.write("hub/datasets--org--name/refs/main", FakeHub::kCommit);
+  const std::string snapshot = folder + "snapshots/" + FakeHub::kCommit;
+  home.write("hub/datasets--org--name/snapshots/" + std::string(FakeHub::kCommit) +
+                 "/data/train-00000-of-00002.jsonl",
+             "{}\n");
+  DatasetConfig dataset;
+  dataset.path = "org/name";
+  EXPECT_EQ(fetch_dataset(dataset), snapshot);
+  EXPECT_TRUE(std::filesystem::exists(snapshot + "/data/train-00001-of-00002.jsonl"));
+  EXPECT_FALSE(std::filesystem::exists(snapshot + "/script.py"));
+  const size_t before = hub.num_requests();
+  EXPECT_EQ(fetch_dataset(dataset), snapshot);
+  EXPECT_EQ(hub.num_requests(), before);
+}
+
+}  // namespace
+}  // namespace tessera::config
