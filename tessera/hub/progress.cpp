@@ -1,12 +1,10 @@
 #include "tessera/hub/progress.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
-#include <unistd.h>
-
 #include "tessera/core/log.h"
+#include "tessera/core/progress_line.h"
 #include "tessera/core/strings.h"
 
 namespace tessera::hub {
@@ -20,15 +18,13 @@ constexpr double kBarWidth = 24;
 Progress::Progress(std::string name, int64_t total_bytes, int64_t bytes_before)
     : name_(std::move(name)),
       total_bytes_(total_bytes),
-      is_terminal_(::isatty(::fileno(log::stream())) == 1),
+      is_terminal_(log::is_terminal()),
       bytes_(bytes_before) {
   next_ = begin_ + (is_terminal_ ? kTerminalPause : kPause);
 }
 
-Progress::~Progress() {
-  // The line gives its place to whatever comes next.
-  if (width_ > 0) std::fprintf(log::stream(), "\r%*s\r", static_cast<int>(width_), "");
-}
+// The line gives its place to whatever comes next.
+Progress::~Progress() { log::clear_open_line(); }
 
 void Progress::add(int64_t bytes) {
   const std::lock_guard lock(mutex_);
@@ -39,9 +35,7 @@ void Progress::add(int64_t bytes) {
   const double seconds = std::chrono::duration<double>(now - begin_).count();
   const std::string line = progress_line(name_, bytes_, total_bytes_, new_bytes_, seconds);
   if (is_terminal_) {
-    const size_t before = std::exchange(width_, line.size());
-    std::fprintf(log::stream(), "\r%s%*s", line.c_str(),
-                 static_cast<int>(std::max(before, line.size()) - line.size()), "");
+    log::show_open_line(line);
     next_ = now + kTerminalPause;
   } else {
     log::tell(line);

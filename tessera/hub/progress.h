@@ -29,7 +29,6 @@ class Progress {
   const bool is_terminal_;
   std::mutex mutex_;
   int64_t bytes_, new_bytes_ = 0;
-  size_t width_ = 0;  // of the line that stands on the terminal
   const Clock::time_point begin_ = Clock::now();
   Clock::time_point next_;
 };
