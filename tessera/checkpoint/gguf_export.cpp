@@ -183,8 +183,7 @@ GgufExport plan_gguf(const GgufArchitecture& architecture, const StateDictAdapte
   }
   plan.rope_factors = std::move(rope_factors);
   if (!plan.rope_factors.empty()) {
-    plan.specs.push_back(
-        {kGgufRopeFactors, GgmlType::F32, {static_cast<int64_t>(plan.rope_factors.size())}});
+    plan.specs.push_back({kGgufRopeFactors, GgmlType::F32, {static_cast<int64_t>(plan.rope_factors.size())}});
     plan.tensors.push_back({});
   }
   return plan;

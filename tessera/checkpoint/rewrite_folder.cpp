@@ -13,6 +13,7 @@
 #include "tessera/device/torch_dtype.h"
 #include "tessera/io/file.h"
 #include "tessera/io/json_reader.h"
+#include "tessera/text/tokenizer/tokenizer.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -51,6 +52,23 @@ SideFiles read_side_files(const std::string& folder, std::span<const char* const
   return files;
 }
 
+SideFiles read_tokenizer_files(const std::string& folder, std::span<const char* const> names) {
+  SideFiles files = read_side_files(folder, names);
+  for (const std::string& file : io::list_files(io::join_path(folder, text::kTemplateFolder), ".jinja")) {
+    const std::string name = io::join_path(text::kTemplateFolder, file);
+    files[name] = io::read_file(io::join_path(folder, name), kMaxSideFile);
+  }
+  return files;
+}
+
+void write_side_files(const SideFiles& files, const std::string& folder) {
+  for (const auto& [name, text] : files) {
+    const std::string path = io::join_path(folder, name);
+    io::make_directories(io::parent_path(path));
+    io::write_file_atomic(path, text);
+  }
+}
+
 DType written_dtype(const io::ModelFiles& files, const io::TensorInfo& tensor, std::optional<DType> wanted) {
   if (!wanted || tensor.dtype == *wanted || !is_floating(tensor.dtype)) return tensor.dtype;
   if (is_weight_dtype(tensor.dtype)) return *wanted;
@@ -81,7 +99,7 @@ void copy_tensor(const io::ModelFiles& files, const io::TensorInfo& tensor, DTyp
 }
 
 int64_t rewrite_folder(const std::string& folder, DType dtype, io::ResultFolder& result) {
-  SideFiles side_files = read_side_files(folder, kTokenizerFileNames);
+  SideFiles side_files = read_tokenizer_files(folder);
   side_files.merge(read_side_files(folder, kModelFileNames));
   const std::string config_path = io::join_path(folder, "config.json");
   std::string& config = side_files["config.json"];
@@ -107,9 +125,7 @@ int64_t rewrite_folder(const std::string& folder, DType dtype, io::ResultFolder&
     copy_tensor(files, *files.tensors()[i], specs[i].dtype, writer);
   }
   writer.commit();
-  for (const auto& [name, text] : side_files) {
-    io::write_file_atomic(io::join_path(result.staging(), name), text);
-  }
+  write_side_files(side_files, result.staging());
   result.commit();
   return weight_bytes;
 }

@@ -23,6 +23,11 @@ inline constexpr const char* kTokenizerFileNames[] = {
 using SideFiles = std::map<std::string, std::string>;  // contents by name
 // Reads those of the files that the folder has.
 SideFiles read_side_files(const std::string& folder, std::span<const char* const> names);
+// Reads those of the tokenizer's files, and the model's named chat templates with them.
+SideFiles read_tokenizer_files(const std::string& folder,
+                               std::span<const char* const> names = kTokenizerFileNames);
+// Writes such files into a folder, which is there.
+void write_side_files(const SideFiles& files, const std::string& folder);
 
 // Returns the type in which a tensor is written: `wanted` for a weight (is_weight_dtype()), else its own.
 // Throws Error(Model, "DTYPE") for a weight in a type of 8 bits, whose scales stand in another tensor.

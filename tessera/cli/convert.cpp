@@ -13,7 +13,6 @@
 #include "tessera/checkpoint/rewrite_folder.h"
 #include "tessera/cli/model_path.h"
 #include "tessera/cli/verbs.h"
-#include "tessera/config/hub_cache.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
@@ -164,12 +163,8 @@ void convert_folder(const Options& options) {
   log::info("model (" + format_bytes(weight_bytes) + ") written to " + options.output);
 }
 
-void convert(Options options) {
+void convert(const Options& options) {
   std::error_code ignored;
-  if (!std::filesystem::exists(options.input, ignored)) {
-    const auto snapshot = config::find_in_hub_cache(config::HubKind::Model, options.input, "");
-    if (snapshot) options.input = *snapshot;
-  }
   const bool is_folder = std::filesystem::is_directory(options.input, ignored);
   const bool is_checkpoint = is_folder && io::exists(io::join_path(options.input, "manifest.json"));
   if (is_folder && !is_checkpoint && generation::is_adapter(options.input)) {

@@ -28,7 +28,6 @@
 namespace tessera::peft {
 namespace {
 
-
 constexpr int64_t kPieceBytes = int64_t{16} << 20;
 // Merged weights above this are refused. It is far above any trained weight: a sum of a few hundred products
 // of two such values overflows float32.

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tessera/checkpoint/rewrite_folder.h"
 #include "tessera/checkpoint/save_folder.h"
 #include "tessera/checkpoint/special_tokens.h"
 #include "tessera/checkpoint/tied_weights.h"
@@ -20,8 +21,7 @@
 namespace tessera::peft {
 namespace {
 
-constexpr int64_t kMaxSideFile = int64_t{512} << 20;
-using Texts = std::map<std::string, std::string>;
+using Texts = checkpoint::SideFiles;
 
 // A folder that has one of these files brings a tokenizer.
 constexpr const char* kVocabularyFiles[] = {"tokenizer.json", "tokenizer.model", "vocab.json"};
@@ -33,27 +33,6 @@ constexpr const char* kTokenizerSettings[] = {"tokenizer_config.json", "special_
 bool is_template_file(const std::string& name) {
   return name.starts_with(text::kTemplateFolder) ||
          std::ranges::find(kTemplateFiles, name) != std::end(kTemplateFiles);
-}
-
-template <size_t n>
-Texts read_those(const std::string& folder, const char* const (&names)[n]) {
-  Texts files;
-  for (const char* name : names) {
-    const std::string path = io::join_path(folder, name);
-    if (io::exists(path)) files[name] = io::read_file(path, kMaxSideFile);
-  }
-  return files;
-}
-
-// Reads the files of these names, and the model's named templates.
-template <size_t n>
-Texts read_with_templates(const std::string& folder, const char* const (&names)[n]) {
-  Texts files = read_those(folder, names);
-  for (const std::string& file : io::list_files(io::join_path(folder, text::kTemplateFolder), ".jinja")) {
-    const std::string name = io::join_path(text::kTemplateFolder, file);
-    files[name] = io::read_file(io::join_path(folder, name), kMaxSideFile);
-  }
-  return files;
 }
 
 bool has_chat_template(const Texts& files) {
@@ -92,14 +71,14 @@ bool ties_what_differs(const std::string& folder, const std::string& config) {
 // they replace the base's, and other template files of the base go, since they would win over them.
 SideFiles read_side_files(const std::string& base, const std::string& adapter) {
   SideFiles files;
-  files.texts = read_those(base, checkpoint::kModelFileNames);
+  files.texts = checkpoint::read_side_files(base, checkpoint::kModelFileNames);
   const bool has_own =
       std::any_of(std::begin(kVocabularyFiles), std::end(kVocabularyFiles),
                   [&](const char* name) { return io::exists(io::join_path(adapter, name)); });
-  files.texts.merge(read_with_templates(has_own ? adapter : base, checkpoint::kTokenizerFileNames));
+  files.texts.merge(checkpoint::read_tokenizer_files(has_own ? adapter : base));
   files.has_own_tokens = has_own;
   if (has_own) return files;
-  const Texts settings = read_with_templates(adapter, kTokenizerSettings);
+  const Texts settings = checkpoint::read_tokenizer_files(adapter, kTokenizerSettings);
   files.has_own_tokens = !settings.empty();
   if (has_chat_template(settings)) {
     std::erase_if(files.texts, [](const auto& file) { return is_template_file(file.first); });
@@ -109,11 +88,7 @@ SideFiles read_side_files(const std::string& base, const std::string& adapter) {
 }
 
 void write_side_files(const SideFiles& files, const std::string& folder) {
-  for (const auto& [name, text] : files.texts) {
-    const std::string path = io::join_path(folder, name);
-    io::make_directories(io::parent_path(path));
-    io::write_file_atomic(path, text);
-  }
+  checkpoint::write_side_files(files.texts, folder);
   if (!files.texts.contains("config.json")) return;
   const checkpoint::BaseFiles before = checkpoint::read_base_files(folder);
   checkpoint::BaseFiles after = before;

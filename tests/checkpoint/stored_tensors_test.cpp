@@ -151,6 +151,7 @@ TEST(RewriteFolder, EachWeightIsRoundedOnce) {
   }
   io::write_file_atomic(source + "/config.json", R"({"model_type": "any", "torch_dtype": "float32"})");
   io::write_file_atomic(source + "/tokenizer.json", "{}");
+  write_side_files({{"additional_chat_templates/tool_use.jinja", "tools"}}, source);
   io::write_file_atomic(source + "/notes.txt", "not a part of the model");
   io::ResultFolder result(target, {});
   EXPECT_EQ(rewrite_folder(source, DType::BF16, result), 12 + 16);
@@ -162,6 +163,7 @@ TEST(RewriteFolder, EachWeightIsRoundedOnce) {
   EXPECT_EQ(files.find("none").tensor->dtype, DType::BF16);
   EXPECT_NE(io::read_file(target + "/config.json", 1000).find("\"dtype\": \"bfloat16\""), std::string::npos);
   EXPECT_TRUE(io::exists(target + "/tokenizer.json"));
+  EXPECT_EQ(io::read_file(target + "/additional_chat_templates/tool_use.jinja", 100), "tools");
   EXPECT_FALSE(io::exists(target + "/notes.txt"));
 }
 

@@ -55,9 +55,8 @@ int64_t context_length(const LlamaConfig& config) {
   return length;
 }
 
-std::vector<float> add_rope(const LlamaConfig& config,
-                                               const checkpoint::GgufArchitecture& architecture,
-                                               io::GgufMetadata& metadata) {
+std::vector<float> add_rope(const LlamaConfig& config, const checkpoint::GgufArchitecture& architecture,
+                            io::GgufMetadata& metadata) {
   const nn::RopeOptions& rope = config.rope;
   const std::string prefix = architecture.name + ".rope.";
   metadata.add(prefix + "dimension_count", static_cast<uint32_t>(config.head_dim));
@@ -83,9 +82,9 @@ std::vector<float> add_rope(const LlamaConfig& config,
 
 }  // namespace
 
-std::vector<float> add_llama_gguf_metadata(
-    const ModelConfig& model_config, const checkpoint::GgufArchitecture& architecture,
-    io::GgufMetadata& metadata) {
+std::vector<float> add_llama_gguf_metadata(const ModelConfig& model_config,
+                                           const checkpoint::GgufArchitecture& architecture,
+                                           io::GgufMetadata& metadata) {
   const auto* const config = dynamic_cast<const LlamaConfig*>(&model_config);
   TESSERA_ASSERT(config != nullptr, "a config of the Llama family");
   const int64_t width = config->num_heads * config->head_dim;

@@ -13,7 +13,8 @@ namespace tessera::models {
 std::vector<checkpoint::GgufArchitecture> llama_gguf_architectures();
 
 // Adds the metadata of such a file; see Family::add_gguf_metadata.
-std::vector<float> add_llama_gguf_metadata(
-    const ModelConfig& config, const checkpoint::GgufArchitecture& architecture, io::GgufMetadata& metadata);
+std::vector<float> add_llama_gguf_metadata(const ModelConfig& config,
+                                           const checkpoint::GgufArchitecture& architecture,
+                                           io::GgufMetadata& metadata);
 
 }  // namespace tessera::models
