@@ -56,7 +56,7 @@ struct GroupNote {
 // The notes of one rank. Memory of zeros is valid. Only the rank itself writes them; all ranks read them,
 // also in the middle of a write.
 struct Notes {
-  std::atomic<int64_t> alive_ns, waiting_for, num_storage, storage_ns, num_records, num_groups;
+  std::atomic<int64_t> alive_ns, waiting_for, num_storage, storage_ns, num_records, num_groups, has_told;
   int64_t rank;
   int process;
   char host[64], storage[56];
@@ -436,6 +436,8 @@ Finding look_into(int64_t place, std::chrono::milliseconds timeout) {
     record = &other;
   }
 }
+
+bool is_first_to_tell() { return state().memory != nullptr && notes_of(0)->has_told.exchange(1) == 0; }
 
 std::string recordings(const std::string& why) {
   nlohmann::ordered_json json = {{"hang", why}};

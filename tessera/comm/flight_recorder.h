@@ -97,6 +97,9 @@ struct Finding {
 // `timeout`.
 Finding look_into(int64_t place, std::chrono::milliseconds timeout);
 
+// Returns true for the first caller among this machine's ranks: for a word that one of them says for all.
+bool is_first_to_tell();
+
 // Gives the recordings of all ranks of the machine, and `why`, as JSON.
 std::string recordings(const std::string& why);
 

@@ -1,15 +1,31 @@
 #include "tessera/comm/pending_work.h"
 
+#include <algorithm>
+
 #include "tessera/comm/flight_recorder.h"
 #include "tessera/core/error.h"
+#include "tessera/core/log.h"
 #include "tessera/core/step_clock.h"
 #include "tessera/core/trace.h"
 
 namespace tessera::comm::detail {
 
+namespace {
+
+// After this time without an end, or half of the timeout, a waiting rank says what it waits for.
+constexpr std::chrono::seconds kTellAfter{30};
+
+}  // namespace
+
 void PendingWork::wait() {
-  wait_while([this](std::unique_lock<std::mutex>& lock) {
-    if (finished_.wait_for(lock, timeout_, [this] { return is_done_; })) return false;
+  const auto tell_after = std::min<std::chrono::milliseconds>(kTellAfter, timeout_ / 2);
+  wait_while([this, tell_after](std::unique_lock<std::mutex>& lock) {
+    const auto is_done = [this] { return is_done_; };
+    if (finished_.wait_for(lock, tell_after, is_done)) return false;
+    lock.unlock();
+    tell_delay(tell_after);
+    lock.lock();
+    if (finished_.wait_for(lock, timeout_ - tell_after, is_done)) return false;
     // The work may end while hang() reads the other ranks' notes; if the delay is excused, the wait begins
     // anew.
     lock.unlock();
@@ -33,6 +49,14 @@ void PendingWork::wait_while(const std::function<bool(std::unique_lock<std::mute
   std::unique_lock<std::mutex> lock(mutex_);
   while (is_open(lock)) continue;
   if (error_ != nullptr) std::rethrow_exception(error_);
+}
+
+void PendingWork::tell_delay(std::chrono::milliseconds waited) const {
+  const flight::Finding finding = flight::look_into(place_, waited);
+  if (finding.is_excused || finding.text.empty() || !flight::is_first_to_tell()) return;
+  log::tell("warning: " + description() + " has not finished for " + std::to_string(waited.count() / 1000) +
+            " s: " + finding.text + ". The wait ends with an error after " +
+            std::to_string(timeout_.count() / 1000) + " s");
 }
 
 std::optional<Error> PendingWork::hang() const {

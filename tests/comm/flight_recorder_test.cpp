@@ -65,7 +65,11 @@ TEST(FlightRecorderTest, ARankThatComputesOnIsNamed) {
   if (world->rank() == last) {
     work->wait();
   } else {
+    ::testing::internal::CaptureStderr();
     const std::string hang = hang_of(*work);
+    const std::string told = ::testing::internal::GetCapturedStderr();
+    if (world->size() == 2) expect_in(told, "(a test) has not finished for");
+    if (!told.empty()) expect_in(told, "has not called it: it runs");
     expect_in(hang,
               "(a test) did not finish: rank " + std::to_string(last) + " (process " + process + " on ");
     expect_in(hang, "has not called it: it runs; its last call, barrier number");

@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include "tessera/comm/bootstrap.h"
+#include "tessera/core/error.h"
+
 #include "tests/comm/collectives.h"
 #include "tests/comm/message_checks.h"
 #include "tests/comm/node_checks.h"
@@ -38,6 +41,15 @@ TEST(MpiBackendTest, OperationsOverlapInTheOrderOfSubmission) {
   for (int i = 19; i >= 0; --i) {
     works[i]->wait();
     EXPECT_EQ(values[i][999].item<double>(), static_cast<double>(i * world->size()));
+  }
+}
+
+TEST(MpiBackendTest, MpiStartsOnce) {
+  try {
+    const Bootstrap second;
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), "E-CONFIG-BOOTSTRAP");
   }
 }
 

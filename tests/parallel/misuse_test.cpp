@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
 #include <torch/serialize.h>
 
 #include "tessera/comm/fake/fake_backend.h"
@@ -76,6 +79,11 @@ TEST(MisuseTest, AParameterIsReadBetweenItsUses) {
       }
     };
     expect_refused();
+    try {
+      up.const_data_ptr();
+    } catch (const c10::Error& error) {
+      EXPECT_EQ(std::string(error.what()).find("frame #"), std::string::npos) << error.what();
+    }
     const auto batch = testing::toy_batch(0);
     model.loss(batch.words, batch.labels).backward();
     expect_refused();
@@ -373,6 +381,30 @@ TEST(MisuseTest, ArgumentsThatDoNotFit) {
     EXPECT_EQ(code_of(call), "E-CONFIG-ARGUMENT");
     EXPECT_EQ(told_by(call).find("defect"), std::string::npos) << told_by(call);
   }
+}
+
+// LibTorch's optimizers pass over parameters without a gradient, and would train nothing without a word.
+TEST(MisuseTest, AnOptimizerOfTheModulesParameters) {
+  on_hollow_ranks([](const auto& world, const ShardOptions& options) {
+    testing::ToyModel model;
+    const auto sharded = fully_shard(model, {world}, model.units(), options);
+    torch::optim::SGD sgd(model.parameters(), torch::optim::SGDOptions(0.1));
+    torch::optim::AdamW adamw(model.parameters(), torch::optim::AdamWOptions(0.1));
+    torch::optim::SGD right(sharded->trained_tiles(), torch::optim::SGDOptions(0.1));
+    const auto batch = testing::toy_batch(0);
+    for (int step = 0; step < 3; ++step) {
+      // The last step adds to the gradients of the one before.
+      if (step == 1) sharded->zero_grad();
+      model.loss(batch.words, batch.labels).backward();
+      EXPECT_EQ(code_of([&] { sgd.step(); }), kUsedOutside);
+      EXPECT_EQ(code_of([&] { adamw.step(); }), kUsedOutside);
+      EXPECT_EQ(code_of([&] { torch::nn::utils::clip_grad_norm_(model.parameters(), 1.0); }), kUsedOutside);
+      EXPECT_NE(told_by([&] { sgd.step(); }).find("trained_tiles()"), std::string::npos);
+      const at::Tensor tile = sharded->trained_tiles()[0], before = tile.detach().clone();
+      right.step();
+      EXPECT_FALSE(at::equal(tile, before));
+    }
+  });
 }
 
 // Module::zero_grad() does the same as ShardedModel::zero_grad().

@@ -142,6 +142,13 @@ Bootstrap::Bootstrap(at::Device device, double start_timeout_s, const std::strin
   // NCCL is opened first: if it is missing, no rank waits for another one yet.
   std::shared_ptr<const detail::NcclLibrary> nccl;
   if (device.type() != kHost) nccl = detail::NcclLibrary::require();
+  int is_initialised = 0;
+  MPI_Initialized(&is_initialised);
+  if (is_initialised != 0) {
+    throw Error(ErrorKind::Config, "BOOTSTRAP", "MPI has been started already in this process")
+        .need("one comm::Bootstrap in a process, which starts MPI and ends it")
+        .hint("keep one object for the whole program, and hand its world() on");
+  }
   int provided = 0;
   {
     const StartBound bound(info, start_timeout_s, shared_path);

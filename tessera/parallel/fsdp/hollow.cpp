@@ -2,8 +2,10 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/Logging.h>
 #include <torch/library.h>
 
+#include "tessera/core/environment.h"
 #include "tessera/core/error.h"
 #include "tessera/ops/support.h"
 
@@ -19,7 +21,8 @@ struct Reason {
                  "parameter '" + parameter + "' of a sharded module is used outside the forward of " + unit)
         .hint(
             "run the module and its units through nn::call() or nn::call_hooked(); read the parameter by "
-            "ShardedModel::full_tensor(), or its tile, or after ShardedModel::unshard()");
+            "ShardedModel::full_tensor(), or its tile, or after ShardedModel::unshard(); an optimizer takes "
+            "ShardedModel::trained_tiles(), which get the gradients");
   }
 };
 
@@ -53,6 +56,10 @@ void register_refusal() {
   static torch::Library library(torch::Library::IMPL, "_", ops::kUnreadableKey, __FILE__, __LINE__);
   static const bool is_done = [] {
     library.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>());
+    // The error of a raw pointer is LibTorch's, whose text ends in a stack trace.
+    if (environment::get("TORCH_SHOW_CPP_STACKTRACES").value_or("0") == "0") {
+      c10::SetStackTraceFetcher([] { return std::string(); });
+    }
     return true;
   }();
   static_cast<void>(is_done);

@@ -68,6 +68,10 @@ class ParamGroup {
 
   // Drops the gradients that have not reached the tiles.
   void zero_grad();
+  // Gives the module's trained parameters hollow gradients, or none again, while the true ones are with the
+  // tiles: an optimizer of LibTorch over the module's parameters gets an error from them, where it would pass
+  // over parameters without a gradient.
+  void set_hollow_gradients(bool is_hollow);
 
  private:
   enum class State { Sharded, Gathering, Gathered, PartlyFreed };

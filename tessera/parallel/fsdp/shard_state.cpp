@@ -238,6 +238,7 @@ void ShardState::enter_backward(const std::shared_ptr<ShardState>& self) {
   if (is_in_backward) return;
   check_gradients();
   is_in_backward = true;
+  for (const auto& group : param_groups) group->set_hollow_gradients(false);
   const auto end = std::make_shared<EndOfBackward>(self);
   torch::autograd::Engine::get_default_engine().queue_callback([end] { end->run(); });
 }
@@ -263,6 +264,7 @@ void ShardState::finish_backward() {
   // The optimizer is going to change the tiles, so the secondary shards are out of date.
   for (const auto& group : param_groups) group->drop_secondary();
   complete_empty_tiles();
+  for (const auto& group : param_groups) group->set_hollow_gradients(true);
 }
 
 bool ShardState::needs_gather(size_t unit) const {
