@@ -132,10 +132,7 @@ std::string verb_instead_of(const std::string& word) {
       {"merge_lora", "tessera merge ADAPTER OUTPUT"},
       {"merge-sharded-fsdp-weights",
        "a result is one folder already; tessera convert makes one of a checkpoint-<step>"},
-      {"evaluate",
-       "tessera train evaluates with test_datasets or val_set_size; eval_on_start does so before the first "
-       "step"},
-      {"fetch", "nothing is downloaded; examples lie in recipes/, and tessera recipe init writes a recipe"},
+      {"fetch", "examples lie in recipes/, and tessera recipe init writes a recipe"},
       {"quantize", "quantised weights are not built yet"},
       {"vllm-serve", "serving is not built yet; vLLM loads the folder that a run leaves"},
       {"lm-eval", "benchmarks of models are not built yet; lm-eval loads the folder that a run leaves"},
@@ -274,6 +271,7 @@ int run_program(const std::string& path, const std::vector<std::string>& argumen
   line.arguments = arguments;
   Action action;
   add_train(app, line, action);
+  add_evaluate(app, line, action);
   add_convert(app, action);
   add_merge(app, action);
   add_generate(app, line, action);

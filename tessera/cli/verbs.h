@@ -24,6 +24,7 @@ inline constexpr const char* kOverwriteHelp =
     "Take the place of any file that is there, unless it is an input";
 
 void add_train(CLI::App& app, const CommandLine& line, Action& action);
+void add_evaluate(CLI::App& app, const CommandLine& line, Action& action);
 void add_convert(CLI::App& app, Action& action);
 void add_merge(CLI::App& app, Action& action);
 void add_generate(CLI::App& app, const CommandLine& line, Action& action);

@@ -127,6 +127,51 @@ TEST_F(TrainTest, RandomInitNeedsNoWeights) {
   EXPECT_NEAR(read_column(out(), "loss").at(0), std::log(264.0), 0.5);
 }
 
+// `tessera evaluate` gives the losses of the run's own evaluations, for what the run left and from any layout.
+TEST_F(TrainTest, EvaluateGivesTheLossesOfTheRunOn1And3Ranks) {
+  const auto evaluate = [&](const Words& words) {
+    return nlohmann::json::parse(run_well(with({"evaluate", "--json"}, words)).out);
+  };
+  const Words data = {"val_set_size=6", "dtype=float64"};
+  const Words keys = with(data, {"eval_steps=1", "save_steps=1", "max_steps=2", "micro_batch_size=3"});
+  const auto check = [&](const Words& more) {
+    train_well(with(keys, more));
+    std::vector<double> losses;
+    for (const auto& line : read_metrics(out())) {
+      if (line.contains("eval_loss")) losses.push_back(line.at("eval_loss"));
+    }
+    ASSERT_EQ(losses.size(), 2u);
+    const Words recipe = with(with({"recipe.yaml"}, data), more);
+    const auto of_result = evaluate(recipe);
+    EXPECT_NEAR(of_result.at("loss").get<double>(), losses[1], 1e-12);
+    EXPECT_NEAR(of_result.at("perplexity").get<double>(), std::exp(losses[1]), 1e-9);
+    EXPECT_EQ(of_result.at("rows"), "eval");
+    const Words first = with(recipe, {"--model", "out/checkpoint-1"});
+    EXPECT_NEAR(evaluate(first).at("loss").get<double>(), losses[0], 1e-12);
+    EXPECT_NEAR(evaluate(with(recipe, {"--nproc", "3"})).at("loss").get<double>(), losses[1], 1e-12);
+    // The model alone, on all rows.
+    const auto of_file = evaluate({"out", "--data", "rows.jsonl", "dtype=float64"});
+    const auto of_rows = evaluate(with({"recipe.yaml", "dtype=float64"}, more));
+    EXPECT_EQ(of_file.at("loss"), of_rows.at("loss"));
+    EXPECT_EQ(of_file.at("rows"), "train");
+    EXPECT_GT(of_file.at("label_tokens").get<int64_t>(), of_result.at("label_tokens").get<int64_t>());
+  };
+  check({});
+  check({"adapter=lora", "lora_target_linear=true", "lora_r=3", "lora_dropout=0.1"});
+  // Without a result it is the base model, and a table is printed where no JSON is asked for.
+  std::filesystem::remove_all(out());
+  const std::string table = run_well({"evaluate", "recipe.yaml", "datasets.0.path=chats.jsonl",
+                                      "datasets.0.type=chat_template", "label_smoothing_factor=0.5"})
+                                .out;
+  const auto plain = evaluate({"model", "--data", "chats.jsonl"});
+  char loss[32];
+  std::snprintf(loss, sizeof loss, " %.4f ", plain.at("loss").get<double>());
+  EXPECT_NE(table.find(loss), std::string::npos) << table << plain;
+  expect_error(run({"evaluate", "model"}), 2, "E-CONFIG-EVALUATE-DATA", {"--data FILE"});
+  expect_error(run({"evaluate", "recipe.yaml", "--data", "chats.jsonl"}), 2, "E-CONFIG-EVALUATE-DATA",
+               {"test_datasets"});
+}
+
 TEST_F(TrainTest, EvaluatesOnHeldOutRows) {
   train_well({"val_set_size=4", "eval_steps=2"});
   int64_t evaluations = 0;

@@ -218,6 +218,7 @@ std::optional<Evaluated> evaluate(TrainedModel& trained, const parallel::DeviceM
       loss_sum.total(HostCopy(at::cat({at::zeros({1}, losses.options()), losses})).wait());
   Evaluated evaluated;
   evaluated.loss = total.loss / static_cast<double>(std::max<int64_t>(1, label_tokens));
+  evaluated.label_tokens = label_tokens;
   if (has_several) evaluated.datasets = dataset_losses(datasets, total.datasets, of_datasets);
   return evaluated;
 }

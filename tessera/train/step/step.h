@@ -49,6 +49,7 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
 
 struct Evaluated {
   double loss = 0.0;
+  int64_t label_tokens = 0;
   std::vector<DatasetLoss> datasets;  // empty unless there are several
 };
 

@@ -1,0 +1,180 @@
+// The verb `tessera evaluate RECIPE|MODEL`.
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "tessera/cli/launch.h"
+#include "tessera/cli/rank_link.h"
+#include "tessera/cli/verbs.h"
+#include "tessera/comm/bootstrap.h"
+#include "tessera/comm/rank_cores.h"
+#include "tessera/config/load_recipe.h"
+#include "tessera/config/new_recipe.h"
+#include "tessera/config/parallelism.h"
+#include "tessera/config/resolve_paths.h"
+#include "tessera/core/error.h"
+#include "tessera/core/log.h"
+#include "tessera/core/strings.h"
+#include "tessera/generation/load_for_inference.h"
+#include "tessera/io/file.h"
+#include "tessera/train/run/evaluate_model.h"
+#include "tessera/train/setup/setup.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string target, model, data, type;
+  std::vector<std::string> overrides;
+  int64_t nproc = 1;
+  bool as_json = false;
+
+  // Tells a recipe from a model: a recipe is a file, and a model is a folder, a GGUF file or a name.
+  bool is_recipe() const {
+    std::error_code ignored;
+    return !target.ends_with(".gguf") && !fs::is_directory(target, ignored) &&
+           (fs::exists(target, ignored) || target.ends_with(".yaml") || target.ends_with(".yml"));
+  }
+};
+
+bool has_file(const std::string& folder, const char* name) { return io::exists(io::join_path(folder, name)); }
+bool is_checkpoint(const std::string& folder) { return has_file(folder, "manifest.json"); }
+
+std::string absolute(const std::string& path) { return fs::absolute(path).lexically_normal().string(); }
+
+// Returns the folder of the result that the recipe's run has left; "" if there is none.
+std::string result_of(const Options& options) {
+  log::set_quiet(true);  // the recipe is read again, and tells its warnings then
+  const std::string folder = config::load_recipe_alone(options.target, options.overrides).output_dir;
+  log::set_quiet(comm::launch_info().rank > 0);
+  return has_file(folder, "config.json") || has_file(folder, "adapter_config.json") ? folder : "";
+}
+
+// Returns a recipe for the rows of one file.
+config::Recipe recipe_of_file(const Options& options, const std::vector<std::string>& overrides) {
+  if (options.data.empty()) {
+    throw Error(ErrorKind::Config, "EVALUATE-DATA", "no data to evaluate the model on")
+        .at("command line")
+        .need("--data FILE, or a recipe in place of the model");
+  }
+  const std::string type = options.type.empty() ? config::guess_dataset_type(options.data) : options.type;
+  nlohmann::ordered_json dataset = {{"path", absolute(options.data)}};
+  if (!type.empty()) dataset["type"] = type;
+  const nlohmann::ordered_json keys = {
+      {"base_model", options.target}, {"datasets", {dataset}}, {"learning_rate", 1e-5}};
+  config::Recipe recipe = config::parse_recipe(keys.dump(), "command line", overrides);
+  config::Problems problems;
+  config::resolve_paths(recipe, problems);
+  problems.settle();
+  return recipe;
+}
+
+// Returns the recipe with base_model and adapter of the model that is to be evaluated.
+config::Recipe load(const Options& options, const std::string& model) {
+  std::vector<std::string> overrides;
+  const bool is_adapter = !model.empty() && generation::is_adapter(model);
+  if (!model.empty() && !is_checkpoint(model)) {
+    const std::string base =
+        is_adapter ? generation::adapter_base(model, "base_model=FOLDER names it") : model;
+    overrides.push_back("base_model=" + nlohmann::json(base).dump());
+  }
+  overrides.insert(overrides.end(), options.overrides.begin(), options.overrides.end());
+  config::Recipe recipe = options.is_recipe() ? config::load_recipe(options.target, overrides)
+                                              : recipe_of_file(options, overrides);
+  if (model.empty() || is_checkpoint(model)) return recipe;
+  // The keys of a new adapter say nothing of the model that is there.
+  recipe = train::with_lora_options(std::move(recipe), {});
+  std::erase_if(recipe.key_places, [](const auto& key) {
+    return key.first.starts_with("lora_") || key.first.starts_with("peft_");
+  });
+  recipe.adapter = is_adapter ? config::AdapterKind::Lora : config::AdapterKind::None;
+  recipe.lora_model_dir = is_adapter ? absolute(model) : "";
+  if (is_adapter && recipe.tokenizer_config.empty() && has_file(model, "tokenizer.json"))
+    recipe.tokenizer_config = recipe.lora_model_dir;
+  recipe.random_init = false;
+  return recipe;
+}
+
+void print_row(const std::string& name, double loss, int64_t label_tokens) {
+  std::printf("%-32.32s %14s %9.4f %11.4g\n", name.c_str(), group_digits(label_tokens).c_str(), loss,
+              std::exp(loss));
+}
+
+void print(const train::ModelEvaluation& result) {
+  std::printf("%-32s %14s %9s %11s\n", "dataset", "label tokens", "loss", "perplexity");
+  for (const auto& one : result.datasets) print_row(one.name, one.loss, one.label_tokens);
+  print_row(result.datasets.empty() ? "all rows" : "all", result.loss, result.label_tokens);
+}
+
+int evaluate(Options options, const CommandLine& line) {
+  const bool is_recipe = options.is_recipe();
+  if (is_recipe && !options.data.empty()) {
+    throw Error(ErrorKind::Config, "EVALUATE-DATA", "--data beside a recipe, which names its own data")
+        .at("command line")
+        .hint("test_datasets.0.path=FILE and test_datasets.0.type=TYPE name other data");
+  }
+  if (!is_recipe && !options.model.empty()) {
+    throw Error(ErrorKind::Config, "USAGE", "two models, and no recipe")
+        .at("command line")
+        .got(options.target + " and " + options.model);
+  }
+  std::string model = is_recipe ? options.model : options.target;
+  if (is_recipe && model.empty()) model = result_of(options);
+  const bool will_relaunch = options.nproc > 1 && !is_under_launcher(options.nproc);
+  // If ranks will be started, the first of them tells the recipe's warnings.
+  if (will_relaunch) log::set_quiet(true);
+  const config::Recipe recipe = load(options, model);
+  if (will_relaunch) log::set_quiet(false);
+  const at::Device device = train::device_of(recipe);
+  const auto info = comm::launch_info();
+  config::validate_parallelism(recipe, info.has_launcher ? info.size : options.nproc);
+  if (const auto code = relaunch(options.nproc, line.arguments)) return *code;
+
+  const comm::Bootstrap bootstrap(device, own_start_timeout_s());
+  comm::share_cores(*bootstrap.world());
+  tell_started();
+  log::info("evaluates " + (model.empty() ? recipe.base_model : model));
+  const train::ModelEvaluation result =
+      train::evaluate_model(recipe, is_checkpoint(model) ? model : "", bootstrap.world());
+  if (bootstrap.world()->rank() != 0) return 0;
+  if (options.as_json) {
+    std::printf("%s\n", result.to_json().c_str());
+  } else {
+    print(result);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_evaluate(CLI::App& app, const CommandLine& line, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand("evaluate", "Measure loss and perplexity of a model on data");
+  verb->add_option("target", options->target,
+                   "A recipe, whose evaluation data are used (all its rows where it has none); or a model "
+                   "folder, an adapter's folder, a GGUF file or a name of the hub, with --data")
+      ->required();
+  verb->add_option("overrides", options->overrides,
+                   "key=value: replaces what the recipe says (a.b=value for nested keys)");
+  verb->add_option("--model", options->model,
+                   "With a recipe: the model, adapter or checkpoint-<step> to evaluate. By default the result "
+                   "in output_dir if there is one, else base_model")
+      ->check(CLI::ExistingPath);
+  verb->add_option("--data", options->data, "With a model: a file of rows")->check(CLI::ExistingPath);
+  verb->add_option("--type", options->type,
+                   "Type of these rows (docs/datasets.md), where it is not the one that they look like");
+  verb->add_option("--nproc", options->nproc, "Ranks to start on this machine")->check(CLI::Range(1, 4096));
+  verb->add_flag("--json", options->as_json, "Print one JSON object");
+  verb->footer(
+      "The loss is the mean cross-entropy of the tokens that a training would train, in nats; the perplexity\n"
+      "is its exponential. Keys of the recipe give the layout: tensor_parallel_size=2 dtype=bf16 ...");
+  verb->callback([options, line, &action] { action = [options, line] { return evaluate(*options, line); }; });
+}
+
+}  // namespace tessera::cli
