@@ -1,7 +1,7 @@
 #include "tessera/checkpoint/gguf_export.h"
 
 #include <algorithm>
-#include <cmath>
+#include <cctype>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

@@ -18,6 +18,8 @@
 #include "tessera/core/strings.h"
 #include "tessera/generation/load_for_inference.h"
 #include "tessera/io/file.h"
+#include "tessera/io/gguf.h"
+#include "tessera/io/output_file.h"
 #include "tessera/io/result_folder.h"
 #include "tessera/models/common/base_model.h"
 #include "tessera/models/common/load.h"
@@ -88,23 +90,23 @@ std::optional<DType> dtype_of(const Options& options) {
       .hint("a GGUF file can: give the output a name that ends in .gguf");
 }
 
-// Throws unless the file to write is new, or an older one that may be replaced.
-void check_output_file(const Options& options) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(options.output, ignored)) return;
-  if (std::filesystem::equivalent(options.input, options.output, ignored)) {
-    throw Error(ErrorKind::Config, "OUTPUT-INPUT", "the output is the input").in(options.output);
+// Throws unless the file to write is new, or one that may be replaced. Any part of a GGUF model is an input.
+void check_output(const Options& options) {
+  std::vector<io::ResultInput> inputs;
+  if (models::BaseModel::is_gguf(options.input)) {
+    for (const std::string& path : io::GgufFile::open(options.input).paths())
+      inputs.push_back({"the input", path});
   }
-  if (!std::filesystem::is_regular_file(options.output, ignored)) {
-    throw Error(ErrorKind::Config, "OUTPUT-USED", "the output is there and no file").in(options.output);
-  }
-  if (options.overwrite) return;
-  throw Error(ErrorKind::Config, "OUTPUT-USED", "the output file is there already")
-      .in(options.output)
-      .hint("--overwrite replaces it");
+  io::check_output_file(
+      {.path = options.output, .named_by = "the output", .inputs = inputs, .overwrites = options.overwrite});
 }
 
 checkpoint::GgufMixture mixture_of(const Options& options) {
+  if (options.dtype.empty() && models::BaseModel::is_gguf(options.input)) {
+    throw Error(ErrorKind::Config, "CONVERT-DTYPE", "a GGUF file is written in another type")
+        .in(options.input)
+        .need("--dtype " + checkpoint::gguf_mixture_names());
+  }
   const std::optional<DType> type =
       options.dtype.empty() ? checkpoint::main_dtype(*models::BaseModel::open(options.input).tensors())
                             : plain_type(options.dtype);
@@ -115,7 +117,7 @@ checkpoint::GgufMixture mixture_of(const Options& options) {
 }
 
 void convert_to_gguf(const Options& options) {
-  check_output_file(options);
+  check_output(options);
   const checkpoint::GgufMixture mixture = mixture_of(options);
   io::make_directories(io::parent_path(options.output));
   const models::GgufReport report = models::write_gguf(options.input, mixture, options.output);
@@ -201,7 +203,7 @@ void add_convert(CLI::App& app, Action& action) {
           "--dtype", options->dtype,
           "Type of the weights as they are written: fp32, bf16 or fp16, and for a GGUF file also Q8_0, Q4_0 "
           "or Q4_K_M; by default that of the model, or of the run's result for a checkpoint, and fp32 for a "
-          "folder from a GGUF file")
+          "folder from a GGUF file. A GGUF file from a GGUF file needs it")
       ->check(CLI::Validator(check_dtype, "TYPE", "type"));
   takes_model(
       verb->add_option("--base", options->base,

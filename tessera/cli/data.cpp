@@ -42,11 +42,7 @@ RecipeRows read_rows(config::Recipe recipe, int64_t nproc, int64_t num_streamed)
   RecipeRows out;
   out.recipe = std::move(recipe);
   if (nproc > 0) config::validate_parallelism(out.recipe, nproc);
-  // This one process looks at the steps of all ranks.
-  if (out.recipe.global_batch_size > 0) {
-    out.recipe.gradient_accumulation_steps =
-        std::max<int64_t>(1, out.recipe.global_batch_size / out.recipe.micro_batch_size);
-  }
+  out.recipe = config::for_one_reader(std::move(out.recipe));  // which looks at the steps of all ranks
   const models::BaseModel base = models::BaseModel::open(out.recipe.base_model);
   config::Problems problems;
   train::plan_model(out.recipe, base, problems);

@@ -162,9 +162,10 @@ void add_evaluate(CLI::App& app, const CommandLine& line, Action& action) {
       ->required();
   verb->add_option("overrides", options->overrides,
                    "key=value: replaces what the recipe says (a.b=value for nested keys)");
-  verb->add_option("--model", options->model,
-                   "With a recipe: the model, adapter or checkpoint-<step> to evaluate. By default the result "
-                   "in output_dir if there is one, else base_model")
+  verb->add_option(
+          "--model", options->model,
+          "With a recipe: the model, adapter or checkpoint-<step> to evaluate. By default the result "
+          "in output_dir if there is one, else base_model")
       ->check(CLI::ExistingPath);
   verb->add_option("--data", options->data, "With a model: a file of rows")->check(CLI::ExistingPath);
   verb->add_option("--type", options->type,
@@ -172,7 +173,8 @@ void add_evaluate(CLI::App& app, const CommandLine& line, Action& action) {
   verb->add_option("--nproc", options->nproc, "Ranks to start on this machine")->check(CLI::Range(1, 4096));
   verb->add_flag("--json", options->as_json, "Print one JSON object");
   verb->footer(
-      "The loss is the mean cross-entropy of the tokens that a training would train, in nats; the perplexity\n"
+      "The loss is the mean cross-entropy of the tokens that a training would train, in nats; the "
+      "perplexity\n"
       "is its exponential. Keys of the recipe give the layout: tensor_parallel_size=2 dtype=bf16 ...");
   verb->callback([options, line, &action] { action = [options, line] { return evaluate(*options, line); }; });
 }

@@ -53,6 +53,11 @@ int64_t data_ranks(const config::Recipe& recipe, int64_t nproc) {
 }
 
 std::string describe_batch(const config::Recipe& recipe, int64_t ranks) {
+  if (ranks == 0 && recipe.global_batch_size > 0) {
+    return "# batch: global_batch_size = " + group_digits(recipe.global_batch_size) +
+           " sequences a step, at most " + group_digits(recipe.global_batch_size * recipe.sequence_len) +
+           " tokens\n";
+  }
   const int64_t rows =
       recipe.micro_batch_size * recipe.gradient_accumulation_steps * std::max<int64_t>(ranks, 1);
   std::string text = "# batch: micro_batch_size " + std::to_string(recipe.micro_batch_size) +
@@ -88,9 +93,11 @@ std::string describe_data(const config::Recipe& recipe, const models::BaseModel&
 
 // Makes the checks that a training makes before its first step, in its order, but for those of a checkpoint
 // that it would go on from. Returns the summary.
-std::string check_run(const config::Recipe& recipe, const CheckOptions& options) {
+std::string check_run(config::Recipe recipe, const CheckOptions& options) {
   train::device_of(recipe);
   const int64_t ranks = data_ranks(recipe, options.nproc);
+  recipe = ranks > 0 ? config::with_accumulation(std::move(recipe), ranks)
+                     : config::for_one_reader(std::move(recipe));
   train::check_output(recipe);
   data::refuse_unbuilt_objective(recipe);
   config::Problems problems;

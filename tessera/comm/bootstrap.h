@@ -32,10 +32,11 @@ int64_t slurm_tasks_of_node(const std::string& text, int64_t node);
 class Bootstrap {
  public:
   // Makes `device` this thread's current one. A process with a launcher's rank may make one such object in
-  // its life, since MPI starts once: a second throws Error(Config, "BOOTSTRAP"). `start_timeout_s` bounds how long ranks wait for each other to
-  // start; 0 sets no bound here (the launcher may have one). After that time this process logs E-PEER-START
-  // and ends with that error's exit code, because MPI_Init_thread() cannot be left in another way. The error
-  // names the missing ranks if `shared_path` is a path on a file system that all ranks share (start_roll.h).
+  // its life, since MPI starts once: a second throws Error(Config, "BOOTSTRAP"). `start_timeout_s` bounds how
+  // long ranks wait for each other to start; 0 sets no bound here (the launcher may have one). After that
+  // time this process logs E-PEER-START and ends with that error's exit code, because MPI_Init_thread()
+  // cannot be left in another way. The error names the missing ranks if `shared_path` is a path on a file
+  // system that all ranks share (start_roll.h).
   explicit Bootstrap(at::Device device = kHost, double start_timeout_s = 0.0,
                      const std::string& shared_path = "");
   // Finalises MPI, which waits for all ranks. If an exception ends the scope of this object, MPI is not

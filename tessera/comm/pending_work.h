@@ -35,7 +35,8 @@ class PendingWork : public Work {
   std::chrono::milliseconds timeout() const { return timeout_; }
   // Waits like wait(), but for as long as it takes: for work that another thread ends if it is late.
   void wait_for_end();
-  // Says once in the machine's ranks what the work has waited for since `waited`, unless the delay is excused.
+  // Says once in the machine's ranks what the work has waited for since `waited`, unless the delay is
+  // excused.
   void tell_delay(std::chrono::milliseconds waited) const;
   // Notes the hang of work whose timeout has passed and gives its Error(Hang); gives none if the delay is
   // excused (flight::Finding).

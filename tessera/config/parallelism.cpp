@@ -40,6 +40,14 @@ ParallelDims validate_parallelism(const Recipe& recipe, int64_t world_size) {
   return dims;
 }
 
+Recipe for_one_reader(Recipe recipe) {
+  if (recipe.global_batch_size > 0) {
+    recipe.gradient_accumulation_steps =
+        std::max<int64_t>(1, recipe.global_batch_size / recipe.micro_batch_size);
+  }
+  return recipe;
+}
+
 Recipe with_accumulation(Recipe recipe, int64_t readers) {
   const int64_t total = recipe.global_batch_size, at_once = recipe.micro_batch_size * readers;
   if (total == 0) return recipe;

@@ -17,6 +17,9 @@ ParallelDims validate_parallelism(const Recipe& recipe, int64_t world_size);
 // of micro_batch_size and `readers`, the ranks that read different data. Throws E-CONFIG-PARALLELISM if none
 // do, or if the recipe gives other ones.
 Recipe with_accumulation(Recipe recipe, int64_t readers);
+// Returns the recipe with the gradient_accumulation_steps by which one rank takes all sequences of a step
+// with global_batch_size, or nearly all where micro_batch_size does not divide it.
+Recipe for_one_reader(Recipe recipe);
 
 // Returns the recipe with all parallel sizes at their defaults, so that one process can run it.
 Recipe for_one_rank(Recipe recipe);

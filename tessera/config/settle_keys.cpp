@@ -165,9 +165,16 @@ void settle_keys(Node& map, Problems& problems) {
     map.entries.push_back(
         {"save_strategy", best->key_place, make_scalar("best", best->value.place), best->key});
   }
-  // A recipe that says when to save, or that it never does, is saved by time only where it says so, too.
+  // A recipe that says when to save, or that it never does, is saved by time only where it says so, too, and
+  // so is one whose checkpoints serve no restart.
   const Entry* saving = map.find("save_strategy");
-  if (saving != nullptr && !saving->value.is_null() && map.find("save_minutes") == nullptr) {
+  if (saving == nullptr || saving->value.is_null()) {
+    saving = map.find("save_only_model");
+    if (saving != nullptr && !(saving->value.is_scalar() && parse_bool(saving->value.text).value_or(false))) {
+      saving = nullptr;
+    }
+  }
+  if (saving != nullptr && map.find("save_minutes") == nullptr) {
     map.entries.push_back(
         {"save_minutes", saving->key_place, make_scalar("0", saving->value.place), saving->key});
   }

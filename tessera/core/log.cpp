@@ -61,11 +61,12 @@ void set_stream(int descriptor) {
 
 bool is_terminal() { return isatty(fileno(stream())) != 0; }
 
-void show_open_line(std::string_view line) {
+void show_open_line(std::string_view text) {
+  const std::string line = terminal_text(text);
   winsize size{};
   const bool has_width = ioctl(fileno(stream()), TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
   // A line as wide as the terminal would wrap on some of them, and then be written below itself.
-  const std::string_view shown = has_width ? first_characters(line, size.ws_col - 1) : line;
+  const std::string_view shown = has_width ? first_characters(line, size.ws_col - 1) : std::string_view(line);
   std::fprintf(stream(), "\r\033[K%.*s", static_cast<int>(shown.size()), shown.data());
   std::fflush(stream());
   has_open_line = true;

@@ -15,8 +15,12 @@ DatasetStats& DatasetStats::operator+=(const DatasetStats& other) {
   for (const std::string& place : other.merged_places) {
     if (merged_places.size() < kMaxPlaces) merged_places.push_back(place);
   }
-  for (const auto& [field, count] : other.unread_fields) unread_fields[field] += count;
+  for (const auto& [field, count] : other.unread_fields) note_unread(field, count);
   return *this;
+}
+
+void DatasetStats::note_unread(const std::string& field, int64_t count) {
+  if (unread_fields.size() < kMaxFields || unread_fields.contains(field)) unread_fields[field] += count;
 }
 
 std::string DatasetStats::details() const {
@@ -68,7 +72,8 @@ std::vector<std::string> data_warnings(const DatasetStats& stats) {
     std::vector<std::string> fields;
     for (const auto& [name, count] : stats.unread_fields)
       fields.push_back(name + " (" + std::to_string(count) + " messages)");
-    warnings.push_back("the chat template reads no such field of a message: " + join(fields, ", "));
+    warnings.push_back("the chat template reads no such field of a message: " + join(fields, ", ") +
+                       (fields.size() < DatasetStats::kMaxFields ? "" : ", ..."));
   }
   return warnings;
 }

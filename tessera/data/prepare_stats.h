@@ -36,9 +36,11 @@ struct DatasetStats {
   std::vector<std::string> merged_places;        // file:line of the first kMaxPlaces of `merged_borders`
   std::map<std::string, int64_t> unread_fields;  // messages by field that the chat template does not read
 
-  static constexpr size_t kMaxPlaces = 3;
+  static constexpr size_t kMaxPlaces = 3, kMaxFields = 20;
 
   DatasetStats& operator+=(const DatasetStats& other);
+  // Counts messages with a field that the chat template does not read. Only the first kMaxFields are kept.
+  void note_unread(const std::string& field, int64_t count);
   // Returns the last two members as text, and sets them from such a text.
   std::string details() const;
   void set_details(const std::string& text);

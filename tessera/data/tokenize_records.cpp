@@ -64,7 +64,7 @@ TokenizedRecord RecordTokenizer::tokenize(const RawRecord& record) const {
 
 void RecordTokenizer::count_notes(const RecordNotes& notes, const RawRecord& record,
                                   DatasetStats& stats) const {
-  for (const std::string& field : notes.unread_fields) ++stats.unread_fields[field];
+  for (const std::string& field : notes.unread_fields) stats.note_unread(field, 1);
   if (notes.ends_with_question) ++stats.final_questions;
   if (!notes.merges_border) return;
   ++stats.merged_borders;

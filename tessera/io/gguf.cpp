@@ -266,4 +266,10 @@ void GgufFile::read_f32(const GgufTensor& tensor, int64_t first_row, int64_t num
   }
 }
 
+std::vector<std::string> GgufFile::paths() const {
+  std::vector<std::string> paths;
+  for (const File& file : files_) paths.push_back(file.path());
+  return paths;
+}
+
 }  // namespace tessera::io

@@ -50,6 +50,8 @@ class GgufFile {
   uint32_t version() const { return version_; }
   // Path of the file; of the first of several.
   const std::string& path() const { return files_.front().path(); }
+  // Returns the paths of all parts of the model.
+  std::vector<std::string> paths() const;
   // Names a tensor and the file that holds it, for errors.
   std::string place_of(const GgufTensor& tensor) const {
     return files_[tensor.part].path() + ": tensor '" + tensor.name + "'";

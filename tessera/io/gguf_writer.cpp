@@ -1,6 +1,5 @@
 #include "tessera/io/gguf_writer.h"
 
-#include <algorithm>
 #include <type_traits>
 
 #include "tessera/core/error.h"

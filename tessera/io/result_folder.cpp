@@ -62,12 +62,6 @@ std::string listed(const std::vector<std::string>& names) {
   return count < names.size() ? text + " and " + std::to_string(names.size() - count) + " more" : text;
 }
 
-std::optional<struct stat> status_of(const std::string& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return std::nullopt;
-  return status;
-}
-
 bool is_mount_point(const std::string& path) {
   struct statx status {};
   return ::statx(AT_FDCWD, path.c_str(), 0, STATX_TYPE, &status) == 0 &&
@@ -334,7 +328,9 @@ void ResultFolder::commit(const std::vector<std::string>& stays) {
     if (keeps_others()) std::ranges::copy_if(foreign_files(path_), std::back_inserter(names), is_at_top);
     for (const std::string& name : names) {
       const std::string path = join_path(path_, name);
-      if (exists(path) && disk::rename(path, path + std::string(kStays)) != 0)
+      std::error_code ignored;
+      const bool is_there = fs::exists(fs::symlink_status(path, ignored));  // a link that leads nowhere, too
+      if (is_there && disk::rename(path, path + std::string(kStays)) != 0)
         throw storage_error(errno, "cannot move into the result", path);
     }
     place();

@@ -1,13 +1,9 @@
 #include "tessera/io/run_inputs.h"
 
 #include <filesystem>
-#include <optional>
-#include <sys/stat.h>
 #include <utility>
 
 namespace tessera::io {
-namespace {
-
 namespace fs = std::filesystem;
 
 std::optional<struct stat> status_of(const std::string& path) {
@@ -15,8 +11,6 @@ std::optional<struct stat> status_of(const std::string& path) {
   if (::stat(path.c_str(), &status) != 0) return std::nullopt;
   return status;
 }
-
-}  // namespace
 
 std::string resolved_path(const std::string& path) {
   std::error_code failed;

@@ -1,7 +1,9 @@
 // Names what a run reads, and tells which paths lie in it.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <sys/stat.h>
 
 namespace tessera::io {
 
@@ -15,6 +17,9 @@ struct ResultInput {
   // The run makes this folder if it is missing, and leaves it there for the next run.
   bool is_made = false;
 };
+
+// Returns what stat() tells of the path, links followed; nothing if it tells nothing.
+std::optional<struct stat> status_of(const std::string& path);
 
 // Makes a path absolute. Links are resolved as far as the path exists, before any ".." behind them; a slash
 // at the end is taken off.

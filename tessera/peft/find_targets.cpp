@@ -29,8 +29,11 @@ class TargetMatcher {
       met_.insert(wanted);
       found = true;
     }
+    found_any_ = found_any_ || found;
     return found && !is_excluded(name) && is_in_layer(name);
   }
+  // Tells whether a layer was found that may have been left out again.
+  bool found_any() const { return found_any_; }
 
   bool matches_regex(const std::string& name) const { return pattern_ != nullptr && pattern_->matches(name); }
 
@@ -65,6 +68,7 @@ class TargetMatcher {
   std::unique_ptr<NamePattern> pattern_, excluded_;
   std::vector<NamePattern> numbered_;  // begin a name up to a block's number, which is their group
   std::set<std::string> met_;
+  bool found_any_ = false;
 };
 
 bool is_saved(const std::string& module_name, const LoraOptions& options) {
@@ -72,11 +76,10 @@ bool is_saved(const std::string& module_name, const LoraOptions& options) {
                      [&](const std::string& wanted) { return is_module_named(module_name, wanted); });
 }
 
-Error no_such_layer(const LoraOptions& options, const std::vector<std::string>& unmet,
+Error no_such_layer(const LoraOptions& options, const TargetMatcher& matcher,
                     const std::vector<std::string>& linear_names) {
-  const bool leaves_some = !options.exclude_regex.empty() || !options.exclude_modules.empty() ||
-                           !options.layers_to_transform.empty();
-  if (unmet.empty() && leaves_some) {
+  const std::vector<std::string> unmet = matcher.unmet();
+  if (unmet.empty() && matcher.found_any()) {
     Error error(ErrorKind::Config, "LORA-TARGET", "the layers that are left out leave none to adapt");
     error.need("a target that exclude_modules and layers_to_transform do not take away");
     return error;
@@ -154,8 +157,7 @@ AdaptedLayers find_adapted(const torch::nn::Module& model, const LoraOptions& op
     if (is_saved(item.key(), options)) continue;
     if (matcher.matches(item.key(), takes_adapter)) chosen.emplace_back(item.key(), layer);
   }
-  const std::vector<std::string> unmet = matcher.unmet();
-  if (chosen.empty() || !unmet.empty()) throw no_such_layer(options, unmet, linear_names);
+  if (chosen.empty() || !matcher.unmet().empty()) throw no_such_layer(options, matcher, linear_names);
   return chosen;
 }
 

@@ -105,7 +105,7 @@ struct LoraTargets {
 // Puts adapters on the layers of `model` that the options name and freezes every other parameter, except in
 // modules_to_save. `untouchable` modules (whose weight another part of the model shares) may not be named in
 // modules_to_save. Throws Error(Config, "LORA-TARGET"), which lists the layers that there are, when nothing
-// matches, a name matches nothing, or target_regex matches a module with weights that takes no adapter.
+// matches, a name matches nothing, or target_regex matches an embedding or a module that shares its weight.
 // Errors about modules_to_save have the key() lora_modules_to_save.
 LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,
                        const std::vector<std::string>& untouchable = {});

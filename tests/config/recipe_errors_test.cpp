@@ -338,9 +338,11 @@ TEST(RecipeErrorsTest, WhenToEvaluate) {
   EXPECT_EQ(read("").save_minutes, 20.0);
   EXPECT_EQ(parse_recipe(dump_recipe(read("")), "r.yaml").save_minutes, 20.0);
   EXPECT_TRUE(read("").saves_checkpoints());
-  for (const char* said :
-       {"save_steps: 5\n", "save_strategy: epoch\n", "save_strategy: no\n", "save_steps: 0\n"})
+  for (const char* said : {"save_steps: 5\n", "save_strategy: epoch\n", "save_strategy: no\n",
+                           "save_steps: 0\n", "save_only_model: true\n"})
     EXPECT_EQ(read(said).save_minutes, 0.0) << said;
+  EXPECT_EQ(read("save_only_model: false\n").save_minutes, 20.0);
+  EXPECT_EQ(read("save_only_model: true\nsave_minutes: 3\n").save_minutes, 3.0);
   EXPECT_FALSE(read("save_strategy: no\n").saves_checkpoints());
   EXPECT_EQ(read("save_strategy: no\nsave_minutes: 3\n").save_minutes, 3.0);
   EXPECT_EQ(read("").eval_strategy, Cadence::Epoch);

@@ -415,6 +415,10 @@ Json odd_value(std::mt19937_64& random) {
                     {"parts", Json::array({{{"begin_offset", 9}, {"end_offset", 9}, {"train", true}}})}}}),
       Json::array({{{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({1})}}}),
       Json::array({{{"role", "assistant"}, {"content", nullptr}, {"tool_calls", "x"}}}),
+      Json::array({{{"from", "gpt"},
+                    {"value", nullptr},
+                    {"tool_calls", Json::array({1})},
+                    {"content", Json::array({1})}}}),
       Json::array({{{"label", true}, {"text", "x"}}}),
       Json::array({Json::array({"a", "b"})}),
       Json::array({{{"answer", "x"}, {"rank", 1}}, {{"answer", "y"}, {"rank", "z"}}})};

@@ -156,6 +156,10 @@ TEST_F(Prepare, WhatTheTypeNoticesOfRecordsIsToldOnce) {
   copy.set_details(stats.details());
   EXPECT_EQ(copy.merged_places, stats.merged_places);
   EXPECT_EQ(copy.unread_fields, stats.unread_fields);
+  // Rows may have any number of fields.
+  for (int i = 0; i < 1000; ++i) copy.note_unread("field " + std::to_string(i), 1);
+  copy += copy;
+  EXPECT_EQ(copy.unread_fields.size(), DatasetStats::kMaxFields);
 }
 
 TEST_F(Prepare, JoinsDatasetsInOrderWhenNotShuffled) {

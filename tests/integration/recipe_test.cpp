@@ -331,6 +331,10 @@ TEST_F(RecipeTest, CheckPrintsTheRecipeAndWhereItIsFrom) {
   EXPECT_GT(all.size(), 2 * result.out.size());
   const std::string counted = run_well(with(check, {"--rows", "max_steps=0", "num_epochs=2"})).out;
   EXPECT_TRUE(has(counted, " rows, ") && has(counted, " an epoch on one data-parallel rank")) << counted;
+  const Words batch = with(check, {"global_batch_size=12"});
+  EXPECT_TRUE(has(run_well(batch).out, "# batch: global_batch_size = 12 sequences a step"));
+  EXPECT_TRUE(has(run_well(with(batch, {"--nproc", "3"})).out, "2 x 3 data-parallel ranks = 12 sequences"));
+  EXPECT_TRUE(has(run_well(with(batch, {"--rows", "max_steps=0", "num_epochs=2"})).out, "# steps: 4,"));
   // It refuses what a training refuses before its first step.
   expect_error(run(with(check, {"rl=dpo", "datasets.0.type=chatml.intel"})), 2, "E-CONFIG", {"dpo"});
   expect_error(run(with(check, {"device=cuda:99"})), 2, "E-CONFIG-DEVICE", {"cuda:99"});

@@ -127,7 +127,8 @@ TEST_F(TrainTest, RandomInitNeedsNoWeights) {
   EXPECT_NEAR(read_column(out(), "loss").at(0), std::log(264.0), 0.5);
 }
 
-// `tessera evaluate` gives the losses of the run's own evaluations, for what the run left and from any layout.
+// `tessera evaluate` gives the losses of the run's own evaluations, for what the run left and from any
+// layout.
 TEST_F(TrainTest, EvaluateGivesTheLossesOfTheRunOn1And3Ranks) {
   const auto evaluate = [&](const Words& words) {
     return nlohmann::json::parse(run_well(with({"evaluate", "--json"}, words)).out);
@@ -158,7 +159,7 @@ TEST_F(TrainTest, EvaluateGivesTheLossesOfTheRunOn1And3Ranks) {
   };
   check({});
   check({"adapter=lora", "lora_target_linear=true", "lora_r=3", "lora_dropout=0.1"});
-  // Without a result it is the base model, and a table is printed where no JSON is asked for.
+  // The base model is evaluated where there is no result. A table is printed where no JSON is asked for.
   std::filesystem::remove_all(out());
   const std::string table = run_well({"evaluate", "recipe.yaml", "datasets.0.path=chats.jsonl",
                                       "datasets.0.type=chat_template", "label_smoothing_factor=0.5"})

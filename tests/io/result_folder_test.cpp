@@ -153,11 +153,14 @@ TEST(ResultFolder, FilesOfOthersStayBesideCheckpointsThatARunGoesOnFrom) {
   const TempFolder folder;
   Tree tree = {{"checkpoint-3/manifest.json", "3"}, {"model-3/config.json", "mine"}, {"notes.txt", "mine"}};
   write_tree(folder / "out", tree);
+  std::filesystem::create_symlink("nowhere", folder / "out/gone");
   ResultOptions options = careful();
   options.continues = true;
   run_once(folder / "out", kNewResult, options);
   tree.erase("checkpoint-3/manifest.json");
   tree.insert(kNewResult.begin(), kNewResult.end());
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "out/gone"));
+  std::filesystem::remove(folder / "out/gone");
   EXPECT_EQ(tree_of(folder / "out"), tree);
   EXPECT_THAT(folder.entries(), ElementsAre("out"));
   write_tree(folder / "out", {{"checkpoint-3/manifest.json", "3"}, {"checkpoint-3/mine", "mine"}});

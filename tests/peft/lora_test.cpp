@@ -324,6 +324,12 @@ TEST(Lora, SomeTargetsAreLeftOut) {
               HasSubstr("leave none to adapt"));
   EXPECT_THAT(text_of([](auto& o) {
                 o.target_modules.clear();
+                o.target_regex = "foo.*";
+                o.exclude_modules = {"q_proj"};
+              }),
+              HasSubstr("no linear layer of the model is named 'foo.*'"));
+  EXPECT_THAT(text_of([](auto& o) {
+                o.target_modules.clear();
                 o.target_regex = ".*_proj";
                 o.layers_to_transform = {1};
               }),

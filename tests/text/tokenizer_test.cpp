@@ -212,6 +212,15 @@ TEST_F(TokenizerFolder, WrittenToGgufItGivesTheSameIds) {
   }
 }
 
+TEST_F(TokenizerFolder, NullSettingsAreDefaultsInAGgufFile) {
+  json document = read_json((fs::path(kFolder) / "smollm2/tokenizer.json").string());
+  document["model"]["ignore_merges"] = document["model"]["byte_fallback"] = nullptr;
+  write("tokenizer.json", document.dump());
+  const Tokenizer tokenizer = Tokenizer::from_folder(folder.string());
+  const Tokenizer read = through_gguf(tokenizer, tokenizer.vocab_size(), folder / "model.gguf");
+  EXPECT_EQ(read.encode("Hello 12"), tokenizer.encode("Hello 12"));
+}
+
 TEST_F(TokenizerFolder, WhatGgufCannotHoldIsRefused) {
   const auto error_of = [&](const Tokenizer& tokenizer) -> std::string {
     try {
@@ -342,7 +351,12 @@ TEST_F(TokenizerFolder, NamedTemplatesAreReadAndKept) {
   writer.add("tokenizer.chat_template.tool_use", std::string("b"));
   writer.add("tokenizer.chat_template.rag", std::string("c"));
   writer.add("tokenizer.chat_templates", std::vector<std::string>{"tool_use", "rag"});
-  check(Tokenizer::from_gguf(writer.open(folder / "model.gguf")));
+  Tokenizer named = Tokenizer::from_gguf(writer.open(folder / "model.gguf"));
+  check(through_gguf(named, named.vocab_size(), folder / "again.gguf"));
+  check(std::move(named));
+  GgufWriter alone = gguf_of("smollm2", "smollm");
+  alone.add("tokenizer.chat_template.rag", std::string("c"));
+  EXPECT_EQ(reopened(Tokenizer::from_gguf(alone.open(folder / "model.gguf"))), (Templates{{"rag", "c"}}));
 }
 
 TEST_F(TokenizerFolder, SavingWhereThereIsNoFolderToMake) {

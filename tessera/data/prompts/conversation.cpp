@@ -242,8 +242,9 @@ Json ConversationReader::read_message(const Json& message, Turn& turn) const {
     if (const Json* mapped = find_field(message, column)) out[name] = *mapped;
   }
   for (const auto& [key, field] : message.items()) {
+    // The content comes from its own column alone.
     const bool taken =
-        key == field_training_ || key == field_training_detail_ ||
+        key == "content" || key == field_training_ || key == field_training_detail_ ||
         std::ranges::any_of(properties_, [&](const auto& property) { return property.second == key; });
     if (!taken && !out.contains(key) && !field.is_null()) out[key] = field;
   }
@@ -255,8 +256,8 @@ Json ConversationReader::read_message(const Json& message, Turn& turn) const {
   }
   for (const char* key : {"tool_calls", "reasoning_content", "thinking", "reasoning", thinking_key_.c_str()})
     turn.text_only = turn.text_only && !out.contains(key);
-  if (const Json* written = find_field(out, "content")) {
-    const auto* text = written->get_ptr<const std::string*>();
+  if (out.contains("content")) {
+    const auto* text = out["content"].get_ptr<const std::string*>();
     turn.content_is_role = reads_as(*text, turn.role);
     const Json* detail =
         field_training_detail_.empty() ? nullptr : find_field(message, field_training_detail_);

@@ -171,6 +171,7 @@ void append_text(std::string& out, const arrow::Array& array, int64_t row) {
   const auto text = as<Array>(array).GetView(row);
   require_room(out, text.size());
   append_json_string(out, {text.data(), text.size()});
+  require_room(out, 0);  // a character may take six as JSON
 }
 
 void append_value(std::string& out, const arrow::Array& array, int64_t row) {
@@ -255,6 +256,7 @@ class Table {
       append_value(text, column, row);
     }
     text += '}';
+    require_room(text, 0);
     return true;
   }
 

@@ -127,8 +127,7 @@ class GgufConverter {
     for (const auto& [key, value] : file_.metadata()) {
       if (key != kKey && !key.starts_with(kNamed)) continue;
       std::string text = file_.get_string(key);
-      if (valid_utf8_prefix(key) != key.size() || valid_utf8_prefix(text) != text.size())
-        throw fail(key, "it is not valid UTF-8");
+      if (valid_utf8_prefix(text) != text.size()) throw fail(key, "it is not valid UTF-8");
       if (!text.empty()) templates[key == kKey ? kDefaultTemplate : key.substr(kNamed.size())] = text;
     }
     return templates;

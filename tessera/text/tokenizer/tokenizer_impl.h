@@ -32,7 +32,7 @@ struct Tokenizer::Impl {
   std::vector<int32_t> more_stop_ids;
   std::map<std::string, std::string> chat_templates;  // sources by name
 
-  // Contents of the files as they were read, by name below it, for saving. It always holds
+  // Contents of the files as they were read, by their names below the folder, for saving. It always holds
   // tokenizer.json.
   std::map<std::string, std::string> files;
   // Roles that set_special_token() has changed since.

@@ -31,8 +31,8 @@ ordered_json template_entry(const std::map<std::string, std::string>& templates)
 }
 
 // Puts the templates wherever the base keeps its own: Transformers prefers files, and other readers read the
-// configuration alone. Templates of other names than the default are never changed, and so are in their files
-// already.
+// configuration alone. Only the default one is ever changed: where the base has files, those of other names
+// are in them already.
 void put_templates(const Tokenizer& tokenizer, std::map<std::string, std::string>& files,
                    ordered_json& config) {
   const bool has_files =
@@ -40,8 +40,12 @@ void put_templates(const Tokenizer& tokenizer, std::map<std::string, std::string
   files.erase(kTemplateFolder + ("/" + std::string(kToolTemplate)) + ".jinja");
   if (has_files) files[kTemplateFile] = tokenizer.chat_template();
   if (has_files && config.contains("chat_template")) config["chat_template"] = tokenizer.chat_template();
-  if (!has_files && !tokenizer.chat_template().empty())
+  if (has_files) return;
+  if (tokenizer.chat_templates().empty()) {
+    config.erase("chat_template");
+  } else {
     config["chat_template"] = template_entry(tokenizer.chat_templates());
+  }
 }
 
 }  // namespace

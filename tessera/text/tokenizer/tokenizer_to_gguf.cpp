@@ -16,6 +16,12 @@ namespace {
 
 using nlohmann::json;
 
+// Returns a setting of a tokenizer.json, in which null stands for the default.
+bool flag(const json& object, const char* key, bool otherwise) {
+  const auto found = object.find(key);
+  return found == object.end() || !found->is_boolean() ? otherwise : found->get<bool>();
+}
+
 // Steps of a pre-tokenizer by the names of those that GGUF's kinds are made of.
 using Steps = std::vector<std::string>;
 
@@ -24,12 +30,12 @@ void add_steps(const json& pre, Steps& steps) {
   const std::string type = pre.is_object() ? pre.value("type", "") : "";
   if (type == "Sequence") {
     for (const json& part : pre.at("pretokenizers")) add_steps(part, steps);
-  } else if (type == "ByteLevel" && !pre.value("add_prefix_space", true)) {
-    if (pre.value("use_regex", true)) steps.emplace_back(known_pattern_regex(KnownPattern::Gpt2));
+  } else if (type == "ByteLevel" && !flag(pre, "add_prefix_space", true)) {
+    if (flag(pre, "use_regex", true)) steps.emplace_back(known_pattern_regex(KnownPattern::Gpt2));
     steps.emplace_back("bytes");
-  } else if (type == "Digits" && pre.value("individual_digits", false)) {
+  } else if (type == "Digits" && flag(pre, "individual_digits", false)) {
     steps.emplace_back("digits");
-  } else if (type == "Split" && pre.value("behavior", "") == "Isolated" && !pre.value("invert", false) &&
+  } else if (type == "Split" && pre.value("behavior", "") == "Isolated" && !flag(pre, "invert", false) &&
              pre.at("pattern").contains("Regex")) {
     const std::string regex = pre.at("pattern").at("Regex");
     const auto known = find_known_pattern(regex);
@@ -55,7 +61,7 @@ class GgufTokens {
         document_(json::parse(tokenizer.saved_files().at("tokenizer.json"))),
         model_(document_.at("model")) {
     add_steps(document_.value("pre_tokenizer", json()), steps_);
-    is_sentencepiece_ = model_.value("byte_fallback", false);
+    is_sentencepiece_ = flag(model_, "byte_fallback", false);
     if (num_tokens < tokenizer.vocab_size()) {
       throw fail("the tokenizer has more tokens than the model has embeddings")
           .got(std::to_string(tokenizer.vocab_size()))
@@ -83,9 +89,7 @@ class GgufTokens {
       if (id) metadata.add(std::string("tokenizer.ggml.") + role + "_token_id", static_cast<uint32_t>(*id));
     }
     add_ends(metadata);
-    if (!tokenizer_.chat_template().empty()) {
-      metadata.add("tokenizer.chat_template", tokenizer_.chat_template());
-    }
+    add_templates(metadata);
   }
 
  private:
@@ -93,6 +97,22 @@ class GgufTokens {
     Error error(ErrorKind::Model, "TOKENIZER-GGUF", what);
     error.in(place_);
     return error;
+  }
+
+  void add_templates(io::GgufMetadata& metadata) const {
+    std::vector<std::string> names;
+    for (const auto& [name, source] : tokenizer_.chat_templates()) {
+      if (name == kDefaultTemplate) {
+        metadata.add("tokenizer.chat_template", source);
+        continue;
+      }
+      if (!std::ranges::all_of(name, [](unsigned char c) { return c > ' ' && c < 0x7f; })) {
+        throw fail("a chat template has a name that no key of a GGUF file can have").got("'" + name + "'");
+      }
+      metadata.add("tokenizer.chat_template." + name, source);
+      names.push_back(name);
+    }
+    if (!names.empty()) metadata.add("tokenizer.chat_templates", std::span<const std::string>(names));
   }
 
   void add_tokens(int64_t num_tokens) {
@@ -123,7 +143,7 @@ class GgufTokens {
     if (is_nfc || normalizer.is_null()) {
       for (const GgufFamily& family : kGgufFamilies) {
         if (steps_of(family) == steps_ && family.nfc == is_nfc &&
-            family.ignore_merges == model_.value("ignore_merges", false)) {
+            family.ignore_merges == flag(model_, "ignore_merges", false)) {
           return family;
         }
       }

@@ -7,6 +7,7 @@
 #include "tessera/core/log.h"
 #include "tessera/core/progress_line.h"
 #include "tessera/core/strings.h"
+#include "tessera/core/terminal_text.h"
 
 namespace tessera::train {
 
@@ -87,7 +88,7 @@ void Progress::show(const std::string& line, bool is_due) {
   if (is_terminal_) {
     log::show_open_line(line);
   } else if (is_due || since_line_.seconds() >= kSecondsBetweenLines) {
-    std::fprintf(log::stream(), "%s\n", line.c_str());
+    std::fprintf(log::stream(), "%s\n", terminal_text(line).c_str());
     since_line_.restart();
   }
 }

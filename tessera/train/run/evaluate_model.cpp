@@ -117,8 +117,8 @@ ModelEvaluation evaluate_model(config::Recipe recipe, const std::string& checkpo
   problems.settle();
   measure_split(recipe, planned, *world);
   const int64_t now = std::stoll(world->all_gather_string(std::to_string(text::local_clock())).front());
-  const data::PreparedData prepared = read_recipe_data(
-      recipe, base.config(), tokenizer, std::max<int64_t>(1, at::get_num_threads()), now);
+  const data::PreparedData prepared =
+      read_recipe_data(recipe, base.config(), tokenizer, std::max<int64_t>(1, at::get_num_threads()), now);
   check_same_data(prepared, *world);
   data::Loader loader = open_rows(prepared, recipe, mesh);
   TrainedModel trained = load(recipe, std::move(planned), base, checkpoint, mesh);

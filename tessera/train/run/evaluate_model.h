@@ -13,9 +13,9 @@
 namespace tessera::train {
 
 struct ModelEvaluation {
-  // Of each dataset with label tokens; the losses are means of the cross-entropy over these tokens, in nats.
-  std::vector<DatasetLoss> datasets;
-  double loss = 0.0;  // over all of them
+  // The loss is the mean of the cross-entropy over the label tokens, in nats.
+  double loss = 0.0;
+  std::vector<DatasetLoss> datasets;  // the same for each; empty unless there are several
   int64_t label_tokens = 0;
   bool is_of_training_rows = false;  // the recipe has no evaluation data
   double seconds = 0.0;              // without the time to load model and data

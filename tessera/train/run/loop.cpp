@@ -28,9 +28,11 @@ TrainLoop::TrainLoop(const LoopParts& parts, std::optional<data::Loader> eval_lo
         [this] { return requests_.lets_evaluation_go_on(); });
   }
   requests_.ask_every(60.0 * training_.recipe().save_minutes);
-  if (training_.recipe().save_strategy == config::Cadence::No) return;
+  const config::Recipe& recipe = training_.recipe();
+  const bool has_one = parts_.checkpoint != nullptr && recipe.saves_checkpoints();
+  if (recipe.save_strategy == config::Cadence::No && !has_one) return;
   saving();
-  // A stop can wait only where the run will save.
+  // A stop can wait only where the run will save, and where there is something to go on from.
   parts_.signals.defer_stops();
 }
 

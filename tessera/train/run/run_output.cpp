@@ -211,11 +211,16 @@ void RunOutput::remove_outdated(int64_t step, const std::string& run, int64_t be
   const std::string& folder = recipe_.output_dir;
   // Checkpoints of later steps are of a run that this one has gone back behind, those of other runs belong to
   // a result that this run replaces, and older ones for a restart have served.
+  const auto manifest_of = [&](const io::CheckpointFolder& found) {
+    return checkpoint::read_manifest(io::join_path(folder, found.name));
+  };
+  const auto is_for_restart = [&](const io::CheckpointFolder& found) {
+    return manifest_of(found).state.value(kForRestart, false);
+  };
   const auto is_outdated = [&](const io::CheckpointFolder& found) {
     if (found.step > step) return true;
     try {
-      const auto manifest = checkpoint::read_manifest(io::join_path(folder, found.name));
-      return manifest.run != run || (found.step < step && manifest.state.value(kForRestart, false));
+      return manifest_of(found).run != run || (found.step < step && is_for_restart(found));
     } catch (const Error&) {
       return false;
     }
@@ -225,12 +230,14 @@ void RunOutput::remove_outdated(int64_t step, const std::string& run, int64_t be
       log::info("the older result lies in " + io::join_path(folder, io::kOlderResult) +
                 " until the new one is in place");
     }
-    // The best checkpoint takes one of the places; the newest one always has a place.
+    // The best checkpoint takes one of the places; the newest one always has a place, and takes none if it
+    // serves a restart alone.
     const auto found = io::list_checkpoints(folder);
     const bool has_best = std::ranges::any_of(found, [&](const auto& one) { return one.step == best_step; });
     int64_t room = std::max<int64_t>(1, recipe_.save_total_limit - (has_best ? 1 : 0));
     for (const io::CheckpointFolder& one : found) {
-      const bool stays = !is_outdated(one) && (one.step == best_step || room-- > 0);
+      const bool is_counted = one.step != best_step && (one.step != step || !is_for_restart(one));
+      const bool stays = !is_outdated(one) && (!is_counted || room-- > 0);
       if (!stays) io::remove_checkpoint(folder, one.name);
     }
   } catch (const std::exception& error) {

@@ -74,7 +74,7 @@ class Run {
         mesh_(world, parallel_dims(recipe, world->size())) {}
 
   TrainSummary run() {
-    if (saves()) {
+    if (recipe_.saves_checkpoints()) {
       // A start counts before the work begins, so that a job that fails at the same place each time is
       // noticed.
       count_requeued_start(recipe_.output_dir, checkpoint_ ? checkpoint_->manifest().step : 0,

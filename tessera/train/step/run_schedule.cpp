@@ -17,8 +17,6 @@ int64_t warmup_steps(const config::Recipe& recipe, int64_t total_steps) {
     steps = count_steps(*recipe.warmup_steps, total_steps);
   } else if (recipe.warmup_ratio) {
     steps = static_cast<int64_t>(*recipe.warmup_ratio * total);
-  } else if (!recipe.warmup_steps && is_of_deepspeed(recipe.lr_scheduler)) {
-    steps = 1000;  // DeepSpeed's default
   } else if (!recipe.warmup_steps) {
     steps = std::min<int64_t>(static_cast<int64_t>(0.03 * total), 100);
   }
