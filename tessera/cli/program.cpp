@@ -31,6 +31,7 @@
 #include "tessera/core/cpu_features.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
+#include "tessera/core/log_detail.h"
 #include "tessera/core/strings.h"
 #include "tessera/core/version.h"
 #include "tessera/device/cpu_allocator.h"
@@ -226,6 +227,20 @@ std::vector<std::string> without_word_verbs(std::vector<std::string> arguments) 
   return arguments;
 }
 
+// Gives every verb that does something the flags that say how much the log tells.
+void add_log_flags(CLI::App& app) {
+  const std::vector<CLI::App*> verbs = app.get_subcommands([](const CLI::App*) { return true; });
+  for (CLI::App* verb : verbs) add_log_flags(*verb);
+  if (!verbs.empty()) return;
+  CLI::Option* quiet = app.add_flag_callback(
+      "--quiet", [] { log::set_detail(log::Detail::Few); },
+      "Tell warnings and errors alone, beside the verb's own output");
+  CLI::Option* verbose = app.add_flag_callback(
+      "--verbose", [] { log::set_detail(log::Detail::All); },
+      "Begin each line of the log with its time, and tell every step");
+  quiet->excludes(verbose);
+}
+
 // Lets a closed pipe or a full disk show as a failed write, which a log may survive and a save reports,
 // instead of a signal that ends the process.
 void ignore_write_signals() {
@@ -284,6 +299,7 @@ int run_program(const std::string& path, const std::vector<std::string>& argumen
   add_report(app, action);
   add_environment(app, action);
   add_completion(app, action);
+  add_log_flags(app);
   // These two are turned into flags before parsing; they are added so that the help lists them.
   app.add_subcommand("help", "What a verb takes: tessera help VERB");
   app.add_subcommand("version", "The version");

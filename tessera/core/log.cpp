@@ -2,12 +2,14 @@
 
 #include <atomic>
 #include <cstdio>
+#include <ctime>
 #include <string>
 #include <sys/ioctl.h>
 
 #include <unistd.h>
 
 #include "tessera/core/environment.h"
+#include "tessera/core/log_detail.h"
 #include "tessera/core/progress_line.h"
 #include "tessera/core/terminal_text.h"
 #include "tessera/core/utf8.h"
@@ -16,6 +18,7 @@ namespace tessera::log {
 namespace {
 
 std::atomic<bool> is_quiet{false};
+std::atomic<Detail> current_detail{Detail::Usual};
 std::FILE* other_stream = nullptr;
 
 std::atomic<bool> has_open_line{false};
@@ -37,8 +40,9 @@ std::string_view first_characters(std::string_view text, size_t count) {
 
 void write_line(std::string_view prefix, std::string_view text) {
   std::string line;
-  line.reserve(prefix.size() + text.size() + 2);
+  line.reserve(prefix.size() + text.size() + 32);
   if (has_open_line.exchange(false)) line.push_back('\n');
+  line += time_stamp();
   // Names and values of others are in the text.
   line.append(prefix).append(terminal_text(text, LineBreaks::Keep)).push_back('\n');
   // One write a line, so that lines of several ranks do not mix. A closed stderr must not stop training.
@@ -48,6 +52,18 @@ void write_line(std::string_view prefix, std::string_view text) {
 }  // namespace
 
 void set_quiet(bool quiet) { is_quiet = quiet; }
+
+void set_detail(Detail detail) { current_detail = detail; }
+Detail detail() { return current_detail; }
+
+std::string time_stamp() {
+  if (current_detail != Detail::All) return "";
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  char text[32];
+  if (localtime_r(&now, &parts) == nullptr) return "";
+  return std::string(text, std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S ", &parts));
+}
 
 std::FILE* stream() { return other_stream != nullptr ? other_stream : stderr; }
 
@@ -62,6 +78,7 @@ void set_stream(int descriptor) {
 bool is_terminal() { return isatty(fileno(stream())) != 0; }
 
 void show_open_line(std::string_view text) {
+  if (current_detail == Detail::Few) return;
   const std::string line = terminal_text(text);
   winsize size{};
   const bool has_width = ioctl(fileno(stream()), TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
@@ -81,7 +98,7 @@ void end_open_line() {
 }
 
 void info(std::string_view text) {
-  if (!is_quiet) write_line("tessera: ", text);
+  if (!is_quiet && current_detail != Detail::Few) write_line("tessera: ", text);
 }
 
 void warn(std::string_view text) {

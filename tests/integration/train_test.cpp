@@ -78,6 +78,19 @@ TEST_F(TrainTest, WrittenRecipeRepeatsTheRun) {
   EXPECT_EQ(read_column(out(), "loss"), read_column(here / "deep/there", "loss"));
 }
 
+TEST_F(TrainTest, TheLogTellsLessOrMore) {
+  EXPECT_EQ(train_well({"--quiet"}).err, "");
+  const Words lines = ProgramResult::lines(train_well({"--verbose"}).err);
+  int64_t num_steps = 0;
+  for (const std::string& line : lines) {
+    EXPECT_EQ(line.find(" tessera: ") == 19 || line.find(" step ") == 19, true) << line;
+    num_steps += line.find(" step ") == 19 ? 1 : 0;
+  }
+  EXPECT_EQ(num_steps, 4);
+  expect_error(train({"--quiet", "--verbose"}), 2, "E-CONFIG-USAGE", {"--quiet"});
+  expect_error(train({"--quiet", "learning_rate=x"}), 2, "E-CONFIG", {"learning_rate"});
+}
+
 TEST_F(TrainTest, OverridesWin) {
   train_well({"max_steps=2", "learning_rate=3e-3", "output_dir=elsewhere"});
   EXPECT_FALSE(std::filesystem::exists(out()));

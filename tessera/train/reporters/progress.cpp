@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "tessera/core/log.h"
+#include "tessera/core/log_detail.h"
 #include "tessera/core/progress_line.h"
 #include "tessera/core/strings.h"
 #include "tessera/core/terminal_text.h"
@@ -72,7 +73,7 @@ void Progress::on_line(const StepMetrics& metrics) {
   if (is_first) since_start_.restart();
   const std::string line =
       progress_line(metrics, total_steps_, pace * static_cast<double>(total_steps_ - metrics.step));
-  show(line, is_first || metrics.step == total_steps_);
+  show(line, is_first || metrics.step == total_steps_ || log::detail() == log::Detail::All);
 }
 
 void Progress::on_evaluating(int64_t done, int64_t total) {
@@ -85,10 +86,11 @@ void Progress::on_evaluating(int64_t done, int64_t total) {
 
 void Progress::show(const std::string& line, bool is_due) {
   constexpr double kSecondsBetweenLines = 5.0;
+  if (log::detail() == log::Detail::Few) return;
   if (is_terminal_) {
     log::show_open_line(line);
   } else if (is_due || since_line_.seconds() >= kSecondsBetweenLines) {
-    std::fprintf(log::stream(), "%s\n", terminal_text(line).c_str());
+    std::fprintf(log::stream(), "%s%s\n", log::time_stamp().c_str(), terminal_text(line).c_str());
     since_line_.restart();
   }
 }
