@@ -22,7 +22,11 @@ struct MicroBatch {
   std::vector<int64_t> labels;
   std::vector<int64_t> position_ids;     // [tokens], restarts at 0 in every document
   std::vector<int64_t> document_starts;  // [documents + 1], first 0, last = tokens
-  int64_t label_tokens = 0;              // labels that are not kIgnoreLabel
+  // Tokens at which the sequences begin, and their number; empty if they are one sequence. The first of them
+  // is number `first_sequence` of the step, counted over all ranks.
+  std::vector<int64_t> sequence_starts;
+  int64_t first_sequence = 0;
+  int64_t label_tokens = 0;  // labels that are not kIgnoreLabel
   // [tokens]: the index in StepSource::datasets() of the dataset that each token comes from; empty if there
   // is one dataset.
   std::vector<int64_t> datasets;

@@ -98,9 +98,8 @@ Step Loader::next_step(bool makes_batches) {
   const int64_t begin = cursor_.sample;
   const int64_t samples = std::min(num_samples() - begin, cells_per_micro_step * options_.accumulation);
   // Taken over all ranks, a micro-batch holds the same samples for any number of ranks, also where few
-  // samples are left: random numbers in a layer depend on the number of the micro-batch, and the balance of
-  // experts on what is in it. So the last samples are not spread evenly, and some ranks' micro-batches may be
-  // empty.
+  // samples are left: the balance of experts depends on what is in it. So the last samples are not spread
+  // evenly, and some ranks' micro-batches may be empty.
   const int64_t micro_steps = (samples + cells_per_micro_step - 1) / cells_per_micro_step;
   // A cell is the part of a micro-batch that one rank has: micro_batch_size samples, fewer at the end.
   const auto end_of = [&](int64_t cell) {
@@ -139,7 +138,9 @@ Step Loader::next_step(bool makes_batches) {
 MicroBatch Loader::make_micro_batch(int64_t begin_sample, int64_t end_sample) const {
   MicroBatch batch;
   batch.document_starts.push_back(0);
+  batch.first_sequence = begin_sample - cursor_.sample;
   for (int64_t sample = begin_sample; sample < end_sample; ++sample) {
+    batch.sequence_starts.push_back(batch.document_starts.back());
     for (const int64_t place : rows_of_sample(sample)) {
       const int64_t row = rows_.rows[place];
       rows_.store->check(row);
@@ -157,6 +158,7 @@ MicroBatch Loader::make_micro_batch(int64_t begin_sample, int64_t end_sample) co
       if (has_several()) batch.datasets.resize(batch.input_ids.size(), dataset_of(place));
     }
   }
+  batch.sequence_starts.push_back(batch.document_starts.back());
   return batch;
 }
 

@@ -58,7 +58,9 @@ Step MixedLoader::next_step() {
     const bool is_own = cell % options_.dp_size == options_.dp_rank;
     MicroBatch batch;
     batch.document_starts.push_back(0);
+    batch.first_sequence = cell * options_.micro_batch_size;
     for (int64_t i = 0; i < options_.micro_batch_size; ++i) {
+      batch.sequence_starts.push_back(batch.document_starts.back());
       const size_t source = draw();
       const SequenceCounts counts = take(source, is_own ? &batch : nullptr);
       step.tokens += counts.tokens;
@@ -69,6 +71,7 @@ Step MixedLoader::next_step() {
       step.dataset_label_tokens[source] += counts.label_tokens;
       batch.datasets.resize(batch.input_ids.size(), static_cast<int64_t>(source));
     }
+    batch.sequence_starts.push_back(batch.document_starts.back());
     if (is_own) step.micro_batches.push_back(std::move(batch));
   }
   step.next = cursor();

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -15,11 +17,35 @@
 namespace tessera::nn {
 namespace {
 
-// Gives each micro-batch of a step a stream of its own: 64 random bits, so that no two meet.
-uint64_t stream_in(uint64_t stream, uint64_t micro_batch) { return CounterRng(stream, micro_batch).bits(0); }
+// Gives each sequence of a step a stream of its own: 64 random bits, so that no two meet.
+uint64_t stream_in(uint64_t stream, uint64_t sequence) { return CounterRng(stream, sequence).bits(0); }
 
-std::vector<TokenRun> runs_of(const RandomPlace& place, int64_t num_tokens) {
-  return place.part.value_or(std::vector<TokenRun>{{0, num_tokens}});
+// A run of tokens of one sequence: `first` is its first token's place in the sequence, `token` that in the
+// micro-batch.
+struct SequenceRun {
+  uint64_t sequence = 0;
+  int64_t first = 0, token = 0, count = 0;
+};
+
+// Returns this rank's tokens as runs of the sequences. Tokens behind the last sequence, which a layout has
+// added, count as its own.
+std::vector<SequenceRun> runs_of(const RandomPlace& place, int64_t num_tokens) {
+  const std::vector<int64_t>& starts = place.sequence_starts;
+  const size_t num_sequences = starts.size() > 1 ? starts.size() - 1 : 1;
+  std::vector<SequenceRun> runs;
+  size_t number = 0;
+  for (const TokenRun& run : place.part.value_or(std::vector<TokenRun>{{0, num_tokens}})) {
+    for (int64_t token = run.first; token < run.first + run.count;) {
+      while (number > 0 && starts[number] > token) --number;
+      while (number + 1 < num_sequences && starts[number + 1] <= token) ++number;
+      const int64_t begin = number < starts.size() ? starts[number] : 0;
+      const int64_t end = number + 1 < num_sequences ? starts[number + 1] : run.first + run.count;
+      const int64_t count = std::min(end, run.first + run.count) - token;
+      runs.push_back({place.sequence + number, token - begin, token, count});
+      token += count;
+    }
+  }
+  return runs;
 }
 
 at::Tensor mask_of_rows(const at::Tensor& x, double p, uint64_t stream, const RowPart& part,
@@ -31,13 +57,12 @@ at::Tensor mask_of_rows(const at::Tensor& x, double p, uint64_t stream, const Ro
   const auto rows = host_span<const int64_t>(dense);
   std::vector<at::Tensor> masks;
   for (size_t i = 0; i < rows.size();) {
-    const int64_t micro_batch = rows[i];
+    const int64_t sequence = rows[i];
     std::vector<int64_t> first;
-    for (; i < rows.size() && rows[i] == micro_batch; i += 2)
-      first.push_back(rows[i + 1] * width + part.first);
+    for (; i < rows.size() && rows[i] == sequence; i += 2) first.push_back(rows[i + 1] * width + part.first);
     masks.push_back(ops::dropout_mask_of_rows(first, x.size(1), p, place.seed,
-                                              stream_in(stream, static_cast<uint64_t>(micro_batch)),
-                                              place.step, x.options().requires_grad(false)));
+                                              stream_in(stream, static_cast<uint64_t>(sequence)), place.step,
+                                              x.options().requires_grad(false)));
   }
   return masks.empty() ? at::empty_like(x) : masks.size() == 1 ? masks.front() : at::cat(masks);
 }
@@ -48,15 +73,14 @@ at::Tensor dropout_mask_here(const at::Tensor& x, double p, uint64_t stream, con
   const RandomPlace* place = RandomScope::current();
   TESSERA_CHECK_ARGUMENT(place != nullptr, "dropout in training needs a RandomScope around the micro-batch");
   if (place->rows.defined()) return mask_of_rows(x, p, stream, part, *place);
-  // The element index that the mask is drawn from is that in the whole micro-batch, so a rank with a part of
-  // the tokens or columns draws what one process would.
-  const uint64_t own_stream = stream_in(stream, place->micro_batch);
+  // The element index that the mask is drawn from is that in the whole sequence, so a rank with a part of the
+  // tokens or columns draws what one process would.
   const int64_t width = part.width > 0 ? part.width : x.size(-1);
   std::vector<at::Tensor> masks;
-  for (const TokenRun& run : runs_of(*place, x.size(0))) {
+  for (const SequenceRun& run : runs_of(*place, x.size(0))) {
     std::vector<int64_t> sizes = x.sizes().vec();
     sizes.front() = run.count;
-    masks.push_back(ops::dropout_mask(sizes, p, place->seed, own_stream, place->step,
+    masks.push_back(ops::dropout_mask(sizes, p, place->seed, stream_in(stream, run.sequence), place->step,
                                       run.first * width + part.first, x.options().requires_grad(false),
                                       part.width));
   }
@@ -68,9 +92,10 @@ at::Tensor dropout_mask_here(const at::Tensor& x, double p, uint64_t stream, con
 }
 
 RandomPlace place_of_rows(const RandomPlace& place, const at::Tensor& tokens, int64_t num_tokens) {
-  std::vector<int64_t> token_places;
-  for (const TokenRun& run : runs_of(place, num_tokens)) {
-    for (int64_t i = 0; i < run.count; ++i) token_places.push_back(run.first + i);
+  std::vector<std::pair<int64_t, int64_t>> token_places;
+  for (const SequenceRun& run : runs_of(place, num_tokens)) {
+    for (int64_t i = 0; i < run.count; ++i)
+      token_places.emplace_back(static_cast<int64_t>(run.sequence), run.first + i);
   }
   TESSERA_CHECK_ARGUMENT(std::ssize(token_places) == num_tokens,
                          "dropout: the tokens are those of the RandomScope");
@@ -80,8 +105,8 @@ RandomPlace place_of_rows(const RandomPlace& place, const at::Tensor& tokens, in
   const auto rows = host_span<int64_t>(result.rows);
   size_t next = 0;
   for (const int64_t token : host_span<const int64_t>(here)) {
-    rows[next++] = static_cast<int64_t>(place.micro_batch);
-    rows[next++] = token_places[static_cast<size_t>(token)];
+    std::tie(rows[next], rows[next + 1]) = token_places[static_cast<size_t>(token)];
+    next += 2;
   }
   return result;
 }
@@ -98,14 +123,14 @@ at::Tensor embedding_noise_here(const at::Tensor& x, double alpha) {
   const std::vector<int64_t>& starts = place->document_starts;
   TESSERA_CHECK_ARGUMENT(!starts.empty(), "noise: the RandomScope knows no documents");
   const at::NoGradGuard no_grad;
-  const uint64_t stream = stream_in(stream_of("embedding.noise"), place->micro_batch);
+  const uint64_t stream = stream_of("embedding.noise");
   const int64_t width = x.size(1);
   std::vector<at::Tensor> parts;
   std::vector<double> sizes;
-  for (const TokenRun& run : runs_of(*place, starts.back())) {
-    parts.push_back(ops::uniform_noise({run.count, width}, place->seed, stream, place->step,
-                                       run.first * width, x.options().requires_grad(false)));
-    for (int64_t token = run.first; token < run.first + run.count; ++token) {
+  for (const SequenceRun& run : runs_of(*place, starts.back())) {
+    parts.push_back(ops::uniform_noise({run.count, width}, place->seed, stream_in(stream, run.sequence),
+                                       place->step, run.first * width, x.options().requires_grad(false)));
+    for (int64_t token = run.token; token < run.token + run.count; ++token) {
       const auto end = std::upper_bound(starts.begin(), starts.end(), token);
       sizes.push_back(alpha / std::sqrt(static_cast<double>((*end - *(end - 1)) * width)));
     }

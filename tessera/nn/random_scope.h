@@ -14,12 +14,14 @@ namespace tessera::nn {
 
 struct RandomPlace {
   uint64_t seed = 0;
-  uint64_t step = 0;                          // optimizer step
-  uint64_t micro_batch = 0;                   // number in the step, counted over all ranks
-  TokenPart part = {};                        // the tokens of the micro-batch that this rank holds
+  uint64_t step = 0;      // optimizer step
+  uint64_t sequence = 0;  // number of the micro-batch's first sequence in the step, counted over all ranks
+  TokenPart part = {};    // the tokens of the micro-batch that this rank holds
   std::vector<int64_t> document_starts = {};  // those of the micro-batch; needed for noise
-  // [rows, 2] int64 on the host: for each row its micro-batch and its token there. Set if the rows that this
-  // rank has are not the tokens of one micro-batch in their order; micro_batch and part then do not count.
+  // Tokens at which the micro-batch's sequences begin, and their number; empty if it is one sequence.
+  std::vector<int64_t> sequence_starts = {};
+  // [rows, 2] int64 on the host: for each row its sequence and its token there. Set if the rows that this
+  // rank has are not the tokens of one micro-batch in their order; only seed and step count beside it.
   at::Tensor rows = {};
 };
 
@@ -33,10 +35,10 @@ struct RowPart {
   int64_t first = 0, width = 0;
 };
 
-// Returns a mask of 0 and 1/(1-p) with x's shape and type for the site `stream` at the current place. Element
-// i is a function of (seed, step, micro_batch, stream, i). If x holds a part of each row of a wider tensor,
-// or the rows of some tokens alone, in any order, i is the element's index in the whole tensor. Throws
-// Error(Internal) outside any RandomScope.
+// Returns a mask of 0 and 1/(1-p) with x's shape and type for the site `stream` at the current place. An
+// element is a function of (seed, step, sequence, stream, i), where i is its index among the elements of its
+// sequence's rows. If x holds a part of each row of a wider tensor, or the rows of some tokens alone, in any
+// order, i is the element's index in the whole tensor. Throws Error(Internal) outside any RandomScope.
 at::Tensor dropout_mask_here(const at::Tensor& x, double p, uint64_t stream, const RowPart& part = {});
 
 // Converts the place of this rank's `num_tokens` tokens to that of rows made of them: row i belongs to token
@@ -48,7 +50,7 @@ RandomPlace place_of_rows(const RandomPlace& place, int64_t first, int64_t count
 // Returns what NEFTune (Jain et al., "NEFTune: noisy embeddings improve instruction finetuning", 2023) adds
 // to the embeddings of this rank's tokens: [tokens, hidden_size], of x's type. The noise of a token in a
 // document of L tokens is uniform within alpha / sqrt(L hidden_size) of 0. An element is a function of (seed,
-// step, micro_batch) and its index in the micro-batch. Throws Error(Internal) outside any RandomScope.
+// step, sequence) and its index in the sequence. Throws Error(Internal) outside any RandomScope.
 at::Tensor embedding_noise_here(const at::Tensor& x, double alpha);
 
 }  // namespace tessera::nn

@@ -43,6 +43,26 @@ TEST(EmbeddingNoise, OfSomeTokensIsCutOutOfThatOfAll) {
   EXPECT_EQ(noise_of({1, 2, 3, {}, {0}}, 0).numel(), 0);
 }
 
+// A micro-batch of three sequences, the last of which has no end that counts, draws what each of them would.
+TEST(RandomScope, ASequenceDrawsTheSameInAnyMicroBatch) {
+  const std::vector<int64_t> starts = {0, 4, 4, 30};
+  const auto mask_of = [](const RandomPlace& place, int64_t tokens) {
+    const RandomScope scope(place);
+    return dropout_mask_here(at::zeros({tokens, kWidth}, at::kDouble), 0.5, 7);
+  };
+  const RandomPlace all{1, 2, 3, {}, {0, 4, 9, 32}, starts};
+  const RandomPlace first{1, 2, 3, {}, {0, 4}}, third{1, 2, 5, {}, {0, 5, 28}};
+  const at::Tensor masks = mask_of(all, 32), noise = noise_of(all, 32);
+  EXPECT_TRUE(at::equal(masks, at::cat({mask_of(first, 4), mask_of(third, 28)})));
+  EXPECT_TRUE(at::equal(noise, at::cat({noise_of(first, 4), noise_of(third, 28)})));
+  RandomPlace some = all;
+  some.part = std::vector<TokenRun>{{20, 5}, {2, 6}};
+  EXPECT_TRUE(at::equal(mask_of(some, 11), at::cat({masks.narrow(0, 20, 5), masks.narrow(0, 2, 6)})));
+  const at::Tensor tokens = at::tensor(std::vector<int64_t>{10, 1, 5}, at::kLong);
+  EXPECT_TRUE(at::equal(mask_of(place_of_rows(some, tokens, 11), 3),
+                        at::cat({masks.narrow(0, 7, 1), masks.narrow(0, 21, 1), masks.narrow(0, 2, 1)})));
+}
+
 TEST(EmbeddingNoise, IsAddedInTrainingAlone) {
   Embedding embedding(7, kWidth, at::kDouble);
   embedding.weight = at::ones({7, kWidth}, at::kDouble);

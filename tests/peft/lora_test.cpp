@@ -230,7 +230,7 @@ TEST(Lora, ExpertsDropByToken) {
     const auto of_ends = [](const at::Tensor& x) { return at::cat({x.narrow(0, 7, 2), x.narrow(0, 0, 3)}); };
     EXPECT_TRUE(at::allclose(part, of_ends(whole), 1e-12, 1e-13));
     EXPECT_TRUE(at::allclose(part_gradient, of_ends(gradient), 1e-12, 1e-13));
-    EXPECT_FALSE(at::allclose(run(all, {1, 2, 4}).first, whole)) << "another micro-batch";
+    EXPECT_FALSE(at::allclose(run(all, {1, 2, 4}).first, whole)) << "another sequence";
     EXPECT_FALSE(at::allclose(run(all, {1, 3, 3}).first, whole)) << "another step";
     model.eval();
     const at::Tensor evaluated = run(all, {1, 2, 3}).first;

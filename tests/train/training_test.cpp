@@ -118,6 +118,23 @@ TEST_F(TrainingTest, ARunGoesOnFromAnothersState) {
   }
 }
 
+// Dropout and the noise of embeddings belong to the sequences of a step, whatever micro-batches hold them.
+TEST_F(TrainingTest, WhatIsDroppedDoesNotDependOnTheMicroBatch) {
+  for (const bool packing : {false, true}) {
+    config::Recipe recipe = recipe_of({.has_adapter = true});
+    recipe.dtype = config::ComputeType::Float64;
+    recipe.sample_packing = packing;
+    recipe.gradient_accumulation_steps = 4;
+    const std::vector<double> want = TinyTraining(recipe, world_).run_to(3);
+    recipe.gradient_accumulation_steps = 1;
+    recipe.micro_batch_size = 4;
+    const std::vector<double> got = TinyTraining(recipe, world_).run_to(3);
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-11) << packing << ' ' << i;
+    recipe.seed += 1;
+    EXPECT_NE(TinyTraining(recipe, world_).run_to(1)[0], got[0]);
+  }
+}
+
 TEST_F(TrainingTest, StatesInBfloat16TrainAsThoseInFloat32) {
   config::Recipe recipe = recipe_of({});
   recipe.max_steps = 20;

@@ -27,6 +27,8 @@ data::MicroBatch random_batch(const config::Recipe& recipe, int64_t vocab_size, 
     }
     batch.document_starts.push_back(static_cast<int64_t>(batch.input_ids.size()));
   }
+  batch.sequence_starts = batch.document_starts;
+  batch.first_sequence = index * recipe.micro_batch_size;
   batch.labels.assign(batch.input_ids.begin() + 1, batch.input_ids.end());
   batch.labels.push_back(kIgnoreLabel);
   for (size_t d = 1; d < batch.document_starts.size(); ++d) {

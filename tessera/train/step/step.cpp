@@ -133,10 +133,15 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
   sharded.zero_grad();
   const auto scale = 1.0 / static_cast<double>(std::max<int64_t>(1, input.label_tokens));
   const int64_t dp_rank = mesh.coordinate(parallel::kAxisDp), dp_size = mesh.size(parallel::kAxisDp);
-  // The number of a micro-batch is counted over all data-parallel ranks, so dropout masks do not depend on
-  // how many there are.
+  // Dropout masks and noise belong to the step's sequences, which are counted over all data-parallel ranks:
+  // neither the number of ranks nor micro_batch_size changes them.
   const auto random_place = [&](int64_t m) -> nn::RandomPlace {
-    return {input.seed, static_cast<uint64_t>(input.step), static_cast<uint64_t>(m * dp_size + dp_rank)};
+    const data::MicroBatch& batch = (*input.micro_batches)[static_cast<size_t>(m)];
+    const bool is_one = batch.sequence_starts.empty();
+    return {.seed = input.seed,
+            .step = static_cast<uint64_t>(input.step),
+            .sequence = static_cast<uint64_t>(is_one ? m * dp_size + dp_rank : batch.first_sequence),
+            .sequence_starts = batch.sequence_starts};
   };
   LossSum loss_sum(mesh.device(), input.num_datasets, trained.model->router_loss_weights().is_any());
   loss_sum.add(forward_backward(trained, mesh, *input.micro_batches, scale * input.loss_scale, random_place,
