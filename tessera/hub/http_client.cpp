@@ -134,9 +134,12 @@ class HttpClient::Handle {
     for (int i = 0; i < kMostRedirections; ++i) {
       const std::string next = ask(url, offset, origin_of(url) == origin_of(first_url));
       if (next.empty()) return std::move(answer_);
-      if (url.starts_with("https://") && !next.starts_with("https://"))
-        throw HttpFault{std::string(origin_of(url)) + ": redirects to an address without encryption", false,
-                        true};
+      // libcurl would read files too, and has no one way in all its versions to be told not to.
+      if (!next.starts_with("https://") && (!next.starts_with("http://") || !url.starts_with("http://"))) {
+        throw HttpFault{std::string(origin_of(url)) + ": redirects to " + std::string(origin_of(next)) +
+                            ", which has no encryption or is no web address",
+                        false, true};
+      }
       url = next;
     }
     throw HttpFault{std::string(origin_of(url)) + ": redirects without an end", false, true};
@@ -146,11 +149,10 @@ class HttpClient::Handle {
   // Makes one request. Returns the address that it is redirected to, or "".
   std::string ask(const std::string& url, int64_t offset, bool sends_token) {
     answer_ = {};
-    answer_.url = url;
     thrown_ = nullptr;
-    char words[CURL_ERROR_SIZE] = "";
+    *words_ = '\0';
     curl_.easy_reset(easy_);
-    set_options(url, offset, words);
+    set_options(url, offset);
     curl_slist* headers = nullptr;
     if (sends_token && !token_.empty())
       headers = curl_.append(headers, ("Authorization: Bearer " + token_).c_str());
@@ -158,7 +160,7 @@ class HttpClient::Handle {
     const CURLcode code = curl_.perform(easy_);
     curl_.free_all(headers);
     if (thrown_) std::rethrow_exception(thrown_);
-    if (code != CURLE_OK) throw fault_of(code, url, *words != '\0' ? words : curl_.strerror(code));
+    if (code != CURLE_OK) throw fault_of(code, url, *words_ != '\0' ? words_ : curl_.strerror(code));
     return finish();
   }
 
@@ -177,15 +179,10 @@ class HttpClient::Handle {
     return next == nullptr ? "" : next;
   }
 
-  void set_options(const std::string& url, int64_t offset, char* words) {
+  void set_options(const std::string& url, int64_t offset) {
     const auto set = [&](CURLoption option, auto value) { curl_.setopt(easy_, option, value); };
     set(CURLOPT_URL, url.c_str());
-#if LIBCURL_VERSION_NUM >= 0x075500
-    set(CURLOPT_PROTOCOLS_STR, "http,https");
-#else
-    set(CURLOPT_PROTOCOLS, static_cast<long>(CURLPROTO_HTTP | CURLPROTO_HTTPS));
-#endif
-    set(CURLOPT_ERRORBUFFER, words);
+    set(CURLOPT_ERRORBUFFER, static_cast<char*>(words_));
     set(CURLOPT_NOSIGNAL, 1L);
     set(CURLOPT_USERAGENT, agent_.c_str());
     set(CURLOPT_CONNECTTIMEOUT_MS, std::lround(limits_.connect_s * 1e3));
@@ -241,6 +238,7 @@ class HttpClient::Handle {
   const std::string token_, agent_ = std::string("tessera/") + program_version(),
                             certificates_ = certificates();
   const std::atomic<bool>& stop_;
+  char words_[CURL_ERROR_SIZE] = "";  // libcurl writes its errors here for as long as easy_ is open
   CURL* const easy_;
   const OnBytes* on_bytes_ = nullptr;
   HttpAnswer answer_;

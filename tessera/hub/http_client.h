@@ -17,7 +17,6 @@ namespace tessera::hub {
 // The head of an answer.
 struct HttpAnswer {
   int status = 0;
-  std::string url;                             // where the answer came from, behind all redirections
   std::map<std::string, std::string> headers;  // by their names in lower case
   // The pause in seconds that the server asks for; 0 if it asks for none.
   double pause_s = 0;

@@ -337,7 +337,7 @@ TEST_F(FetchTest, LastingFaultsAreTold) {
        [](FakeReply& reply) {
          reply = {302, "", {{"Location", "file:///etc/passwd"}}};
        },
-       {"E-STORAGE-HUB-BROKEN"}},
+       {"E-STORAGE-HUB-BROKEN", "redirects to file://, which has no encryption or is no web address"}},
   };
   for (const Case& each : cases) {
     SCOPED_TRACE(each.what);
