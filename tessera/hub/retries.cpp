@@ -29,7 +29,7 @@ HttpAnswer Retries::ask(const std::function<HttpAnswer()>& attempt) {
       if (!is_passing(answer.status)) return answer;
       wait("the server answers " + std::to_string(answer.status), answer.pause_s);
     } catch (const HttpFault& fault) {
-      if (fault.is_final) give_up(fault.what, fault.is_unreachable);
+      if (fault.is_final) give_up(fault);
       wait(fault.what, 0, fault.is_unreachable);
     }
   }
@@ -40,7 +40,8 @@ void Retries::wait(const std::string& why, double asked_s, bool is_unreachable) 
   if (is_unreachable) ++unreachable_;
   if (stop_ || failed_ >= limits_.attempts || unreachable_ >= limits_.unreachable_attempts ||
       asked_s > limits_.longest_asked_s)
-    give_up(asked_s > 0 ? why + " and asks for a pause of " + format_duration(asked_s) : why, is_unreachable);
+    give_up(
+        {asked_s > 0 ? why + " and asks for a pause of " + format_duration(asked_s) : why, is_unreachable});
   const double own = std::min(kLongestPause, limits_.first_pause_s * static_cast<double>(1 << (failed_ - 1)));
   const double pause = std::max(own, asked_s);
   if (pause >= kToldPause) log::tell(what_ + ": " + why + "; next attempt in " + format_duration(pause));
@@ -48,13 +49,14 @@ void Retries::wait(const std::string& why, double asked_s, bool is_unreachable) 
   while (!stop_ && Clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
-void Retries::give_up(const std::string& why, bool is_unreachable) const {
-  throw Error(ErrorKind::Storage, is_unreachable ? "HUB-UNREACHABLE" : "HUB-BROKEN",
-              "cannot fetch " + what_ + ": " + why)
-      .hint(is_unreachable
+void Retries::give_up(const HttpFault& fault) const {
+  throw Error(ErrorKind::Storage, fault.is_unreachable ? "HUB-UNREACHABLE" : "HUB-BROKEN",
+              "cannot fetch " + what_ + ": " + fault.what)
+      .hint(fault.is_unreachable
                 ? "HTTPS_PROXY names a proxy, HF_ENDPOINT a mirror of the hub; without a network, fetch "
                   "on another machine and copy its cache"
-                : "what has arrived is kept: the same command goes on from there");
+            : fault.is_final ? "SSL_CERT_FILE names the certificates that are trusted, HF_ENDPOINT the hub"
+                             : "what has arrived is kept: the same command goes on from there");
 }
 
 }  // namespace tessera::hub

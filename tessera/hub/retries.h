@@ -27,7 +27,7 @@ class Retries {
   void note_progress() { failed_ = unreachable_ = 0; }
 
  private:
-  [[noreturn]] void give_up(const std::string& why, bool is_unreachable) const;
+  [[noreturn]] void give_up(const HttpFault& fault) const;
 
   const Limits limits_;
   const std::string what_;

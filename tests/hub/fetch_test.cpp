@@ -331,7 +331,7 @@ TEST_F(FetchTest, LastingFaultsAreTold) {
        [this](FakeReply& reply) {
          reply = {302, "", {{"Location", "model.safetensors"}}};
        },
-       {"E-STORAGE-HUB-BROKEN", "redirects without an end"}},
+       {"E-STORAGE-HUB-BROKEN", "redirects without an end. hint: SSL_CERT_FILE names the certificates"}},
       {"a redirection to a file",
        weights,
        [](FakeReply& reply) {
