@@ -297,10 +297,12 @@ void resolve_paths(Recipe& recipe, Problems& problems) {
   };
   attempt_datasets("datasets", recipe.datasets);
   attempt_datasets("test_datasets", recipe.test_datasets);
-  // A recipe that is refused anyway fetches nothing. Without a network there is nothing to wait for, and all
-  // that is wrong is told at once.
-  if (!problems.empty() && !hub::is_offline()) return;
-  for (const auto& fetch : fetches) fetch();
+  // A recipe that is refused anyway fetches nothing more. Without a network there is nothing to wait for, and
+  // all that is wrong is told at once.
+  for (const auto& fetch : fetches) {
+    if (!problems.empty() && !hub::is_offline()) return;
+    fetch();
+  }
 }
 
 }  // namespace tessera::config

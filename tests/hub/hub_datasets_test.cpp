@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tessera/config/load_recipe.h"
 #include "tessera/core/error.h"
 #include "tessera/hub/fetch.h"
 
@@ -31,6 +32,13 @@ configs:
 const hub::Names kNames = {
     ".gitattributes",       "README.md",  "extra.json", "main/test-0.parquet", "main/train-0.parquet",
     "socratic/train.jsonl", "picture.png"};
+
+// Has the hub's cache stand in `home`, and nothing forbid to fetch.
+void keep_cache_in(const tessera::testing::TempFolder& home) {
+  for (const char* name : {"HF_HUB_OFFLINE", "HF_TOKEN", "HF_HUB_CACHE"}) ::unsetenv(name);
+  ::setenv("HF_HOME", home.path().c_str(), 1);
+  ::setenv("NO_PROXY", "127.0.0.1", 1);
+}
 
 // Returns what is chosen of these names, or the error.
 std::vector<std::string> chosen(const DatasetConfig& dataset, const hub::Names& names,
@@ -71,11 +79,25 @@ TEST(HubDatasetsTest, TheFilesOfAConfigurationAreChosen) {
     EXPECT_FALSE(is_dataset_name(path)) << path;
 }
 
+TEST(HubDatasetsTest, NothingMoreIsFetchedForARecipeThatIsRefused) {
+  const tessera::testing::TempFolder home;
+  keep_cache_in(home);
+  FakeHub hub({}, "models", "org/other");
+  ::setenv("HF_ENDPOINT", hub.url().c_str(), 1);
+  const std::string recipe = home.write(
+      "r.yaml", "base_model: org/none\nlearning_rate: 1e-4\ndatasets: [{path: org/name, type: alpaca}]\n");
+  try {
+    load_recipe(recipe);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no model org/none"));
+  }
+  EXPECT_EQ(hub.num_requests(), 1u);
+}
+
 TEST(HubDatasetsTest, DatasetsAreFetchedAndPartsCounted) {
   const tessera::testing::TempFolder home;
-  for (const char* name : {"HF_HUB_OFFLINE", "HF_TOKEN", "HF_HUB_CACHE"}) ::unsetenv(name);
-  ::setenv("HF_HOME", home.path().c_str(), 1);
-  ::setenv("NO_PROXY", "127.0.0.1", 1);
+  keep_cache_in(home);
   FakeHub hub({{"data/train-00000-of-00002.jsonl", {"{}\n", true}},
                {"data/train-00001-of-00002.jsonl", {"{}\n", true}},
                {"script.py", {"x"}}},
