@@ -20,8 +20,10 @@ Error entry_error(const DatasetConfig& dataset, std::string_view name, const std
 
 namespace {
 
-// Parses the YAML between the first two lines of "---"; the result is empty if there is none.
-Node read_card(const std::string& text, const std::string& path) {
+// Parses the YAML between the first two lines of "---", which may end as on Windows; the result is empty if
+// there is none.
+Node read_card(std::string text, const std::string& path) {
+  std::erase(text, '\r');
   if (!text.starts_with("---\n")) return {};
   const size_t end = text.find("\n---", 4);
   if (end == std::string::npos) return {};

@@ -57,6 +57,13 @@ TEST(HubDatasetsTest, TheFilesOfAConfigurationAreChosen) {
               ElementsAre("main/test-0.parquet", "main/train-0.parquet", "README.md"));
   dataset.name = "socratic";
   EXPECT_THAT(chosen(dataset, kNames, kCard), ElementsAre("socratic/train.jsonl", "README.md"));
+  std::string card = kCard;
+  for (size_t at = 0; (at = card.find('\n', at)) != std::string::npos; at += 2) card.insert(at, "\r");
+  EXPECT_THAT(chosen(dataset, kNames, card), ElementsAre("socratic/train.jsonl", "README.md"));
+  dataset.name.clear();
+  EXPECT_THAT(chosen(dataset, kNames, card),
+              ElementsAre("main/test-0.parquet", "main/train-0.parquet", "README.md"));
+  dataset.name = "socratic";
   EXPECT_THAT(chosen(dataset, kNames), ElementsAre("socratic/train.jsonl", "README.md"))
       << "a folder of that name";
   dataset.name = "other";
