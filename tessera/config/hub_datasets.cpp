@@ -37,11 +37,13 @@ std::vector<std::string> match(const DatasetConfig& dataset, const hub::Names& n
                                const std::vector<std::string>& patterns, const std::string& source) {
   std::set<std::string> matched;
   for (const std::string& pattern : patterns) {
-    const size_t before = matched.size();
+    bool is_found = false;
     for (const std::string& name : names) {
-      if (io::fits_pattern(name, pattern)) matched.insert(name);
+      if (!io::fits_pattern(name, pattern)) continue;
+      matched.insert(name);
+      is_found = true;
     }
-    if (matched.size() == before && !matched.contains(pattern))
+    if (!is_found)
       throw no_file_error(dataset, "has no file that matches " + source).got("'" + pattern + "'");
   }
   return {matched.begin(), matched.end()};

@@ -76,6 +76,10 @@ TEST(HubDatasetsTest, TheFilesOfAConfigurationAreChosen) {
   dataset.data_files = {"main/t*"};
   EXPECT_THAT(chosen(dataset, kNames, kCard),
               ElementsAre("main/test-0.parquet", "main/train-0.parquet", "README.md"));
+  dataset.data_files = {"main/t*", "main/train-*", "main/train-0.parquet"};
+  EXPECT_THAT(chosen(dataset, kNames),
+              ElementsAre("main/test-0.parquet", "main/train-0.parquet", "README.md"))
+      << "patterns may overlap";
   dataset.data_files = {"none/*"};
   EXPECT_THAT(chosen(dataset, kNames, kCard), ElementsAre(HasSubstr("'none/*'")));
   dataset.data_files.clear();
