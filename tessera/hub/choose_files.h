@@ -1,6 +1,7 @@
 // Says which files of a repository are needed.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <set>
 #include <string>
@@ -8,8 +9,10 @@
 
 namespace tessera::hub {
 
+constexpr int64_t kMaxReadBytes = int64_t{64} << 20;
+
 using Names = std::set<std::string>;
-// Returns the contents of a small file of the repository, which choosing needs.
+// Returns the contents of a small file of the repository, of kMaxReadBytes at most, which choosing needs.
 using ReadFile = std::function<std::string(const std::string& name)>;
 
 struct Choice {

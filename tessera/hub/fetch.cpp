@@ -21,8 +21,6 @@
 namespace tessera::hub {
 namespace {
 
-constexpr int64_t kMaxReadBytes = int64_t{64} << 20;
-
 // Lets a connection that the server has closed show as a failed write. libcurl is told to leave signals
 // alone, since other threads may want them.
 class IgnoreBrokenPipes {
@@ -78,8 +76,14 @@ class Download {
     Names names;
     for (const auto& [name, ignored] : listing_.files) names.insert(name);
     const auto read = [&](const std::string& name) {
-      download_blob(client_, repository_, listing_.commit, file(name), limits_, stop_, nullptr);
-      return io::read_file(repository_.blob(file(name).etag), kMaxReadBytes);
+      const RemoteFile& small = file(name);
+      if (small.size > kMaxReadBytes) {
+        throw Error(ErrorKind::Config, "HUB-FILES", repository_.shown() + ": " + name + " is too large")
+            .got(format_bytes(small.size))
+            .need("at most " + format_bytes(kMaxReadBytes));
+      }
+      download_blob(client_, repository_, listing_.commit, small, limits_, stop_, nullptr);
+      return io::read_file(repository_.blob(small.etag), kMaxReadBytes);
     };
     return choose(names, read).files;
   }
@@ -90,7 +94,7 @@ class Download {
               [](const RemoteFile& a, const RemoteFile& b) { return a.size > b.size; });
     int64_t total = 0, before = 0;
     for (const RemoteFile& each : files) {
-      total += each.size;
+      if (__builtin_add_overflow(total, each.size, &total)) total = INT64_MAX;
       before += bytes_left_before(repository_, each);
     }
     require_space(total - before);

@@ -23,6 +23,10 @@ Error answer_error(const Repository& repository, const std::string& what) {
       .hint("HF_ENDPOINT names the hub");
 }
 
+bool is_checksum(const std::string& text, size_t num_digits) {
+  return text.size() == num_digits && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
 RemoteFile file_of(const nlohmann::json& item, const Repository& repository) {
   RemoteFile file;
   file.name = text_of(item, "rfilename");
@@ -33,7 +37,7 @@ RemoteFile file_of(const nlohmann::json& item, const Repository& repository) {
   const auto size = sized.is_object() ? sized.find("size") : sized.end();
   const bool has_size = size != sized.end() && size->is_number_unsigned() &&
                         size->get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX);
-  if (file.name.empty() || !is_plain_name(file.etag) || !has_size)
+  if (file.name.empty() || !is_checksum(file.etag, file.has_sha256 ? 64 : 40) || !has_size)
     throw answer_error(repository, "a file without name, checksum or size");
   file.size = size->get<int64_t>();
   return file;

@@ -46,7 +46,8 @@ void Progress::add(int64_t bytes) {
 std::string progress_line(const std::string& name, int64_t bytes, int64_t total_bytes, int64_t new_bytes,
                           double seconds) {
   const double share =
-      total_bytes > 0 ? std::min(1.0, static_cast<double>(bytes) / static_cast<double>(total_bytes)) : 1.0;
+      total_bytes > 0 ? std::clamp(static_cast<double>(bytes) / static_cast<double>(total_bytes), 0.0, 1.0)
+                      : 1.0;
   const auto filled = static_cast<size_t>(share * kBarWidth);
   const double speed = seconds > 0 ? static_cast<double>(std::max<int64_t>(new_bytes, 0)) / seconds : 0.0;
   std::string line = name + ": [" + std::string(filled, '=') +

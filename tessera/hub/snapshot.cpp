@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMaxReadBytes = int64_t{64} << 20;
+constexpr int64_t kMaxNamesBytes = int64_t{256} << 20;
 
 // Returns the files below a folder; links to blobs that are not there are left out.
 Names names_below(const fs::path& folder) {

@@ -292,6 +292,12 @@ TEST_F(FetchTest, LastingFaultsAreTold) {
          reply.body = R"({"sha": "a", "siblings": [{"rfilename": "a", "blobId": "../../a", "size": 1}]})";
        },
        {"E-STORAGE-HUB-ANSWER"}},
+      {"a checksum that is a lock's name",
+       "",
+       [](FakeReply& reply) {
+         reply.body = R"({"sha": "a", "siblings": [{"rfilename": "a", "blobId": "tessera", "size": 1}]})";
+       },
+       {"E-STORAGE-HUB-ANSWER", "a file without name, checksum or size"}},
       {"500",
        weights,
        status(500),
@@ -456,11 +462,21 @@ TEST_F(FetchTest, AFullDiskIsTold) {
   start(small_model()).fail_always("", [](FakeReply& reply) {
     auto list = nlohmann::json::parse(reply.body);
     for (auto& item : list["siblings"]) {
-      if (item.contains("lfs")) item["lfs"]["size"] = int64_t{1} << 60;
+      // The sum of three is more than a number holds.
+      (item.contains("lfs") ? item["lfs"] : item)["size"] = int64_t{1} << 62;
     }
     reply.body = list.dump();
   });
   EXPECT_THAT(error_of(), AllOf(HasSubstr("E-STORAGE-NO-SPACE"), HasSubstr("HF_HUB_CACHE")));
+  EXPECT_EQ(hub_->num_requests(), 1u);
+  // Nor one that is read before the others.
+  start(sharded_model()).fail_always("", [](FakeReply& reply) {
+    auto list = nlohmann::json::parse(reply.body);
+    for (auto& item : list["siblings"]) item["size"] = int64_t{1} << 40;
+    reply.body = list.dump();
+  });
+  EXPECT_THAT(error_of(), AllOf(HasSubstr("E-CONFIG-HUB-FILES"),
+                                HasSubstr("model.safetensors.index.json is too large; got 1.0 TiB")));
   EXPECT_EQ(hub_->num_requests(), 1u);
 }
 

@@ -37,6 +37,8 @@ TEST(HubPartsTest, AddressesAndProgress) {
   EXPECT_EQ(progress_line("org/name", 1 << 29, 1 << 30, 1 << 28, 4.0),
             "org/name: [============            ] 50 % of 1.0 GiB, 64.0 MiB/s, 8s left");
   EXPECT_EQ(progress_line("a/b", 0, 0, 0, 0.0), "a/b: [========================] 100 % of 0 B, 0 B/s");
+  EXPECT_EQ(progress_line("a/b", -5, 100, -5, 1.0), "a/b: [                        ] 0 % of 100 B, 0 B/s")
+      << "more was fetched again than had come";
 }
 
 }  // namespace
