@@ -7,6 +7,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
+#include "tessera/io/gguf_parts.h"
 #include "tessera/io/json_file.h"
 
 namespace tessera::hub {
@@ -119,7 +120,7 @@ Choice choose_tokenizer(const Names& names, const ReadFile&) {
 ChooseFiles choose_one(const std::string& file) {
   return [file](const Names& names, const ReadFile&) {
     if (!names.contains(file)) throw files_error(names, "the repository has no such file").need(file);
-    return Choice{{file}};
+    return Choice{io::gguf_part_names(file)};
   };
 }
 

@@ -33,7 +33,7 @@ Choice choose_model(const Names& names, const ReadFile& read);
 Choice choose_adapter(const Names& names, const ReadFile& read);
 // Chooses the tokenizer's files and the chat templates alone.
 Choice choose_tokenizer(const Names& names, const ReadFile& read);
-// Chooses one file.
+// Chooses one file; of a GGUF model that stands in several ("x-00001-of-00003.gguf"), all of them.
 ChooseFiles choose_one(const std::string& file);
 
 }  // namespace tessera::hub

@@ -17,4 +17,8 @@ struct GgufPart {
 // Throws Error(Model) if the file's own name does not say so, and for a part that does not exist.
 std::vector<std::string> gguf_part_paths(const std::string& path, const GgufPart& named);
 
+// Returns the names of all parts of the model of which the file of this name is one; the name alone if it is
+// not that of a part.
+std::vector<std::string> gguf_part_names(const std::string& name);
+
 }  // namespace tessera::io

@@ -407,6 +407,21 @@ TEST_F(FetchTest, RepositoriesWithoutTheFilesAreRefusedBeforeAnyDownload) {
   EXPECT_THAT(error_of(), AllOf(HasSubstr("E-CONFIG-HUB-FILES"), HasSubstr("b.safetensors")));
 }
 
+TEST_F(FetchTest, AllPartsOfAModelAreFetchedByTheNameOfOne) {
+  FakeHub& hub = start({{"q/M-00001-of-00002.gguf", {"GGUF 1", true}},
+                        {"q/M-00002-of-00002.gguf", {"GGUF 2", true}},
+                        {"q/M-00001-of-00003.gguf", {"other", true}}});
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(fetch_model("org/name:q/M-00001-of-00002.gguf", "", Want::Model),
+              snapshot() + "/q/M-00001-of-00002.gguf");
+    EXPECT_EQ(text_of(snapshot() + "/q/M-00002-of-00002.gguf"), "GGUF 2");
+    EXPECT_FALSE(fs::exists(snapshot() + "/q/M-00001-of-00003.gguf"));
+    EXPECT_EQ(hub.num_requests(), 5u);
+  }
+  EXPECT_THROW(fetch_model("org/name:q/M-00001-of-00003.gguf", "", Want::Model), Error)
+      << "two are not there";
+}
+
 TEST_F(FetchTest, AdaptersAreFetchedAsSuch) {
   start({{"adapter_config.json", {"{}"}},
          {"adapter_model.safetensors", {"x", true}},
