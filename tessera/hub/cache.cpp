@@ -84,7 +84,7 @@ std::string cache_folder() {
   return io::join_path(hub_home(), "hub");
 }
 
-std::optional<std::string> find_snapshot(const Repository& repository) {
+std::optional<std::string> find_snapshot(const Repository& repository, bool takes_only) {
   if (!is_hub_id(repository.id)) return std::nullopt;
   const fs::path folder = repository.folder();
   std::string commit = repository.wanted();
@@ -92,7 +92,7 @@ std::optional<std::string> find_snapshot(const Repository& repository) {
   std::error_code error;
   if (is_plain_name(commit) && fs::is_directory(repository.snapshot_folder(commit), error))
     return repository.snapshot_folder(commit);
-  return repository.revision.empty() ? only_snapshot(folder) : std::nullopt;
+  return takes_only && repository.revision.empty() ? only_snapshot(folder) : std::nullopt;
 }
 
 std::string download_command(const Repository& repository) {

@@ -44,10 +44,10 @@ std::string hub_home();
 // Returns the folder of the cache: HF_HUB_CACHE, else hub/ in hub_home().
 std::string cache_folder();
 
-// Returns the folder in the cache with the files of the repository at its revision (or its only snapshot, if
-// there is one and no revision is asked for), or nullopt when the cache does not hold it. The folder may lack
-// files.
-std::optional<std::string> find_snapshot(const Repository& repository);
+// Returns the folder in the cache with the files of the repository at its revision, or nullopt when the cache
+// does not hold it. Where no revision is asked for and the cache does not know which commit main is, the only
+// snapshot is taken if `takes_only`. The folder may lack files.
+std::optional<std::string> find_snapshot(const Repository& repository, bool takes_only = true);
 
 // Returns the shell command that downloads the repository into the cache.
 std::string download_command(const Repository& repository);

@@ -156,7 +156,7 @@ Error offline_error(const Repository& repository) {
 }  // namespace
 
 std::string fetch(const Repository& repository, const ChooseFiles& choose, const Limits& limits) {
-  const auto cached = [&] { return find_snapshot(repository); };
+  const auto cached = [&] { return find_snapshot(repository, is_offline()); };
   if (const auto found = cached()) {
     if (is_offline() || state_of(*found, choose) == SnapshotState::Whole) return *found;
   } else if (is_offline()) {

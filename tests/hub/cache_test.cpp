@@ -41,6 +41,8 @@ TEST_F(HubCacheTest, FindsSnapshotsByRevision) {
   EXPECT_EQ(find("org/name", "v2"), "");
   EXPECT_EQ(find("one"), "datasets--one/snapshots/123");
   EXPECT_EQ(find("one", "main"), "");
+  EXPECT_FALSE(find_snapshot({Kind::Dataset, "one", ""}, false)) << "it may be of another revision than main";
+  EXPECT_TRUE(find_snapshot({Kind::Dataset, "org/name", ""}, false));
   EXPECT_EQ(find("org/none"), "");
   EXPECT_EQ(find("org/evil"), "") << "a reference is no path";
   EXPECT_TRUE(find_snapshot({Kind::Model, "org/name", ""}).has_value());
