@@ -33,8 +33,10 @@ Error no_file_error(const DatasetConfig& dataset, const std::string& what) {
   return entry_error(dataset, "HUB-FILES", "the dataset " + dataset.path + ' ' + what);
 }
 
-std::vector<std::string> match(const DatasetConfig& dataset, const hub::Names& names,
-                               const std::vector<std::string>& patterns, const std::string& source) {
+bool is_plain(const std::string& pattern) { return pattern.find_first_of("*?[\\") == std::string::npos; }
+
+hub::Choice match(const DatasetConfig& dataset, const hub::Names& names,
+                  const std::vector<std::string>& patterns, const std::string& source) {
   std::set<std::string> matched;
   for (const std::string& pattern : patterns) {
     bool is_found = false;
@@ -46,7 +48,7 @@ std::vector<std::string> match(const DatasetConfig& dataset, const hub::Names& n
     if (!is_found)
       throw no_file_error(dataset, "has no file that matches " + source).got("'" + pattern + "'");
   }
-  return {matched.begin(), matched.end()};
+  return {{matched.begin(), matched.end()}, std::all_of(patterns.begin(), patterns.end(), is_plain)};
 }
 
 std::vector<std::string> patterns_of(const std::vector<CardFiles>& listed) {
@@ -57,14 +59,14 @@ std::vector<std::string> patterns_of(const std::vector<CardFiles>& listed) {
 }
 
 // Takes the data files of a dataset that says nothing about them.
-std::vector<std::string> take_all(const DatasetConfig& dataset, const hub::Names& names) {
+hub::Choice take_all(const DatasetConfig& dataset, const hub::Names& names) {
   const bool is_saved = names.contains("dataset_dict.json") || names.contains("state.json");
   const std::string folder = dataset.name.empty() || is_saved ? "" : dataset.name + '/';
-  std::vector<std::string> chosen;
+  hub::Choice chosen{{}, false};
   for (const std::string& name : names) {
-    if (name.starts_with(folder) && !is_hidden(name) && is_data_file(name)) chosen.push_back(name);
+    if (name.starts_with(folder) && !is_hidden(name) && is_data_file(name)) chosen.files.push_back(name);
   }
-  if (!chosen.empty()) return chosen;
+  if (!chosen.files.empty()) return chosen;
   Error error =
       no_file_error(dataset, folder.empty() ? "has no data files" : "has no data files in " + folder);
   error.got(
@@ -76,8 +78,7 @@ std::vector<std::string> take_all(const DatasetConfig& dataset, const hub::Names
       : error;
 }
 
-std::vector<std::string> choose(const DatasetConfig& dataset, const hub::Names& names,
-                                const hub::ReadFile& read) {
+hub::Choice choose(const DatasetConfig& dataset, const hub::Names& names, const hub::ReadFile& read) {
   if (!dataset.data_files.empty()) return match(dataset, names, dataset.data_files, "data_files");
   if (names.contains(kCard)) {
     if (const auto listed = files_of_card(dataset, read(kCard), dataset.path + ": " + kCard))
@@ -94,10 +95,10 @@ bool is_dataset_name(const std::string& path) {
 
 hub::ChooseFiles choose_dataset(const DatasetConfig& dataset) {
   return [&dataset](const hub::Names& names, const hub::ReadFile& read) {
-    hub::Choice choice{choose(dataset, names, read)};
-    const auto& files = choice.files;
+    hub::Choice choice = choose(dataset, names, read);
+    auto& files = choice.files;
     if (names.contains(kCard) && std::find(files.begin(), files.end(), kCard) == files.end())
-      choice.files.emplace_back(kCard);
+      files.emplace_back(kCard);
     return choice;
   };
 }

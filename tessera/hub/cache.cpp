@@ -47,6 +47,8 @@ std::string Repository::snapshot_folder(const std::string& commit) const {
   return folder() + "/snapshots/" + commit;
 }
 
+std::string Repository::names_file(const std::string& commit) const { return folder() + "/names/" + commit; }
+
 std::string Repository::blob(const std::string& etag) const { return folder() + "/blobs/" + etag; }
 
 bool is_plain_name(std::string_view text) {

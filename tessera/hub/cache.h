@@ -3,6 +3,7 @@
 //   <cache>/models--org--name/blobs/<etag>                   the contents of files, named by their checksums
 //                             snapshots/<commit>/<file>      a link to a blob for each file of a commit
 //                             refs/<branch or tag>           the commit that it stood for
+//                             names/<commit>                 the names of all its files, noted by Tessera
 //   <cache>/.locks/models--org--name/<etag>.lock             locked by whoever downloads the blob
 #pragma once
 
@@ -27,6 +28,7 @@ struct Repository {
   std::string folder() const;
   std::string lock_folder() const;
   std::string snapshot_folder(const std::string& commit) const;
+  std::string names_file(const std::string& commit) const;
   std::string blob(const std::string& etag) const;
 };
 

@@ -33,6 +33,7 @@ void take_tokenizer(const Names& names, Choice& choice) {
   for (const std::string& name : names) {
     if (name.starts_with("additional_chat_templates/")) choice.files.push_back(name);
   }
+  choice.is_sure = names.contains("tokenizer.json") && names.contains("tokenizer_config.json");
 }
 
 // Names a few files, for an error.
@@ -90,7 +91,6 @@ Choice choose_model(const Names& names, const ReadFile& read) {
   choice.files.push_back("config.json");
   take(names, "generation_config.json", choice);
   take_tokenizer(names, choice);
-  choice.is_sure = names.contains("tokenizer.json");
   return choice;
 }
 

@@ -17,7 +17,8 @@ using ReadFile = std::function<std::string(const std::string& name)>;
 
 struct Choice {
   std::vector<std::string> files;
-  // False where files that are there may lack some that the repository has, as a model without a tokenizer.
+  // False where the repository may have more files to choose than `names`, if these are what a snapshot
+  // holds: a model without a tokenizer may have one, and a pattern may match more.
   bool is_sure = true;
 };
 

@@ -56,7 +56,7 @@ class Download {
       if (!has_blob(repository_, files.back())) missing.push_back(files.back());
     }
     if (!missing.empty()) fetch_blobs(missing);
-    return make_snapshot(repository_, listing_.commit, files);
+    return make_snapshot(repository_, listing_, files);
   }
 
  private:
@@ -145,6 +145,13 @@ class Download {
   std::vector<HttpClient> idle_clients_;
 };
 
+// Returns the snapshot to use where the hub cannot be reached, if there is one.
+std::optional<std::string> usable_snapshot(const Repository& repository, const ChooseFiles& choose) {
+  const auto found = find_snapshot(repository);
+  const auto state = found ? state_of(repository, *found, choose) : SnapshotState::Lacking;
+  return state == SnapshotState::Whole || state == SnapshotState::Unsure ? found : std::nullopt;
+}
+
 Error offline_error(const Repository& repository) {
   return Error(
              ErrorKind::Config, "HUB-OFFLINE",
@@ -158,7 +165,7 @@ Error offline_error(const Repository& repository) {
 std::string fetch(const Repository& repository, const ChooseFiles& choose, const Limits& limits) {
   const auto cached = [&] { return find_snapshot(repository, is_offline()); };
   if (const auto found = cached()) {
-    if (is_offline() || state_of(*found, choose) == SnapshotState::Whole) return *found;
+    if (is_offline() || state_of(repository, *found, choose) == SnapshotState::Whole) return *found;
   } else if (is_offline()) {
     throw offline_error(repository);
   }
@@ -170,15 +177,21 @@ std::string fetch(const Repository& repository, const ChooseFiles& choose, const
   const FileLock lock(repository.lock_folder() + "/tessera.lock", "fetches " + repository.shown());
   // Another process may have fetched it by now.
   const auto found = cached();
-  const auto state = found ? state_of(*found, choose) : SnapshotState::Lacking;
+  const auto state = found ? state_of(repository, *found, choose) : SnapshotState::Lacking;
   if (state == SnapshotState::Whole) return *found;
+  // A branch stays at the commit that the cache has of it, unless this lacks what is wanted.
+  Repository at = repository;
+  if (state != SnapshotState::Lacking) at.revision = std::filesystem::path(*found).filename();
+  std::optional<Download> download;
   try {
-    return Download(repository, limits).run(choose);
+    download.emplace(at, limits);
   } catch (const Error& error) {
-    if (state != SnapshotState::Unsure || error.code() != "E-STORAGE-HUB-UNREACHABLE") throw;
-    log::warn(std::string(error.message()) + "; what the cache has of it is used");
-    return *found;
+    const auto usable = usable_snapshot(repository, choose);
+    if (!usable || error.code() != "E-STORAGE-HUB-UNREACHABLE") throw;
+    log::warn(std::string(error.message()) + "; what the cache has of it is used: " + *usable);
+    return *usable;
   }
+  return download->run(choose);
 }
 
 std::optional<Name> parse_name(const std::string& path) {

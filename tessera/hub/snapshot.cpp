@@ -5,6 +5,8 @@
 #include <charconv>
 #include <filesystem>
 #include <map>
+#include <optional>
+#include <sstream>
 
 #include "tessera/core/error.h"
 #include "tessera/io/file.h"
@@ -27,7 +29,28 @@ Names names_below(const fs::path& folder) {
   return names;
 }
 
-// Splits "a-00001-of-00004.parquet" into its number and the names of all parts.
+// Notes the names of a commit's files, one a line.
+void note_names(const Repository& repository, const Listing& listing) {
+  std::string text;
+  for (const auto& [name, ignored] : listing.files) {
+    if (!is_inner_path(name)) return;
+    text += name + '\n';
+  }
+  const std::string path = repository.names_file(listing.commit);
+  io::make_directories(io::parent_path(path));
+  io::write_file_atomic(path, text);
+}
+
+std::optional<Names> noted_names(const std::string& path) {
+  if (!io::exists(path)) return std::nullopt;
+  std::istringstream lines(io::read_file(path, kMaxNamesBytes));
+  Names names;
+  for (std::string name; std::getline(lines, name);) names.insert(name);
+  return names;
+}
+
+// Splits "a-00001-of-00004.parquet" into its number and the name that all parts have in common. Some tools
+// put a hash of its own behind the count of each part: "a-00001-of-00004-0123456789abcdef.parquet".
 bool parse_part(const std::string& name, std::string& common, int& count) {
   const size_t of = name.rfind("-of-");
   if (of == std::string::npos) return false;
@@ -39,7 +62,11 @@ bool parse_part(const std::string& name, std::string& common, int& count) {
     return false;
   const char* const begin = name.data() + of + 4;
   const auto [end, fault] = std::from_chars(begin, name.data() + name.size(), count);
-  common = name.substr(0, dash) + std::string(begin, name.data() + name.size());
+  std::string_view rest(end, static_cast<size_t>(name.data() + name.size() - end));
+  constexpr size_t kHash = 16;
+  if (rest.starts_with('-') && rest.find_first_not_of("0123456789abcdef", 1) == 1 + kHash)
+    rest.remove_prefix(1 + kHash);
+  common = name.substr(0, dash) + std::string(begin, end) + std::string(rest);
   return fault == std::errc() && end != begin;
 }
 
@@ -63,44 +90,54 @@ void link_file(const fs::path& folder, const RemoteFile& file) {
   std::string target = "../../blobs/" + file.etag;
   for (auto left = std::count(file.name.begin(), file.name.end(), '/'); left > 0; --left)
     target.insert(0, "../");
-  std::error_code error;
-  if (fs::exists(link, error)) return;
-  fs::remove(link, error);  // a link to a blob that is gone
-  fs::create_symlink(target, link, error);
-  if (error) throw io::storage_error(error.value(), "cannot make a link", link.string());
+  std::error_code error, ignored;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    fs::create_symlink(target, link, error);
+    // Another tool may have made it just now.
+    if (!error || fs::exists(link, ignored)) return;
+    fs::remove(link, ignored);  // a link to a blob that is gone
+  }
+  throw io::storage_error(error.value(), "cannot make a link", link.string());
 }
 
 }  // namespace
 
-SnapshotState state_of(const std::string& snapshot, const ChooseFiles& choose) {
+SnapshotState state_of(const Repository& repository, const std::string& snapshot, const ChooseFiles& choose) {
   const Names names = names_below(snapshot);
+  std::optional<Names> noted;
   Choice choice;
+  bool can_read = true;
   try {
-    choice = choose(names, [&](const std::string& name) {
+    noted = noted_names(repository.names_file(fs::path(snapshot).filename()));
+    choice = choose(noted ? *noted : names, [&](const std::string& name) {
+      can_read = names.contains(name);
       return io::read_file(io::join_path(snapshot, name), kMaxReadBytes);
     });
   } catch (const Error&) {
-    return SnapshotState::Lacking;
+    return can_read ? SnapshotState::Lacking : SnapshotState::Partial;
   }
   const bool has_all = std::all_of(choice.files.begin(), choice.files.end(),
                                    [&](const std::string& name) { return names.contains(name); });
-  if (!has_all || !has_all_parts(choice.files)) return SnapshotState::Lacking;
-  return choice.is_sure ? SnapshotState::Whole : SnapshotState::Unsure;
+  if (noted) return has_all ? SnapshotState::Whole : SnapshotState::Partial;
+  if (!has_all) return SnapshotState::Lacking;
+  if (choice.is_sure) return SnapshotState::Whole;
+  return has_all_parts(choice.files) ? SnapshotState::Unsure : SnapshotState::Lacking;
 }
 
 bool is_revision(const std::string& text) {
   return is_inner_path(text) && text.find(' ') == std::string::npos;
 }
 
-std::string make_snapshot(const Repository& repository, const std::string& commit,
+std::string make_snapshot(const Repository& repository, const Listing& listing,
                           const std::vector<RemoteFile>& files) {
-  const std::string folder = repository.snapshot_folder(commit);
+  const std::string folder = repository.snapshot_folder(listing.commit);
   io::make_directories(folder);
   for (const RemoteFile& file : files) link_file(folder, file);
-  if (repository.wanted() != commit) {
+  note_names(repository, listing);
+  if (repository.wanted() != listing.commit) {
     const std::string reference = repository.folder() + "/refs/" + repository.wanted();
     io::make_directories(io::parent_path(reference));
-    io::write_file_atomic(reference, commit);
+    io::write_file_atomic(reference, listing.commit);
   }
   return folder;
 }

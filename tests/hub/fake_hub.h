@@ -43,6 +43,7 @@ class FakeHub {
     const std::lock_guard lock(mutex_);
     lasting_faults_[file] = std::move(fault);
   }
+  // Has the hub know the commit by this name alone, beside its own.
   void set_revision(std::string revision) { revision_ = std::move(revision); }
   // Has the list name a file that is not served.
   void name_too(const std::string& name) { files_[name]; }
@@ -61,9 +62,11 @@ class FakeHub {
 
  private:
   FakeReply answer(const FakeRequest& request) {
-    const std::string list = "/api/" + kind_ + "/" + id_ + "/revision/" + revision_ + "?blobs=true";
+    const std::string list = "/api/" + kind_ + "/" + id_ + "/revision/";
+    const bool is_list =
+        request.path == list + revision_ + "?blobs=true" || request.path == list + kCommit + "?blobs=true";
     const std::string files = (kind_ == "models" ? "/" : "/datasets/") + id_ + "/resolve/" + kCommit + "/";
-    if (request.path == list) return spoilt("", {200, list_text()});
+    if (is_list) return spoilt("", {200, list_text()});
     const std::string name =
         request.path.starts_with(files) ? decoded(request.path.substr(files.size())) : "";
     if (!files_.contains(name)) {

@@ -145,6 +145,15 @@ TEST_F(FetchTest, ALostFileIsFetchedAlone) {
   EXPECT_EQ(text_of(snapshot() + "/model-00002-of-00002.safetensors"), large_text(50'000, 2));
 }
 
+// The branch has gone on by then.
+TEST_F(FetchTest, WhatABranchLacksIsFetchedOfItsCommit) {
+  FakeHub& hub = start(sharded_model());
+  fetch_model("org/name", "", Want::Tokenizer);
+  hub.set_revision("moved");
+  EXPECT_EQ(fetch_name(), snapshot());
+  EXPECT_TRUE(fs::exists(snapshot() + "/model-00002-of-00002.safetensors"));
+}
+
 TEST_F(FetchTest, TheTokenGoesToTheHubAlone) {
   const auto expect_sent = [&](const std::string& token) {
     for (const auto& request : hub_->hub_requests()) EXPECT_EQ(request.header("authorization"), token);
@@ -366,6 +375,18 @@ TEST_F(FetchTest, RevisionsAreNamed) {
   for (const char* name : {"../x", "/x", "a//b", "a b"}) {
     EXPECT_THAT(error_of(name), HasSubstr("E-CONFIG-HUB-NOT-FOUND]: no revision has this name")) << name;
   }
+}
+
+TEST_F(FetchTest, AnUnnamedRevisionIsMain) {
+  start(small_model()).set_revision("v1.0");
+  EXPECT_EQ(fetch_name("v1.0"), snapshot());
+  EXPECT_THAT(error_of(), HasSubstr("E-CONFIG-HUB-NOT-FOUND]: " + hub_->url() + " has no revision main"));
+  ::setenv("HF_ENDPOINT", "http://127.0.0.1:1", 1);
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(fetch_name(), snapshot());
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("what the cache has of it is used: "));
+  ::setenv("HF_HUB_OFFLINE", "1", 1);
+  EXPECT_EQ(fetch_name(), snapshot());
 }
 
 TEST_F(FetchTest, NamesOfFilesStayInTheFolder) {

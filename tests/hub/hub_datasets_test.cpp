@@ -131,5 +131,40 @@ TEST(HubDatasetsTest, DatasetsAreFetchedAndPartsCounted) {
   EXPECT_EQ(hub.num_requests(), before);
 }
 
+// Another tool, or a recipe with `data_files`, has fetched one file of several.
+TEST(HubDatasetsTest, APartOfADatasetIsNotTakenForAllOfIt) {
+  const std::vector<std::string> wishes[] = {{}, {"*.jsonl"}, {"a.jsonl", "b.jsonl"}};
+  for (const bool is_ours : {false, true}) {
+    for (const auto& wanted : wishes) {
+      SCOPED_TRACE(::testing::PrintToString(wanted) + (is_ours ? ", ours" : ""));
+      const tessera::testing::TempFolder home;
+      keep_cache_in(home);
+      FakeHub hub({{"a.jsonl", {"{}\n"}}, {"b.jsonl", {"{ }\n"}}}, "datasets");
+      ::setenv("HF_ENDPOINT", hub.url().c_str(), 1);
+      const std::string snapshot = home / "hub/datasets--org--name/snapshots/" + FakeHub::kCommit;
+      DatasetConfig dataset;
+      dataset.path = "org/name";
+      dataset.data_files = {"a.jsonl"};
+      if (is_ours) {
+        fetch_dataset(dataset);
+      } else {
+        home.write("hub/datasets--org--name/refs/main", FakeHub::kCommit);
+        home.write("hub/datasets--org--name/snapshots/" + std::string(FakeHub::kCommit) + "/a.jsonl", "{}\n");
+      }
+      const size_t before = hub.num_requests();
+      EXPECT_EQ(fetch_dataset(dataset), snapshot);
+      EXPECT_EQ(hub.num_requests(), before) << "this file alone is wanted";
+      // Meanwhile the branch has gone on.
+      if (wanted.size() < 2 || is_ours) hub.set_revision("moved");
+      dataset.data_files = wanted;
+      EXPECT_EQ(fetch_dataset(dataset), snapshot);
+      EXPECT_TRUE(std::filesystem::exists(snapshot + "/b.jsonl"));
+      const size_t after = hub.num_requests();
+      EXPECT_EQ(fetch_dataset(dataset), snapshot);
+      EXPECT_EQ(hub.num_requests(), after);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera::config

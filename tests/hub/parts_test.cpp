@@ -1,10 +1,17 @@
 // The small parts that a download is made of.
+#include <atomic>
+#include <thread>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tessera/core/error.h"
 #include "tessera/core/sha256.h"
 #include "tessera/hub/http_client.h"
 #include "tessera/hub/progress.h"
+#include "tessera/hub/snapshot.h"
+
+#include "tests/testing/temp_folder.h"
 
 namespace tessera::hub {
 namespace {
@@ -28,6 +35,67 @@ TEST(HubPartsTest, Sha256) {
     const std::string text(size, 'q');
     for (const size_t cut : {size / 3, size / 2, size - size / 7})
       EXPECT_EQ(sha256({text.substr(0, cut), text.substr(cut)}), sha256({text})) << size;
+  }
+}
+
+TEST(HubPartsTest, SeveralCanLinkTheSameFiles) {
+  const tessera::testing::TempFolder cache;
+  ::setenv("HF_HUB_CACHE", cache.path().c_str(), 1);
+  cache.write("models--org--name/blobs/abc", "");
+  Listing listing{"0123"};
+  std::vector<RemoteFile> files;
+  for (int i = 0; i < 1000; ++i) files.push_back({std::to_string(i), 0, "abc"});
+  std::atomic<int> num_ready = 0;
+  std::vector<std::thread> threads;
+  std::vector<std::string> faults(4);
+  for (std::string& fault : faults) {
+    threads.emplace_back([&] {
+      for (++num_ready; num_ready < 4;) std::this_thread::yield();
+      try {
+        make_snapshot({Kind::Model, "org/name", "0123"}, listing, files);
+      } catch (const Error& error) {
+        fault = error.what();
+      }
+    });
+  }
+  for (std::thread& each : threads) each.join();
+  EXPECT_THAT(faults, ::testing::Each(""));
+}
+
+TEST(HubPartsTest, StatesOfSnapshotsThatOtherToolsHaveMade) {
+  struct Case {
+    std::vector<std::string> files;
+    ChooseFiles choose;
+    SnapshotState state;
+  };
+  const ChooseFiles all = [](const Names& names, const ReadFile&) {
+    return Choice{{names.begin(), names.end()}, false};
+  };
+  const std::string part = "data/train-00000-of-00002", other = "data/train-00001-of-00002",
+                    hash = "-0123456789abcdef.parquet", other_hash = "-fedcba9876543210.parquet";
+  const Case cases[] = {
+      {{part + ".parquet"}, all, SnapshotState::Lacking},
+      {{part + ".parquet", other + ".parquet"}, all, SnapshotState::Unsure},
+      {{part + hash}, all, SnapshotState::Lacking},
+      {{part + hash, other + other_hash}, all, SnapshotState::Unsure},
+      {{part + "-a.parquet", other + "-b.parquet"}, all, SnapshotState::Lacking},
+      {{"tokenizer.json"}, choose_tokenizer, SnapshotState::Unsure},
+      {{"tokenizer.json", "tokenizer_config.json"}, choose_tokenizer, SnapshotState::Whole},
+      {{"config.json", "model.safetensors", "tokenizer.json"}, choose_model, SnapshotState::Unsure},
+      {{"adapter_config.json", "adapter_model.safetensors"}, choose_adapter, SnapshotState::Unsure},
+      {{"M-00001-of-00002.gguf"}, choose_one("M-00001-of-00002.gguf"), SnapshotState::Lacking},
+      {{"M-00001-of-00002.gguf", "M-00002-of-00002.gguf"},
+       choose_one("M-00001-of-00002.gguf"),
+       SnapshotState::Whole},
+      {{"M-00003-of-00002.gguf"}, choose_one("M-00003-of-00002.gguf"), SnapshotState::Whole},
+  };
+  for (const Case& each : cases) {
+    SCOPED_TRACE(::testing::PrintToString(each.files));
+    const tessera::testing::TempFolder cache;
+    ::setenv("HF_HUB_CACHE", cache.path().c_str(), 1);
+    const Repository repository{Kind::Model, "org/name", ""};
+    for (const std::string& file : each.files) cache.write("models--org--name/snapshots/0123/" + file, "");
+    EXPECT_EQ(state_of(repository, repository.snapshot_folder("0123"), each.choose), each.state);
   }
 }
 
