@@ -31,11 +31,16 @@ void KvCache::free(int64_t sequence) {
 
 int64_t KvCache::length(int64_t sequence) const { return find(sequence).length; }
 
+bool KvCache::can_truncate(int64_t sequence, int64_t length) const {
+  const Sequence& found = find(sequence);
+  return length >= found.length || first_seen_page(length) >= found.first_page;
+}
+
 void KvCache::truncate(int64_t sequence, int64_t length) {
   TESSERA_ASSERT(length >= 0, "length of a sequence");
   Sequence& found = find(sequence);
   if (length >= found.length) return;
-  TESSERA_CHECK_ARGUMENT(first_seen_page(length) >= found.first_page,
+  TESSERA_CHECK_ARGUMENT(can_truncate(sequence, length),
                          "KvCache: the tokens that the next one would see have left the window");
   found.length = length;
   shrink(found, length);

@@ -42,8 +42,9 @@ class KvCache {
   bool has(int64_t sequence) const { return sequences_.contains(sequence); }
   // Returns the number of the sequence's tokens that went through every layer.
   int64_t length(int64_t sequence) const;
-  // Drops the tokens after the first `length`. Throws Error(Config, "ARGUMENT") if the cache no longer has
-  // pages that the next token would see.
+  // Tells whether the cache still has all pages that the next token behind the first `length` would see.
+  bool can_truncate(int64_t sequence, int64_t length) const;
+  // Drops the tokens after the first `length`. Throws Error(Config, "ARGUMENT") unless can_truncate().
   void truncate(int64_t sequence, int64_t length);
 
   // Returns the largest number of pages that a sequence owns at any time while it grows to `tokens` tokens,

@@ -83,7 +83,9 @@ TEST(KvCache, PagesBeforeTheWindowGoBack) {
     EXPECT_THROW(step.attend(0, kv, kv, kv, {1.0}), Error) << "a layer without a window";
   }
   // Truncating works only if the window reaches back no farther than the pages that are still there.
+  EXPECT_TRUE(cache.can_truncate(sequence, 2 * kPage + 200));
   cache.truncate(sequence, 2 * kPage + 200);
+  EXPECT_FALSE(cache.can_truncate(sequence, 2 * kPage));
   EXPECT_THROW(cache.truncate(sequence, 2 * kPage), Error);
   EXPECT_EQ(cache.length(sequence), 2 * kPage + 200);
   cache.free(sequence);
