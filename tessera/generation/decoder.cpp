@@ -61,6 +61,21 @@ void Decoder::write_draws(std::span<int64_t> to, int64_t columns, const std::vec
   }
 }
 
+void Decoder::add_occurred(std::span<const int64_t> rows, std::span<const int64_t> ids) {
+  const c10::Device device = cache_.options().device;
+  const at::Tensor fed = empty_pinned({2, std::ssize(ids)}, at::kLong, device);
+  std::ranges::copy(ids, std::ranges::copy(rows, host_span<int64_t>(fed).begin()).out);
+  const at::Tensor there = fed.to(device, /*non_blocking=*/true);
+  occurred_.add(there.select(0, 0), there.select(0, 1));
+}
+
+void Decoder::set_occurred(int64_t sequence, std::span<const int64_t> ids) {
+  const c10::InferenceMode inference;
+  const int64_t row = occurred_.row_of(sequence);
+  occurred_.clear(row);
+  if (!ids.empty()) add_occurred(std::vector<int64_t>(ids.size(), row), ids);
+}
+
 NextLogits Decoder::draw(const at::Tensor& logits, const at::Tensor& told, const DrawWork& work) const {
   const at::Tensor values = told.narrow(0, 1, kDrawValues).view(at::kDouble);
   const at::Tensor occurred = work.penalizes ? occurred_.of(told.select(0, 0)) : at::Tensor();
@@ -86,10 +101,7 @@ NextLogits Decoder::prefill(const std::vector<models::NewTokens>& batch,
       rows.insert(rows.end(), batch[i].ids.size(), values[i]);
       ids.insert(ids.end(), batch[i].ids.begin(), batch[i].ids.end());
     }
-    const at::Tensor fed = empty_pinned({2, std::ssize(ids)}, at::kLong, device);
-    std::ranges::copy(ids, std::ranges::copy(rows, host_span<int64_t>(fed).begin()).out);
-    const at::Tensor there = fed.to(device, /*non_blocking=*/true);
-    occurred_.add(there.select(0, 0), there.select(0, 1));
+    add_occurred(rows, ids);
   }
   return draw(logits, told.to(device, /*non_blocking=*/true), work);
 }

@@ -43,8 +43,10 @@ class Decoder {
 
   // Feeds each sequence any number of tokens (CausalLM::next_logits()) and chooses its next one. `draws` has
   // one entry for each sequence, or is empty if all take the likeliest token. A repetition penalty counts the
-  // tokens that a sequence was fed since it first asked for a penalty.
+  // tokens that a sequence was fed since it first asked for a penalty, or set_occurred() was called.
   NextLogits prefill(const std::vector<models::NewTokens>& batch, const std::vector<TokenDraw>& draws = {});
+  // Makes `ids` all tokens that a repetition penalty counts in a sequence so far.
+  void set_occurred(int64_t sequence, std::span<const int64_t> ids);
   // Does what prefill() does for exactly one token of each sequence, by recorded work where possible.
   NextLogits decode(const std::vector<models::NewTokens>& batch, const std::vector<TokenDraw>& draws = {});
 
@@ -67,6 +69,8 @@ class Decoder {
   // Writes these values of each sequence into its column of `to`, [kDrawRows, columns]; later columns stay.
   void write_draws(std::span<int64_t> to, int64_t columns, const std::vector<models::NewTokens>& batch,
                    const std::vector<TokenDraw>& draws);
+  // Notes that ids[i] has occurred in row rows[i] of occurred_.
+  void add_occurred(std::span<const int64_t> rows, std::span<const int64_t> ids);
   // Chooses tokens (draw_tokens()) from logits, [sequences, vocabulary], and `told`, [kDrawRows, sequences],
   // on the device. On a device without streams it only applies the penalties (penalize()).
   NextLogits draw(const at::Tensor& logits, const at::Tensor& told, const DrawWork& work) const;

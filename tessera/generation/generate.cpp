@@ -30,20 +30,8 @@ Generator::Generator(models::CausalLM& model, const GeneratorOptions& options)
       decoder_(model, cache_, options.records) {}
 
 int64_t Generator::add(GenerationRequest request) {
-  request.options.sampling.check();
-  if (request.prompt.empty()) throw Error(ErrorKind::Config, "PROMPT", "the prompt holds no token");
-  Running entry;
-  entry.prompt = std::move(request.prompt);
-  entry.options = std::move(request.options);
-  const models::ModelConfig& config = model_.config();
-  if (entry.options.stop_ids.empty()) entry.options.stop_ids = config.eos_token_ids;
-  const int64_t prompt_size = static_cast<int64_t>(entry.prompt.size());
-  entry.budget = entry.options.max_new_tokens;
-  model_.check_prompt(entry.prompt);
-  if (config.generation_bound.has_value()) {
-    // The last token that is chosen is never fed to the model, so it needs no position.
-    entry.budget = std::min(entry.budget, config.generation_bound->tokens - prompt_size + 1);
-  }
+  Running entry(model_, std::move(request));
+  const int64_t prompt_size = std::ssize(entry.prompt);
   // See [Note: reserved pages].
   entry.pages = cache_.most_pages(prompt_size, prompt_size + std::max<int64_t>(entry.budget - 1, 0));
   if (const int64_t most = cache_.options().max_pages; most > 0 && entry.pages > most) {
@@ -148,8 +136,7 @@ std::exception_ptr Generator::take_tokens(std::vector<Running> batch, const Next
     try {
       // Waits for the device, inside the try: an error of the device ends the requests of this batch.
       if (!choice) choice.emplace(logits.logits, logits.chosen);
-      if (!cancelled_.contains(batch[i].request))
-        goes_on = accept(batch[i], *choice, static_cast<int64_t>(i));
+      if (!cancelled_.contains(batch[i].request)) goes_on = batch[i].accept(*choice, static_cast<int64_t>(i));
     } catch (...) {
       failure = std::current_exception();
       batch[i].result.reason = FinishReason::Callback;
@@ -169,22 +156,6 @@ std::exception_ptr Generator::take_tokens(std::vector<Running> batch, const Next
   is_taking_ = false;
   cancelled_.clear();
   return failure;
-}
-
-bool Generator::accept(Running& running, const TokenChoice& choice, int64_t row) const {
-  std::vector<int64_t>& ids = running.result.token_ids;
-  const GenerateOptions& options = running.options;
-  const int64_t token = choice.choose(row, options.sampling, running.next_draw().index);
-  if (std::find(options.stop_ids.begin(), options.stop_ids.end(), token) != options.stop_ids.end()) {
-    running.result.reason = FinishReason::Stop;
-    return false;
-  }
-  ids.push_back(token);
-  if (options.on_token && !options.on_token(token)) {
-    running.result.reason = FinishReason::Callback;
-    return false;
-  }
-  return static_cast<int64_t>(ids.size()) < running.budget;
 }
 
 void Generator::finish(Running& running) {

@@ -4,41 +4,16 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <vector>
 
+#include "tessera/generation/continuation.h"
 #include "tessera/generation/decoder.h"
-#include "tessera/generation/sampling.h"
 #include "tessera/models/common/causal_lm.h"
 
 namespace tessera::generation {
-
-// Why a generation ended: at a stop id, at its largest number of tokens, or by a callback, cancel() or an
-// exception.
-enum class FinishReason { Stop, Length, Callback };
-
-struct GenerateOptions {
-  SamplingOptions sampling;
-  int64_t max_new_tokens = 256;
-  // Ids that end the text; they are not part of the result. Empty = the model's eos_token_ids.
-  std::vector<int64_t> stop_ids;
-  // Called with every new token as it comes, except stop ids; returning false ends the generation. It may
-  // call Generator::cancel(), and nothing else of a Generator.
-  std::function<bool(int64_t)> on_token;
-};
-
-struct Generation {
-  std::vector<int64_t> token_ids;  // the new tokens, without the prompt
-  FinishReason reason = FinishReason::Length;
-};
-
-struct GenerationRequest {
-  std::vector<int64_t> prompt;
-  GenerateOptions options;
-};
 
 struct GeneratorOptions {
   int64_t max_batch = 8;         // the most sequences that are worked on at once
@@ -72,9 +47,8 @@ class Generator {
   Generator(const Generator&) = delete;
   Generator& operator=(const Generator&) = delete;
 
-  // Queues a request and returns its number. Throws Error(Config) for sampling options outside their ranges,
-  // an empty prompt, or a request larger than the whole cache, Error(Data) for ids outside the vocabulary,
-  // and Error(Model) for a prompt longer than the model can generate after.
+  // Queues a request and returns its number. Throws what Continuation's constructor throws, and Error(Config)
+  // for a request larger than the whole cache.
   int64_t add(GenerationRequest request);
   // Admits waiting requests while there is room, and makes one token of every running sequence. Returns false
   // if there was nothing to do. May throw what a callback or the model throws. A callback's exception, and an
@@ -92,15 +66,10 @@ class Generator {
   const nn::KvCache& cache() const { return cache_; }
 
  private:
-  struct Running {
+  struct Running : Continuation {
+    using Continuation::Continuation;
     int64_t request = 0, sequence = 0;
-    int64_t budget = 0;  // the most new tokens
-    int64_t pages = 0;   // the most pages of the cache that it may come to need
-    std::vector<int64_t> prompt;
-    GenerateOptions options;
-    Generation result;
-
-    TokenDraw next_draw() const { return {options.sampling, result.token_ids.size()}; }
+    int64_t pages = 0;  // the most pages of the cache that it may come to need
   };
 
   // Tells whether the next waiting request may be admitted beside prompts of `tokens_before` tokens.
@@ -110,8 +79,6 @@ class Generator {
   // Gives each sequence of the batch its next token, moves those that go on to running_ and finishes the
   // others. Returns the last exception that ended a request, if any.
   std::exception_ptr take_tokens(std::vector<Running> batch, const NextLogits& logits);
-  // Chooses the next token of a sequence, which is row `row` of the choice; returns whether it goes on.
-  bool accept(Running& running, const TokenChoice& choice, int64_t row) const;
   // Frees the sequence's part of the cache and stores its result.
   void finish(Running& running);
 

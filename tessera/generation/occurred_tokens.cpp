@@ -27,7 +27,7 @@ int64_t OccurredTokens::row_of(int64_t sequence) {
     has_occurred_ = more;
     sequences_.resize(static_cast<size_t>(more.size(0)), kNobody);
   }
-  has_occurred_.select(0, row).zero_();
+  clear(row);
   sequences_[static_cast<size_t>(row)] = sequence;
   return row;
 }

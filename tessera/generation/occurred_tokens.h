@@ -22,6 +22,8 @@ class OccurredTokens {
   static constexpr int64_t kNobodys = 0;
   // Returns the number of a sequence's row. A sequence without a row gets one in which nothing has occurred.
   int64_t row_of(int64_t sequence);
+  // Forgets what has occurred in the sequence of a row.
+  void clear(int64_t row) { has_occurred_.select(0, row).zero_(); }
   // Notes that ids[i] has occurred in row rows[i]; both are int64 tensors of one size on the device.
   void add(const at::Tensor& rows, const at::Tensor& ids);
   // Returns the flags of some rows, [rows, vocabulary] bool; `rows` is [rows] int64 on the device.

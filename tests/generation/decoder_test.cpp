@@ -15,6 +15,7 @@
 #include "tessera/core/error.h"
 #include "tessera/core/rng.h"
 #include "tessera/generation/generate.h"
+#include "tessera/generation/session.h"
 #include "tessera/nn/call_hook.h"
 #include "tessera/nn/layer.h"
 #include "tessera/ops/leaf.h"
@@ -344,6 +345,32 @@ TEST_F(DecoderTest, ModelsWithExpertsAreRecordedToo) {
   const Wanted wanted{{5, 30, 2}, {20, 12, 25}, {}, /*differs=*/true};
   EXPECT_EQ(generate_all(*model, wanted, {.max_batch = 3}),
             generate_all(*model, wanted, {.max_batch = 3, .records = false}));
+}
+
+// Answers of a Session, whose steps are recorded once for all answers, are those of the host to whole
+// prompts.
+TEST_F(DecoderTest, ASessionReplaysThroughAllAnswers) {
+  const auto here = load("small", kHost), model = load("small", there());
+  Session session(*model);
+  std::vector<int64_t> prompt = {3, 4, 5};
+  int64_t replays = 0;
+  for (uint64_t turn = 0; turn < 4; ++turn) {
+    GenerateOptions options;
+    options.stop_ids = {-1};
+    options.max_new_tokens = 20;
+    options.sampling = {.temperature = turn % 2 == 0 ? 0.0 : 1.0,
+                        .repetition_penalty = turn < 2 ? 1.0 : 1.2,
+                        .seed = 3,
+                        .sequence = turn};
+    const auto before = fake::replays();
+    const std::vector<int64_t> answer = session.answer(prompt, options).token_ids;
+    replays = fake::replays() - before;
+    EXPECT_EQ(answer, generate(*here, prompt, options).token_ids) << "turn " << turn;
+    // The next prompt goes on behind a part of the answer.
+    prompt.insert(prompt.end(), answer.begin(), answer.end() - 3);
+    prompt.push_back(static_cast<int64_t>(turn));
+  }
+  EXPECT_EQ(replays, 19) << "no step of the last answer had to be recorded anew";
 }
 
 struct SameInput : nn::LayerParallel {};

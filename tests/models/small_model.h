@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "tessera/models/common/load.h"
 #include "tessera/models/llama/config.h"
@@ -9,10 +10,12 @@
 
 namespace tessera::models {
 
-// Makes a Llama.
+// Makes a Llama. `windows` are those of its two layers, if they have any.
 inline std::shared_ptr<CausalLM> small_model(bool tied = false, at::ScalarType dtype = at::kDouble,
-                                             at::Device device = kHost) {
+                                             at::Device device = kHost,
+                                             const std::vector<int64_t>& windows = {}) {
   LlamaConfig config;
+  config.windows = windows;
   config.model_type = "llama";
   config.vocab_size = 31;
   config.hidden_size = 12;

@@ -1,0 +1,39 @@
+#include "tessera/generation/continuation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tessera/core/error.h"
+
+namespace tessera::generation {
+
+Continuation::Continuation(const models::CausalLM& model, GenerationRequest request)
+    : prompt(std::move(request.prompt)), options(std::move(request.options)) {
+  options.sampling.check();
+  if (prompt.empty()) throw Error(ErrorKind::Config, "PROMPT", "the prompt holds no token");
+  const models::ModelConfig& config = model.config();
+  if (options.stop_ids.empty()) options.stop_ids = config.eos_token_ids;
+  budget = options.max_new_tokens;
+  model.check_prompt(prompt);
+  if (config.generation_bound.has_value()) {
+    // The last token that is chosen is never fed to the model, so it needs no position.
+    budget = std::min(budget, config.generation_bound->tokens - std::ssize(prompt) + 1);
+  }
+}
+
+bool Continuation::accept(const TokenChoice& choice, int64_t row) {
+  std::vector<int64_t>& ids = result.token_ids;
+  const int64_t token = choice.choose(row, options.sampling, next_draw().index);
+  if (std::find(options.stop_ids.begin(), options.stop_ids.end(), token) != options.stop_ids.end()) {
+    result.reason = FinishReason::Stop;
+    return false;
+  }
+  ids.push_back(token);
+  if (options.on_token && !options.on_token(token)) {
+    result.reason = FinishReason::Callback;
+    return false;
+  }
+  return std::ssize(ids) < budget;
+}
+
+}  // namespace tessera::generation

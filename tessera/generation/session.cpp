@@ -1,0 +1,63 @@
+#include "tessera/generation/session.h"
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace tessera::generation {
+
+Session::Session(models::CausalLM& model, const parallel::DeviceMesh& mesh)
+    : model_(model),
+      stages_(mesh.group(parallel::kAxisPp)),
+      cache_(model.cache_options()),
+      decoder_(model, cache_),
+      sequence_(cache_.add()) {}
+
+void Session::reset() {
+  cache_.free(sequence_);
+  sequence_ = cache_.add();
+  ids_.clear();
+}
+
+Generation Session::answer(const std::vector<int64_t>& prompt, const GenerateOptions& options) {
+  Continuation text(model_, {prompt, options});
+  num_fed_ = 0;
+  if (text.budget <= 0) return {};
+  try {
+    make(text);
+  } catch (...) {
+    // The cache may hold more tokens than ids_, or numbers that are of no use.
+    reset();
+    throw;
+  }
+  return std::move(text.result);
+}
+
+void Session::make(Continuation& text) {
+  keep_beginning_of(text.prompt);
+  const auto kept = std::ssize(ids_);
+  if (text.options.sampling.repetition_penalty != 1.0) decoder_.set_occurred(sequence_, ids_);
+  const std::vector<int64_t> rest(text.prompt.begin() + kept, text.prompt.end());
+  num_fed_ = std::ssize(rest);
+  NextLogits logits = decoder_.prefill({{sequence_, rest}}, {text.next_draw()});
+  ids_ = text.prompt;
+  while (text.accept(TokenChoice(logits.logits, logits.chosen), 0)) {
+    const int64_t token = text.result.token_ids.back();
+    logits = decoder_.decode({{sequence_, {token}}}, {text.next_draw()});
+    ids_.push_back(token);
+  }
+}
+
+void Session::keep_beginning_of(const std::vector<int64_t>& prompt) {
+  const std::span before_last(prompt.data(), prompt.size() - 1);
+  const auto common = std::ranges::mismatch(before_last, ids_).in1 - before_last.begin();
+  // Stages of a pipeline may have windows of different sizes, and the model is fed the same on all ranks.
+  const std::string own = cache_.can_truncate(sequence_, common) ? "keeps" : "";
+  const std::vector<std::string> told = stages_->all_gather_string(own);
+  if (std::ranges::find(told, "") != told.end()) return reset();
+  cache_.truncate(sequence_, common);
+  ids_.resize(static_cast<size_t>(common));
+}
+
+}  // namespace tessera::generation

@@ -1,0 +1,51 @@
+// Answers to prompts that each begin like the one before, as those of a conversation do.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "tessera/generation/continuation.h"
+#include "tessera/generation/decoder.h"
+#include "tessera/parallel/device_mesh.h"
+
+namespace tessera::generation {
+
+// Keeps the keys and values of the last prompt and its answer. Of a new prompt it feeds the model only what
+// lies behind the longest beginning that both have in common. The answer is that of generate() to the whole
+// prompt but for rounding, since products of the prompt have other sizes. One thread uses a Session.
+class Session {
+ public:
+  // The model must outlive the Session and should be in eval mode. `mesh` is that of the ranks which share
+  // it.
+  explicit Session(models::CausalLM& model,
+                   const parallel::DeviceMesh& mesh = {comm::Communicator::single(), {}});
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Continues a prompt as generate() does. If it throws, the session is as it was, where the prompt or the
+  // options are at fault, or empty. Collective if the model's next_logits() is.
+  Generation answer(const std::vector<int64_t>& prompt, const GenerateOptions& options);
+  // Forgets everything.
+  void reset();
+
+  // Number of the last prompt's tokens that the model was fed; all others were in the cache.
+  int64_t num_fed() const { return num_fed_; }
+  const nn::KvCache& cache() const { return cache_; }
+
+ private:
+  // Leaves in the cache what can be kept for a prompt: less than all of it, since the logits of its last
+  // token are needed. Nothing is kept if layers with a sliding window have dropped what the next token sees.
+  void keep_beginning_of(const std::vector<int64_t>& prompt);
+  void make(Continuation& text);
+
+  models::CausalLM& model_;
+  std::shared_ptr<comm::Communicator> stages_;  // the ranks that hold the other layers
+  nn::KvCache cache_;
+  Decoder decoder_;
+  int64_t sequence_;
+  std::vector<int64_t> ids_;  // the tokens that the cache holds
+  int64_t num_fed_ = 0;
+};
+
+}  // namespace tessera::generation
