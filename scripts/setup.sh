@@ -17,7 +17,7 @@ done
 
 packages=(build-essential cmake ninja-build ccache git pkg-config python3 python3-pip unzip
   libopenmpi-dev openmpi-bin libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libicu-dev
-  zlib1g-dev libzstd-dev libcurl4-openssl-dev
+  zlib1g-dev libzstd-dev libcurl4-openssl-dev libedit2
   libgtest-dev libgmock-dev patchelf mold)
 [ $wants_tests = 0 ] || packages+=(clang-format shellcheck clang libclang-rt-14-dev)
 install_packages "${packages[@]}"

@@ -7,9 +7,9 @@
 #include <ATen/ATen.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include "tessera/cli/answering.h"
+#include "tessera/cli/message_input.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
@@ -18,10 +18,19 @@
 #include "tessera/device/device.h"
 #include "tessera/generation/load_for_inference.h"
 #include "tessera/generation/prompts.h"
+#include "tessera/generation/session.h"
 #include "tessera/text/select_chat_template.h"
 
 namespace tessera::cli {
 namespace {
+
+struct Command {
+  const char* name;
+  const char* help;
+};
+constexpr Command kCommands[] = {{"/help", "lists the commands"},
+                                 {"/reset", "forgets the conversation"},
+                                 {"/exit", "ends the program, as the end of the input does"}};
 
 volatile std::sig_atomic_t interrupted = 0;
 
@@ -29,6 +38,7 @@ volatile std::sig_atomic_t interrupted = 0;
 class Listening {
  public:
   explicit Listening(const generation::InferenceRank& rank) : is_first_(rank.is_first()) {
+    if (is_first_) input_.emplace();
     if (rank.is_alone()) return;
     group_ = rank.world().split(0, rank.world().rank(), "chat");
     group_->set_default_timeout(std::chrono::hours(24 * 365));
@@ -37,10 +47,15 @@ class Listening {
   }
 
   bool is_first() const { return is_first_; }
-  // Returns the next line of standard input; nullopt behind the last line. Collective.
-  std::optional<std::string> next_line() const {
-    std::string line, told;
-    if (is_first_ && generation::read_input_line(line)) told = "+" + line;
+  // Tells whether someone types the messages. Collective.
+  bool are_typed() const { return agreed(is_first_ && input_->is_typed()); }
+  bool misses_editor() const { return is_first_ && input_->misses_editor(); }
+  // Returns the next message; nullopt behind the last one. Collective.
+  std::optional<std::string> next_message() const {
+    std::string told;
+    if (is_first_) {
+      if (const auto message = input_->next()) told = "+" + *message;
+    }
     if (group_ != nullptr) told = group_->all_gather_string(told)[0];
     return told.empty() ? std::nullopt : std::optional(told.substr(1));
   }
@@ -57,6 +72,7 @@ class Listening {
 
  private:
   const bool is_first_;
+  std::optional<MessageInput> input_;          // of the first rank
   std::shared_ptr<comm::Communicator> group_;  // null if there is only one rank
 };
 
@@ -93,9 +109,13 @@ class Conversation {
                  text::select_chat_template(options.chat_template, "", "", source.tokenizer()),
                  options.system},
         model_(source.load(compute, rank.mesh())),
-        stop_ids_(source.stop_ids(*model_)) {}
+        stop_ids_(source.stop_ids(*model_)),
+        session_(*model_, rank.mesh()) {}
 
-  void reset() { messages_ = nlohmann::ordered_json::array(); }
+  void reset() {
+    messages_ = nlohmann::ordered_json::array();
+    session_.reset();
+  }
 
   // Prints the answer as it grows, and adds question and answer to the conversation. An Error leaves the
   // conversation as it was.
@@ -117,7 +137,7 @@ class Conversation {
       return !text.has_stopped() && !listening_.agreed(interrupted != 0);
     };
     try {
-      generation::generate(*model_, encoder_.encode(prompt), generate);
+      session_.answer(encoder_.encode(prompt), generate);
     } catch (Error& error) {
       if (error.code() == "E-MODEL-LENGTH")
         error.hint("/reset forgets the conversation; or shorten the message");
@@ -135,18 +155,26 @@ class Conversation {
   const generation::PromptEncoder encoder_;
   std::shared_ptr<models::CausalLM> model_;
   std::vector<int64_t> stop_ids_;
+  generation::Session session_;
   nlohmann::ordered_json messages_ = nlohmann::ordered_json::array();
   uint64_t num_answers_ = 0;
 };
 
+void list_commands() {
+  for (const Command& command : kCommands) log::info(std::string(command.name) + " " + command.help);
+  log::info("a backslash at the end of a line: the message goes on on the next line");
+}
+
 // Refuses a line such as "/exti", which is a slip and no message; "/usr/bin is ..." is a message.
 void refuse_unknown_command(const std::string& line) {
   if (line[0] != '/') return;
-  const std::string word = line.substr(0, line.find_first_of(" \t"));
+  const std::string word = line.substr(0, line.find_first_of(" \t\n"));
   if (word.find_first_not_of("abcdefghijklmnopqrstuvwxyz", 1) != std::string::npos) return;
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) names.emplace_back(command.name);
   Error error(ErrorKind::Config, "COMMAND", "unknown command '" + word + "'");
-  const std::string near = nearest_name(word, {"/reset", "/exit"});
-  throw error.need("/reset or /exit, alone on the line")
+  const std::string near = nearest_name(word, names);
+  throw error.need("/help, /reset or /exit, alone on the line")
       .hint((near.empty() ? "" : "did you mean '" + near + "'? ") +
             std::string("a space before the slash makes it a message"));
 }
@@ -167,17 +195,19 @@ int run_chat(AnsweringOptions options, const CommandLine& command_line) {
   const Listening listening(rank);
   const generation::ModelSource source(options.model, options.adapter);
   Conversation conversation(options, compute, source, rank, listening);
-  const bool is_terminal = listening.agreed(isatty(STDIN_FILENO) == 1);
-  if (is_terminal) log::info("/reset forgets the conversation; /exit or the end of the input ends it");
+  const bool is_terminal = listening.are_typed();
+  if (is_terminal) log::info("/help lists the commands; /exit or the end of the input ends the program");
+  if (listening.misses_editor()) log::info("apt-get install libedit2 gives line editing");
   while (true) {
-    if (is_terminal) listening.show("> ");
-    const std::optional<std::string> asked = listening.next_line();
+    const std::optional<std::string> asked = listening.next_message();
     if (!asked) break;
     const std::string& line = *asked;
     if (line == "/exit") return 0;
     if (line == "/reset") {
       conversation.reset();
-    } else if (line.find_first_not_of(" \t") != std::string::npos) {
+    } else if (line == "/help") {
+      list_commands();
+    } else if (line.find_first_not_of(" \t\n") != std::string::npos) {
       try {
         refuse_unknown_command(line);
         const int64_t bad = find_invalid_utf8(line);
@@ -203,8 +233,11 @@ void add_chat(CLI::App& app, const CommandLine& line, Action& action) {
   CLI::App* verb = app.add_subcommand("chat", "Talk with a chat model, line by line");
   add_answering_options(*verb, *options);
   verb->footer(
-      "Each line of standard input is a message; the model sees the whole conversation. /reset forgets it,\n"
-      "/exit or the end of the input ends the program, and an interrupt ends an answer.");
+      "Each line of standard input is a message, with the next line if it ends in a backslash; the model "
+      "sees\n"
+      "the whole conversation. /reset forgets it, /exit or the end of the input ends the program, /help "
+      "lists\n"
+      "the commands, and an interrupt ends an answer.");
   verb->callback([options, line, &action] { action = [options, line] { return run_chat(*options, line); }; });
 }
 

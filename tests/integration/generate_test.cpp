@@ -335,7 +335,7 @@ TEST_F(GenerateTest, ChatRefusesCommandsThatItDoesNotHave) {
         {.folder = here.path()});
   };
   expect_error(chat("/exti"), 2, "E-CONFIG-COMMAND",
-               {"'/exti'", "need /reset or /exit", "did you mean '/exit'"});
+               {"'/exti'", "need /help, /reset or /exit", "did you mean '/exit'"});
   expect_error(chat("/help me"), 2, "E-CONFIG-COMMAND", {"'/help'"});
   EXPECT_EQ(chat("/usr/bin is a folder").exit_code, 0);
   EXPECT_EQ(chat(" /help").exit_code, 0);
@@ -507,6 +507,24 @@ TEST_F(GenerateTest, ChatKeepsTheConversation) {
       second,
       run_well({"generate", "--model", "model", "--max-new-tokens", "8", "--prompts", "chat.jsonl"}).out);
   EXPECT_EQ(fed("", command).out, "");
+}
+
+TEST_F(GenerateTest, ChatListsItsCommandsAndJoinsLines) {
+  const std::string command = "chat --model model --max-new-tokens 8";
+  const ProgramResult help = fed("/help\n", command);
+  EXPECT_EQ(help.out, "");
+  for (const char* part : {"/help ", "/reset ", "/exit ", "backslash"})
+    EXPECT_NE(help.err.find(part), std::string::npos) << help.told();
+  write_text(here / "prompts.jsonl", "{\"prompt\": \"One\\n/exit\\nthree\"}\n{\"prompt\": \"cut\"}\n");
+  run_well({"generate", "--model", "model", "--chat", "--max-new-tokens", "8", "--prompts", "prompts.jsonl",
+            "--output", "answers.jsonl"});
+  std::map<int64_t, std::string> texts;
+  for (const std::string& line : ProgramResult::lines(read_text(here / "answers.jsonl"))) {
+    const auto answer = nlohmann::json::parse(line);
+    texts[answer.at("index").get<int64_t>()] = answer.at("text").get<std::string>() + "\n";
+  }
+  // The last line goes on behind the end of the input.
+  EXPECT_EQ(fed("One\\\n/exit\\\nthree\n/reset\ncut\\", command).out, texts[0] + texts[1]);
 }
 
 // ---------------------------------------------------------------------------------------- SentencePiece

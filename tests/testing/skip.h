@@ -25,6 +25,7 @@ inline constexpr char kUnits[] = "this processor lacks the units";
 inline constexpr char kLowerIsa[] = "these units are not below the best of this machine";
 inline constexpr char kLibTorch[] = "these products run in LibTorch here";
 inline constexpr char kLibArrow[] = "this build has no libarrow";
+inline constexpr char kLibEdit[] = "this machine has no libedit";
 inline constexpr char kNvcc[] = "this build had no nvcc";
 inline constexpr char kCudnn[] = "this build found no cuDNN 9.19";
 inline constexpr char kNccl[] = "this build found no header of NCCL";
@@ -35,9 +36,9 @@ inline constexpr char kCudaPart[] = "this LibTorch has its CUDA part";
 inline constexpr char kNoDriver[] = "needs a machine without an NVIDIA driver";
 inline constexpr char kPlainOps[] = "without kernels nobody promises these bits";
 
-inline constexpr std::array kReasons = {kSharedData, kSanitizer, kPermission, kExchange, kUnits,   kLowerIsa,
-                                        kLibTorch,   kLibArrow,  kNvcc,       kCudnn,    kNccl,    kShell,
-                                        kValidator,  kCuda,      kCudaPart,   kNoDriver, kPlainOps};
+inline constexpr std::array kReasons = {
+    kSharedData, kSanitizer, kPermission, kExchange, kUnits,     kLowerIsa, kLibTorch, kLibArrow, kLibEdit,
+    kNvcc,       kCudnn,     kNccl,       kShell,    kValidator, kCuda,     kCudaPart, kNoDriver, kPlainOps};
 }  // namespace skip
 
 // True if the program runs with a sanitizer; the tests' own sources need not have been compiled with it.
