@@ -45,7 +45,9 @@ void add_report(CLI::App& app, Action& action) {
   verb->add_flag("--overwrite", options->overwrite, kOverwriteHelp);
   verb->footer(
       "The page holds everything that it shows and opens without a network: a table of the runs, charts of\n"
-      "what they measured with a line for each run, their recipes and where these differ.");
+      "what they measured with a line for each run, their recipes and where these differ. Above the charts "
+      "one\n"
+      "chooses steps, tokens or time for x, a linear or logarithmic y, and how much the lines are smoothed.");
   verb->callback([options, &action] {
     action = [options] { return write_report(options->folders, options->output, options->overwrite); };
   });

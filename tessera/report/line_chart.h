@@ -4,28 +4,25 @@
 #include <string>
 #include <vector>
 
+#include "tessera/report/axis.h"
 #include "tessera/report/run_record.h"
 
 namespace tessera::report {
 
-// How numbers are written: plain, as bytes, or as seconds.
-enum class Unit { None, Bytes, Seconds };
-
-// Writes a number with at most four significant digits: "0.3125", "1.2k", "1.5 GiB", "12 ms".
-std::string format_number(double value, Unit unit = Unit::None);
-
 struct Series {
-  enum class Style { Line, Dashed, Faint };  // Faint is left out of the legend
-
   std::string name;
   Points points;  // in ascending order of the step
   int color = 0;  // an index of the page's palette, which repeats
-  Style style = Style::Line;
+  int run = 0;    // an index of the page's runs
+  bool is_dashed = false;
+  bool is_noisy = false;   // drawn as a smoothed line before the faint one of its points, if these are many
+  size_t num_missing = 0;  // values that are not finite, which are none of the points
 };
 
 struct Chart {
   std::string title;
   Unit unit = Unit::None;
+  std::string axis;  // what the values are, without the unit that `unit` tells; the title if it is empty
   std::vector<Series> series;
   bool is_stacked = false;  // areas above each other; the series have the same steps
   bool is_log = false;      // for positive values alone
@@ -37,15 +34,15 @@ struct Chart {
 };
 
 // Writes a <figure> with title, legend and plot. The page's style defines its classes color-0 ... color-9,
-// axis, grid and so on (report/page_style.h). Of many points those are drawn that show the extremes. At least
-// one series must have points.
+// axis, grid and so on (report/page_style.h), and the page's script draws it anew from the attributes with
+// data (report/chart_script.h). Of many points those are drawn that show the extremes. At least one series
+// must have points.
 std::string figure(const Chart& chart);
 
-// Gives at most about `count` of the points, in order: the lowest and the highest of each stretch.
-Points thin(const Points& points, size_t count);
+// Writes pairs of a step and a value as the script reads them: "1,2.5 2,2.25".
+std::string data_text(const Points& points);
 
-// Gives the mean of the points up to each one, where older ones count for exponentially less: half after
-// `half_life` points.
-Points smooth(const Points& points, double half_life);
+// The most points that are drawn of a series.
+inline constexpr size_t kMaxPoints = 600;
 
 }  // namespace tessera::report

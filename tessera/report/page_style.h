@@ -1,4 +1,4 @@
-// How the page looks, and its script, which tells the values under the pointer.
+// How the page looks.
 #pragma once
 
 namespace tessera::report {
@@ -29,6 +29,10 @@ polygon.area { fill: currentColor; opacity: .75; stroke: none } circle { fill: c
 .key::before { content: ""; display: inline-block; width: 1.2em; margin-right: .4em; vertical-align: middle;
   border-top: 3px solid }
 .key.dashed::before { border-top-style: dashed }
+.note, .missing { font-weight: normal; color: var(--soft) }
+.choices:not([hidden]) { display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; align-items: center; position: sticky;
+  top: 0; z-index: 2; padding: .5rem 0; margin-bottom: .5rem; background: var(--paper); border-bottom: 1px solid var(--rule) }
+.choices input { vertical-align: middle } .choices output { display: inline-block; width: 2.2em; text-align: right }
 .told { position: absolute; pointer-events: none; padding: .3rem .6rem; font-size: 13px; white-space: pre;
   color: var(--ink); background: var(--box); border: 1px solid var(--rule); border-radius: 4px; z-index: 1 }
 .color-0 { color: #0b72b9 } .color-1 { color: #d55e00 } .color-2 { color: #1a9a6c } .color-3 { color: #c05f9a }
@@ -36,42 +40,5 @@ polygon.area { fill: currentColor; opacity: .75; stroke: none } circle { fill: c
 .color-8 { color: #a0522d } .color-9 { color: #3f8f29 }
 details { margin: .5rem 0 } pre { padding: 1rem; overflow-x: auto; background: var(--box) }
 )css";
-
-inline constexpr const char* kPageScript = R"js(
-for (const svg of document.querySelectorAll("figure svg")) {
-  const {left, right, first, last} = Object.fromEntries(Object.entries(svg.dataset).map(([k, v]) => [k, +v]));
-  const series = [...svg.querySelectorAll("[data-values]")].filter(s => s.dataset.values).map(s => ({
-    name: s.dataset.name,
-    points: s.dataset.values.split(" ").map(p => p.split(",").map(Number))
-  }));
-  const told = document.createElement("div");
-  told.className = "told";
-  told.hidden = true;
-  svg.after(told);
-  const pointer = document.createElementNS("http://www.w3.org/2000/svg", "line");
-  pointer.setAttribute("class", "pointer");
-  const nearest = (points, step) =>
-    points.reduce((a, b) => Math.abs(b[0] - step) < Math.abs(a[0] - step) ? b : a);
-  svg.addEventListener("pointermove", event => {
-    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
-    const wanted = first + (at.x - left) / (right - left) * (last - first);
-    const found = series.map(s => [s.name, ...nearest(s.points, wanted)]);
-    if (!found.length) return;
-    const step = nearest(found.map(f => [f[1]]), wanted)[0];
-    const x = left + (step - first) / (last - first) * (right - left);
-    for (const [name, value] of [["x1", x], ["x2", x], ["y1", 10], ["y2", 232]]) pointer.setAttribute(name, value);
-    svg.append(pointer);
-    told.textContent = ["step " + step, ...found.map(f => f[0] + ": " + f[2] +
-      (f[1] === step ? "" : " (step " + f[1] + ")"))].join("\n");
-    told.hidden = false;
-    const box = svg.parentElement.getBoundingClientRect();
-    const isRight = event.clientX - box.left > box.width / 2;
-    told.style.left = isRight ? "auto" : event.clientX - box.left + 16 + "px";
-    told.style.right = isRight ? box.right - event.clientX + 16 + "px" : "auto";
-    told.style.top = event.clientY - box.top + 16 + "px";
-  });
-  svg.addEventListener("pointerleave", () => { told.hidden = true; pointer.remove(); });
-}
-)js";
 
 }  // namespace tessera::report

@@ -28,13 +28,14 @@ bool has_metrics(const fs::path& folder) {
   return fs::is_regular_file(folder / kMetrics, ignored);
 }
 
-void add_numbers(const nlohmann::json& value, const std::string& name,
-                 std::map<std::string, double>& numbers) {
-  if (value.is_number()) {
-    if (std::isfinite(value.get<double>())) numbers[name] = value.get<double>();
+void add_numbers(const nlohmann::json& value, const std::string& name, Record& record) {
+  if (value.is_null() || (value.is_number() && !std::isfinite(value.get<double>()))) {
+    record.missing.insert(name);
+  } else if (value.is_number()) {
+    record.numbers[name] = value.get<double>();
   } else if (value.is_object()) {
     for (const auto& [key, inner] : value.items()) {
-      add_numbers(inner, name.empty() ? key : name + "/" + key, numbers);
+      add_numbers(inner, name.empty() ? key : name + "/" + key, record);
     }
   }
 }
@@ -47,8 +48,8 @@ Record record_of(const std::string& line, const std::string& file, int64_t numbe
   if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) {
     throw problem("not a record of a step").need("an object with \"step\"");
   }
-  Record record{json["step"].get<int64_t>(), {}};
-  add_numbers(json, "", record.numbers);
+  Record record{json["step"].get<int64_t>()};
+  add_numbers(json, "", record);
   record.numbers.erase("step");
   return record;
 }
@@ -62,7 +63,7 @@ RunRecord read_run(const fs::path& folder) {
     ++number;
     if (end == begin) continue;
     Record record = record_of(text.substr(begin, end - begin), file, number);
-    const bool is_evaluation = record.numbers.contains("eval_loss");
+    const bool is_evaluation = record.numbers.contains("eval_loss") || record.missing.contains("eval_loss");
     (is_evaluation ? run.evaluations : run.steps).push_back(std::move(record));
   }
   if (io::exists(folder / "recipe.yaml")) run.recipe = io::read_file(folder / "recipe.yaml", kMaxRecipe);
@@ -121,6 +122,14 @@ Points RunRecord::points(const std::string& number) const {
     }
   }
   return points;
+}
+
+size_t RunRecord::num_missing(const std::string& number) const {
+  size_t count = 0;
+  for (const auto* records : {&steps, &evaluations}) {
+    for (const Record& record : *records) count += record.missing.count(number);
+  }
+  return count;
 }
 
 std::vector<RunRecord> read_runs(const std::vector<std::string>& folders) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,8 @@ struct Record {
   int64_t step = 0;
   // All other numbers, nested ones under joined names: "loss", "losses/chats", "traffic/tp/wait_s".
   std::map<std::string, double> numbers;
+  std::set<std::string>
+      missing;  // the names of those that are null, as the trainer writes what is not finite
 };
 
 // Pairs of a step and a value.
@@ -27,6 +30,9 @@ struct RunRecord {
 
   // Gives (step, value) of the records that have the number, of both kinds of records.
   Points points(const std::string& number) const;
+
+  // Gives how many of the records have null for the number.
+  size_t num_missing(const std::string& number) const;
 };
 
 // Reads the runs of these folders: output folders, those of runs that still go on, or folders of such

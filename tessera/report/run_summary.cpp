@@ -7,7 +7,8 @@
 #include "tessera/config/load_recipe.h"
 #include "tessera/core/median.h"
 #include "tessera/core/strings.h"
-#include "tessera/report/line_chart.h"
+#include "tessera/report/axis.h"
+#include "tessera/report/run_clock.h"
 
 namespace tessera::report {
 namespace {
@@ -39,14 +40,9 @@ std::string sum_of(const RunRecord& run, const std::string& number) {
   return sum == 0.0 ? "" : format_number(sum);
 }
 
-// The time of all steps; a line of the metrics has the mean time of its steps.
 std::string time_of_steps(const RunRecord& run) {
-  double sum = 0.0, before = 0.0;
-  for (const auto& [step, seconds] : run.points("step_s")) {
-    sum += seconds * std::max(step - before, 1.0);
-    before = step;
-  }
-  return sum == 0.0 ? "" : format_duration(sum);
+  const Points seconds = clock_of(run).seconds;
+  return seconds.empty() ? "" : format_duration(seconds.back().second);
 }
 
 std::string best_evaluation(const RunRecord& run) {

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tessera/report/points.h"
+
 namespace tessera::report {
 namespace {
 
@@ -51,7 +53,7 @@ TEST(LineChart, FewValuesFarAboveAreCut) {
   chart.cuts_outliers = true;
   const std::string svg = figure(chart);
   EXPECT_GT(height_of_usual(svg), 100.0);
-  EXPECT_NE(svg.find("Loss (cut above; the highest is 1G)"), std::string::npos);
+  EXPECT_NE(svg.find("Loss<span class=\"note\"> (cut above; the highest is 1G)"), std::string::npos);
   for (const double at : numbers(svg, "points")) EXPECT_GE(at, 0.0);
   chart.series.pop_back();
   EXPECT_EQ(figure(chart).find("cut above"), std::string::npos);
@@ -74,7 +76,8 @@ TEST(LineChart, HigherValuesLieHigherWithinTheFrame) {
     const double share = (points[5] - points[3]) / (points[3] - points[1]);
     EXPECT_NEAR(share, is_log ? 1.0 : 0.5, 1e-2);
     for (size_t i = 0; i < points.size(); i += 2) {
-      EXPECT_TRUE(points[i] >= 0 && points[i] <= 560 && points[i + 1] >= 0 && points[i + 1] <= 260);
+      EXPECT_TRUE(points[i] >= 0 && points[i] <= 560 && points[i + 1] >= 0 &&
+                  points[i + 1] <= Frame::kHeight);
     }
   }
 }
@@ -87,12 +90,16 @@ TEST(LineChart, AnyValuesMakeAChart) {
                                      {{1000000, 1}, {1000001, 2}},
                                      {{1, 200.0}, {2, std::nextafter(200.0, 300.0)}}};
   for (const Points& points : cases) {
-    Chart chart{"x"};
-    chart.series.push_back({"run", points});
-    const std::string svg = figure(chart);
-    EXPECT_EQ(svg.find("nan"), std::string::npos) << svg;
-    EXPECT_EQ(svg.find("inf"), std::string::npos) << svg;
-    EXPECT_LT(svg.size(), 20000U);
+    for (const bool is_log : {false, true}) {
+      if (is_log && points.front().second <= 0.0) continue;
+      Chart chart{"x"};
+      chart.is_log = is_log;
+      chart.series.push_back({"run", points});
+      const std::string svg = figure(chart);
+      EXPECT_EQ(svg.find("nan"), std::string::npos) << svg;
+      EXPECT_EQ(svg.find("inf"), std::string::npos) << svg;
+      EXPECT_LT(svg.size(), 20000U);
+    }
   }
 }
 
@@ -107,7 +114,57 @@ TEST(LineChart, AreasStandOnEachOther) {
   EXPECT_DOUBLE_EQ(points[1], points[15]);  // the top of the first is the floor of the second
   const double per_second = (points[7] - points[1]) / 3;
   EXPECT_NEAR(points[15] - points[9], per_second, 0.2);
-  EXPECT_NE(svg.find("data-name=\"wait\" data-values=\"1,1 2,1\""), std::string::npos) << svg;
+  EXPECT_NE(svg.find("data-name=\"wait\" data-run=\"0\" data-values=\"1,1 2,1\""), std::string::npos) << svg;
+}
+
+TEST(LineChart, AxesHaveNamesWithUnits) {
+  struct Case {
+    Unit unit;
+    const char* axis;
+    double value;
+    const char* told;
+  };
+  const Case cases[] = {{Unit::None, "learning rate", 0.01, ">learning rate<"},
+                        {Unit::None, "", 0.01, ">Title<"},
+                        {Unit::None, "a<b", 0.01, ">a&lt;b<"},
+                        {Unit::Seconds, "time", 0.0125, ">time (ms)<"},
+                        {Unit::Seconds, "time", 90, ">time (s)<"},
+                        {Unit::Seconds, "time", 9000, ">time (h)<"},
+                        {Unit::Bytes, "memory", 3e9, ">memory (GiB)<"}};
+  for (const Case& one : cases) {
+    Chart chart{"Title", one.unit, one.axis};
+    chart.series = {{"run", {{1, one.value}, {2, one.value / 2}}}};
+    const std::string svg = figure(chart);
+    EXPECT_NE(svg.find("rotate(-90)\"" + std::string(one.told)), std::string::npos) << one.told << svg;
+    EXPECT_NE(svg.find(">step<"), std::string::npos) << svg;
+  }
+}
+
+TEST(LineChart, ANarrowLogarithmicAxisHasTicks) {
+  EXPECT_EQ(log_ticks(0.9, 110), (std::vector<double>{1, 2, 5, 10, 20, 50, 100}));
+  EXPECT_GE(log_ticks(2.1, 2.9).size(), 3U);
+  EXPECT_LE(log_ticks(1e-300, 1e300).size(), 10U);
+}
+
+// The page's script draws from these attributes: every series once, with means where points were left out.
+TEST(LineChart, TheScriptFindsWhatIsDrawn) {
+  Points few, many;
+  for (int step = 1; step <= 3000; ++step) (step <= 100 ? few : many).emplace_back(step, step % 7);
+  Chart chart{"Loss"};
+  chart.series = {{.name = "few", .points = few, .run = 1, .is_noisy = true},
+                  {.name = "many", .points = many, .run = 2, .num_missing = 3}};
+  const std::string svg = figure(chart);
+  const std::string few_drawn =
+      svg.substr(svg.find("<polyline"), svg.find("data-run=\"2\"") - svg.find("<polyline"));
+  EXPECT_EQ(few_drawn.find(
+                "<polyline class=\"color-0 faint\" data-name=\"few\" data-run=\"1\" data-values=\"1,1 2,2 "),
+            0U);
+  EXPECT_NE(few_drawn.find("/><polyline class=\"color-0\" points="), std::string::npos);
+  EXPECT_EQ(few_drawn.find("data-means"), std::string::npos);
+  EXPECT_EQ(numbers(svg, "data-means").size(), 2 * 290U);
+  EXPECT_NE(svg.find("<span class=\"missing\"> (3 values that are not finite left out)"), std::string::npos);
+  EXPECT_EQ(numbers(svg, "data-box"),
+            (std::vector<double>{Frame::kLeft, Frame::kRight, Frame::kTop, Frame::kBottom}));
 }
 
 TEST(LineChart, NamesAreText) {
@@ -130,6 +187,16 @@ TEST(LineChart, ThinningKeepsExtremes) {
   EXPECT_NE(std::find(thinned.begin(), thinned.end(), points[5555]), thinned.end());
   for (size_t i = 1; i < thinned.size(); ++i) EXPECT_LT(thinned[i - 1].first, thinned[i].first);
   EXPECT_EQ(thin(points, 20000), points);
+}
+
+TEST(LineChart, SamplesKeepTheLastPoint) {
+  Points points;
+  for (int i = 0; i < 1000; ++i) points.emplace_back(i, i);
+  const Points kept = sample(points, 100);
+  EXPECT_LE(kept.size(), 101U);
+  EXPECT_EQ(kept.front(), points.front());
+  EXPECT_EQ(kept.back(), points.back());
+  EXPECT_EQ(sample(points, 1000), points);
 }
 
 TEST(LineChart, SmoothingIsAMeanWithHalfLife) {

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tessera/report/run_clock.h"
 #include "tessera/report/run_summary.h"
 
 namespace tessera::report {
@@ -62,6 +63,19 @@ TEST(Page, OneRun) {
   EXPECT_EQ(html.find("Where the recipes differ"), std::string::npos);
 }
 
+TEST(Page, TheReaderChoosesAxesIfThereIsAScript) {
+  RunRecord run = run_of("a<i>\"", 3, 2.0);
+  for (Record& record : run.steps) record.numbers["tokens_seen"] = 100.0 * static_cast<double>(record.step);
+  const std::string html = page({run, run_of("b", 1, 2.0)});
+  EXPECT_NE(html.find("<form class=\"choices\" hidden>"), std::string::npos);
+  EXPECT_NE(html.find("data-name=\"a&lt;i&gt;&quot;\" data-tokens=\"1,100 2,200 3,300\" "
+                      "data-seconds=\"1,0.5 2,1 3,1.5\""),
+            std::string::npos);
+  EXPECT_NE(html.find("data-name=\"b\" data-tokens=\"\" data-seconds=\"1,0.5\""), std::string::npos);
+  EXPECT_EQ(count(html, "<script>"), 1U);
+  EXPECT_EQ(count(html, "</script>"), 1U);
+}
+
 TEST(Page, SeveralRunsAreCompared) {
   const std::string html = page({run_of("a", 5, 2.0), run_of("b<i>", 100, 3.0)});
   const std::vector<std::string> charts = titles(html);
@@ -116,6 +130,19 @@ TEST(RunSummary, ColumnsThatSomeRunHas) {
   EXPECT_EQ(cell("loss at the end"), "0.5");
   EXPECT_EQ(cell("best evaluation"), "0.75 (step 4)");
   EXPECT_EQ(cell("MFU, median"), "none");
+}
+
+TEST(RunClock, TimeHasTheStepsBetweenLinesAndStalls) {
+  RunRecord run;
+  run.steps = {{10, {{"step_s", 0.5}, {"tokens_seen", 100}}},
+               {20, {{"save_stall_s", 2}}},
+               {30, {{"step_s", 1}, {"save_stall_s", 1}, {"tokens_seen", 300}}},
+               {25, {{"tokens_seen", 250}}},
+               {40, {{"step_s", 1}, {"tokens_seen", 400}}}};
+  const RunClock clock = clock_of(run);
+  EXPECT_EQ(clock.tokens, (Points{{10, 100}, {30, 300}, {40, 400}}));
+  EXPECT_EQ(clock.seconds, (Points{{10, 5}, {30, 28}, {40, 38}}));
+  EXPECT_TRUE(clock_of({}).seconds.empty());
 }
 
 TEST(RunSummary, KeysOfRecipesThatDiffer) {

@@ -39,6 +39,8 @@ TEST(RunRecord, ReadsStepsEvaluationsAndRecipe) {
   EXPECT_FALSE(run.is_unfinished);
   ASSERT_EQ(run.steps.size(), 2U);
   ASSERT_EQ(run.evaluations.size(), 1U);
+  EXPECT_EQ(run.num_missing("loss"), 1U);
+  EXPECT_EQ(run.num_missing("losses/chats"), 0U);
   EXPECT_EQ(run.points("loss"), (Points{{1, 2.5}}));
   EXPECT_EQ(run.points("losses/chats"), (Points{{1, 2.0}}));
   EXPECT_EQ(run.points("losses/a/b"), (Points{{1, 3.0}}));
