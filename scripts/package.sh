@@ -101,7 +101,8 @@ set_run_path() {
   local path=$1 file
   shift
   for file in "$@"; do
-    case "$(basename "$file")" in libcu*) continue ;; esac # NVIDIA's are passed on as they are
+    # NVIDIA's are passed on as they are.
+    case "$(basename "$file")" in libcurl.so.*) ;; libcu*) continue ;; esac
     strip --strip-unneeded "$file"
     # A file that needs no library (ICU's data) stays as it is.
     [ -z "$(patchelf --print-needed "$file")" ] || patchelf --force-rpath --set-rpath "$path" "$file"

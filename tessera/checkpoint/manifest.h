@@ -30,8 +30,9 @@ struct CheckpointTensor {
 
 struct Manifest {
   int64_t step = 0;
-  std::string run;                               // id of the run, which all its restarts keep
-  nlohmann::ordered_json state;                  // values that the trainer writes and reads
+  std::string run;  // id of the run, which all its restarts keep
+  // Values that the trainer writes and reads.
+  nlohmann::ordered_json state = nlohmann::ordered_json::object();
   std::map<std::string, int64_t> files;          // bytes of each file of tiles, by name
   std::map<std::string, nlohmann::json> others;  // {"bytes", "hash"} of each other file, by name
   std::vector<CheckpointTensor> tensors;

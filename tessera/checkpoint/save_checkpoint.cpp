@@ -184,7 +184,7 @@ void save_checkpoint(const std::vector<StateTensor>& tensors, const CheckpointNo
     Manifest manifest;
     manifest.step = notes.step;
     manifest.run = notes.run;
-    manifest.state = notes.state;
+    if (!notes.state.is_null()) manifest.state = notes.state;
     merge(texts, staging, manifest);
     for (const auto& [name, bytes] : notes.files) {
       io::write_file_atomic(io::join_path(staging, name), bytes);

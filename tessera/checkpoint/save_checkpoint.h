@@ -16,8 +16,9 @@ namespace tessera::checkpoint {
 // The content of a checkpoint beside its tensors.
 struct CheckpointNotes {
   int64_t step = 0;
-  std::string run;               // id of the run, which all its restarts keep
-  nlohmann::ordered_json state;  // values that the trainer writes and reads
+  std::string run;  // id of the run, which all its restarts keep
+  // Values that the trainer writes and reads.
+  nlohmann::ordered_json state = nlohmann::ordered_json::object();
   // Name and bytes of small files ("metrics.jsonl", "events"). The first rank's are written.
   std::vector<std::pair<std::string, std::string>> files;
 };

@@ -59,6 +59,8 @@ std::string HelpFormat::make_option(const CLI::Option* option, bool is_positiona
   if (!is_positional && option->get_type_size() != 0) head += ' ' + value_name(option->get_type_name());
   if (option->get_expected_max() > 1) head += " ...";
   std::string text = option->get_description();
+  const std::string choices = is_positional ? value_name(option->get_type_name()) : "";
+  if (choices.starts_with('{')) text += ": " + choices;
   const std::string usual = option->get_default_str();
   if (option->get_type_size() != 0 && !usual.empty() && usual != "\"\"" && usual != "[]")
     text += " (default " + usual + ")";

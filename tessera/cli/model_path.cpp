@@ -45,6 +45,8 @@ CLI::Option* takes_model(CLI::Option* option, std::string& value, Takes takes) {
                                       takes == Takes::Model ? "PATH|ORG/NAME" : "DIR|ORG/NAME", "model"));
 }
 
+void forget_named_models() { named_models().clear(); }
+
 void fetch_named_models() {
   for (const auto& [value, takes] : named_models()) {
     if (value->empty() || is_there(*value)) continue;

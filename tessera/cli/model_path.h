@@ -18,6 +18,8 @@ enum class Takes {
 // be neither. Returns the option.
 CLI::Option* takes_model(CLI::Option* option, std::string& value, Takes takes);
 
+// Forgets the options of a command line before this one, whose values are gone.
+void forget_named_models();
 // Replaces the names of the hub that the command line gave by their folders in the cache, and downloads what
 // is not there (hub/fetch.h). Called once, when the command line has been parsed.
 void fetch_named_models();

@@ -272,6 +272,8 @@ int run_program(const std::string& path, const std::vector<std::string>& argumen
   const bool is_launched = join_launching_process(launched_rank);
   log::set_quiet(launched_rank > 0);
   io::set_fault_end(end_by_fault);
+  log::set_detail(log::Detail::Usual);
+  forget_named_models();
 
   CLI::App app("Trains and finetunes large language models over many devices.", "tessera");
   app.require_subcommand(1);

@@ -33,6 +33,7 @@ constexpr Variable kVariables[] = {
     {"TESSERA_START_TIMEOUT", {}, kSeconds, "40, and 1 for each rank", "for the ranks to start"},
     {"TESSERA_LAUNCHER_OUTPUT", kFlag, "", "0", "1: show what mpirun itself says"},
     {"NO_COLOR", {}, "any text", "colour on terminals", "errors and warnings have no colour"},
+    {"TORCH_SHOW_CPP_STACKTRACES", {}, "0 or 1", "0", "1: errors of LibTorch keep their stack traces"},
     {"TESSERA_LAUNCHED_BY", {}, "a socket", "none", "set by --nproc for its ranks, which join it there"},
     {"OMP_NUM_THREADS",
      {},

@@ -203,8 +203,7 @@ TEST_F(CheckpointTest, ADiskThatFillsIsToldAtOnceAndLosesNothing) {
   if (!is_free) fs::remove(filler);
   EXPECT_TRUE(is_full) << well.told();
   EXPECT_NE(well.err.find("after step " + std::to_string(saved)), std::string::npos) << well.told();
-  EXPECT_NE(well.err.find("is not saved, training goes on (on_save_error: continue)"), std::string::npos)
-      << well.told();
+  EXPECT_NE(well.err.find("is not saved, training goes on"), std::string::npos) << well.told();
 }
 
 // The folder of the checkpoints disappears, or becomes something else.

@@ -422,7 +422,7 @@ TEST_F(GenerateTest, QuestionsOfShareGptAndMtBench) {
     EXPECT_EQ(last.at("messages").at(1).at("content"), first->at("text"));
     EXPECT_EQ(last.at("messages").at(2).at("content"), "Ho");
   }
-  expect_error(run(asked), 2, "E-CONFIG-OUTPUT-USED", {"--overwrite replaces it"});
+  expect_error(run(asked), 2, "E-CONFIG-OUTPUT-USED", {"replace it by --overwrite"});
 }
 
 TEST_F(GenerateTest, MessagesAsPrompts) {

@@ -73,7 +73,7 @@ TEST_F(RankErrorsTest, NprocUnderALauncher) {
 TEST_F(RankErrorsTest, SizesThatDoNotFitTheRanks) {
   expect_error(train2({"dp_shard_size=3"}), 2, "E-CONFIG-PARALLELISM", {"2 ranks", "dp_shard_size 3"});
   expect_error(train2({"dp_replicate_size=4"}), 2, "E-CONFIG-PARALLELISM", {"dp_replicate_size"});
-  expect_error(train2({"train_batch_size=5"}), 2, "E-CONFIG", {"train_batch_size"});
+  expect_error(train2({"train_batch_size=5"}), 2, "E-CONFIG", {"global_batch_size", "a divisor of 5"});
 }
 
 TEST_F(RankErrorsTest, DivergenceIsToldOnce) {
@@ -144,7 +144,7 @@ TEST_F(RankErrorsTest, RanksThatAreKilledAsTheyStartLeaveNothingInTheOutputFolde
       options);
   ASSERT_FALSE(killed.empty());
   expect_gone(killed);
-  train_well(with(keys, {"max_steps=3", "--nproc", "2"}));
+  train_well(with(keys, {"max_steps=3", "micro_batch_size=1", "--nproc", "2"}));
 }
 
 // The output folder cannot be written, so a rank cannot tell others that it has come. One rank waits alone

@@ -424,7 +424,7 @@ TEST_F(RecipeTest, InitWritesARecipeThatTrains) {
   expect_error(run({"recipe", "init", "new.yaml"}), 2, "E-CONFIG-OUTPUT-USED", {"--overwrite"});
   const std::string skeleton = run_well({"recipe", "init", "-", "learning_rate=1e-3"}).out;
   for (const char* line : {"# To be filled in: base_model, datasets\n", "\nbase_model: \"MODEL_FOLDER\"",
-                           "path: \"DATA_FILE\"", "\nlearning_rate: 1e-03"})
+                           "path: \"DATA_FILE\"", "\nlearning_rate: 0.001"})
     EXPECT_TRUE(has(skeleton, line)) << line << "\n" << skeleton;
   EXPECT_TRUE(has(run_well({"recipe", "schema"}).out, "\"learning_rate\""));
   EXPECT_TRUE(has(run_well({"recipe", "keys"}).out, "# What becomes of every key"));

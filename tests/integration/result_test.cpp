@@ -130,8 +130,8 @@ TEST_F(ResultTest, WhatIsReadIsNeverReplaced) {
 
 TEST_F(ResultTest, DevicesAndPipesAreNotReplaced) {
   expect_error(train({"output_dir=/dev/null"}), 6, "E-STORAGE-NOT-A-DIRECTORY", {"/dev/null"});
-  expect_error(run({"debug", "logits", "--model", "model", "--ids", "1", "--out", "/dev/null"}), 6,
-               "E-STORAGE-NOT-A-FILE", {"/dev/null"});
+  expect_error(run({"debug", "logits", "--model", "model", "--ids", "1", "--out", "/dev/null"}), 2,
+               "E-CONFIG-OUTPUT-USED", {"/dev/null", "a device"});
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
 }
 

@@ -247,7 +247,7 @@ TEST_F(UserErrorsTest, BenchConvertAndMerge) {
                {"empty"});
   expect_error(run({"bench", "train", "--model", "empty"}), 4, "E-MODEL-NO-FILE", {"empty/config.json"});
   expect_error(run({"convert", "rows.jsonl", "converted"}), 4, "E-MODEL-GGUF-MAGIC", {"rows.jsonl"});
-  expect_error(run({"convert", "nowhere.gguf", "converted"}), 6, "E-STORAGE-NOT-FOUND", {"nowhere.gguf"});
+  expect_error(run({"convert", "nowhere.gguf", "converted"}), 2, "E-CONFIG-USAGE", {"nowhere.gguf"});
   EXPECT_FALSE(std::filesystem::exists(here / "converted"));
   expect_error(run({"merge", "model", "merged"}), 4, "E-MODEL-NO-FILE",
                {"model/adapter_config.json", "the folder of a model", "need an adapter's folder"});

@@ -418,6 +418,11 @@ TEST(MisuseTest, TheModulesOwnZeroGrad) {
       EXPECT_TRUE(sharded->trained_tiles()[0].grad().defined());
       model.zero_grad();
       EXPECT_FALSE(sharded->trained_tiles()[0].grad().defined());
+      model.loss(batch.words, batch.labels).backward();
+      model.zero_grad(/*set_to_none=*/false);
+      // A single rank's tiles are the module's own parameters.
+      EXPECT_EQ(sharded->trained_tiles()[0].grad().defined(), world->size() == 1);
+      model.loss(batch.words, batch.labels).backward();
     });
   }
 }

@@ -309,14 +309,6 @@ TEST_F(ResumeTest, ACheckpointByTimeServesARestartAlone) {
     EXPECT_EQ(names, "checkpoint-11 checkpoint-6 ");
   }
   world_->barrier();
-  // They take no place of those.
-  run("both", "save_steps: 6\nsave_total_limit: 1\nsave_minutes: 0.000001\nmax_steps: 8\n");
-  if (folder_.is_owner()) {
-    std::string names;
-    for (const auto& found : io::list_checkpoints(folder_ / "both")) names += found.name + " ";
-    EXPECT_EQ(names, "checkpoint-8 ");
-  }
-  world_->barrier();
 }
 
 TEST_F(ResumeTest, TheGlobalBatchStaysUnlessTheRecipeSaysOtherwise) {

@@ -15,6 +15,7 @@ namespace {
 // The error of a hollow tensor, kept as the context of its storage.
 struct Reason {
   std::string parameter, unit;
+  bool is_gradient = false;
 
   Error error() const {
     return Error(ErrorKind::Config, "SHARDED-PARAMETER",
@@ -28,17 +29,35 @@ struct Reason {
 
 void delete_reason(void* reason) { delete static_cast<Reason*>(reason); }
 
-void throw_if_hollow(const at::Tensor& tensor) {
-  if (!tensor.defined() || !tensor.key_set().has(ops::kUnreadableKey)) return;
+// Returns the reason of a hollow tensor; null for any other.
+const Reason* reason_of(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.key_set().has(ops::kUnreadableKey)) return nullptr;
   const at::DataPtr& data = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
   TESSERA_ASSERT(data.get_deleter() == &delete_reason, "a hollow tensor knows its parameter");
-  throw static_cast<const Reason*>(data.get_context())->error();
+  return static_cast<const Reason*>(data.get_context());
+}
+
+void throw_if_hollow(const at::Tensor& tensor) {
+  if (const Reason* reason = reason_of(tensor)) throw reason->error();
+}
+
+// Tells whether the operation is a part of zero_grad() of LibTorch's modules.
+bool clears_gradients(const std::string& operation) {
+  return operation == "aten::detach_" || operation == "aten::detach" || operation == "aten::zero_" ||
+         operation == "aten::requires_grad_";
 }
 
 // Runs instead of any operation that has a hollow tensor among its arguments, and throws the error of the
 // first one.
 void refuse(const c10::OperatorHandle& operation, c10::DispatchKeySet, torch::jit::Stack* stack) {
-  for (const c10::IValue& argument : torch::jit::last(*stack, operation.schema().arguments().size())) {
+  const size_t num_arguments = operation.schema().arguments().size();
+  const c10::IValue& self = torch::jit::peek(*stack, 0, num_arguments);
+  if (clears_gradients(operation.schema().name()) && self.isTensor()) {
+    const Reason* const reason = reason_of(self.toTensor());
+    // The tensor itself is the result.
+    if (reason != nullptr && reason->is_gradient) return torch::jit::drop(*stack, num_arguments - 1);
+  }
+  for (const c10::IValue& argument : torch::jit::last(*stack, num_arguments)) {
     if (argument.isTensor()) throw_if_hollow(argument.toTensor());
     if (argument.isTensorList()) {
       for (const at::Tensor& tensor : argument.toTensorVector()) throw_if_hollow(tensor);
@@ -67,9 +86,10 @@ void register_refusal() {
 
 }  // namespace
 
-at::Tensor make_hollow(const at::Tensor& like, const std::string& parameter, const std::string& unit) {
+at::Tensor make_hollow(const at::Tensor& like, const std::string& parameter, const std::string& unit,
+                       bool is_gradient) {
   register_refusal();
-  auto* const reason = new Reason{parameter, unit};
+  auto* const reason = new Reason{parameter, unit, is_gradient};
   auto storage = c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), 0, at::DataPtr(nullptr, reason, &delete_reason, like.device()),
       /*allocator=*/nullptr, /*resizable=*/false);

@@ -108,8 +108,8 @@ void ParamGroup::set_hollow_gradients(bool is_hollow) {
   for (UnitParam& param : params_) {
     if (!param.is_trained() || param.is_tile) continue;
     at::Tensor& grad = param.parameter.mutable_grad();
-    if (is_hollow && !grad.defined()) grad = param.hollow;
-    if (!is_hollow && grad.is_same(param.hollow)) grad.reset();
+    if (is_hollow && !grad.defined()) grad = param.hollow_gradient;
+    if (!is_hollow && grad.is_same(param.hollow_gradient)) grad.reset();
   }
 }
 

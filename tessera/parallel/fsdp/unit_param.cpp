@@ -48,6 +48,7 @@ UnitParam::UnitParam(const at::Tensor& parameter, ShardedParameter& owned,
   if (is_tile) return;
   whole = parameter.detach();
   hollow = make_hollow(whole, owned.name, unit);
+  hollow_gradient = make_hollow(whole, owned.name, unit, /*is_gradient=*/true);
   put_in_place(parameter, hollow);
 }
 

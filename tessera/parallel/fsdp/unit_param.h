@@ -21,7 +21,7 @@ enum class ShardKind { Primary, Secondary };
 // [Note: whole and hollow]
 // `parameter` is the tensor that the module holds. While the unit is gathered it has the storage of `whole`,
 // which is freed and filled again in place, since autograd may hold views of it. At other times it is
-// `hollow` (hollow.h). If the tile is the parameter itself, both are undefined and nothing is gathered.
+// `hollow` (hollow.h). If the tile is the parameter itself, all three are undefined and nothing is gathered.
 struct UnitParam {
   // `owned` must outlive the object. `num_secondary` is the number of ranks of the secondary group; `unit`
   // names the unit in errors of a hollow parameter.
@@ -29,7 +29,7 @@ struct UnitParam {
             int64_t num_secondary, const std::string& unit);
 
   ShardedParameter* owned;
-  at::Tensor parameter, whole, hollow;
+  at::Tensor parameter, whole, hollow, hollow_gradient;
   // The runs of the parameter's elements, in row-major order, that each rank of the shard group holds, and
   // each rank of the secondary group.
   std::vector<comm::ElementRange> pieces, secondary_pieces;
