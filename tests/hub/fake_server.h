@@ -93,6 +93,11 @@ class FakeServer {
       if (count <= 0) break;
       text.append(block, static_cast<size_t>(count));
     }
+    // A client that gives up leaves no whole request.
+    if (text.find("\r\n\r\n") == std::string::npos) {
+      close(socket);
+      return;
+    }
     const FakeRequest request = parse(text);
     {
       const std::lock_guard lock(mutex_);
