@@ -53,7 +53,7 @@ std::map<std::string, FakeHub::File> sharded_model() {
 
 std::map<std::string, FakeHub::File> small_model() {
   return {{"config.json", {"{}"}},
-          {"tokenizer.json", {"{}"}},
+          {"tokenizer.json", {"[]"}},
           {"model.safetensors", {large_text(20'000, 3), true}}};
 }
 
