@@ -13,7 +13,7 @@
 #include "tessera/device/torch_dtype.h"
 #include "tessera/io/file.h"
 #include "tessera/io/json_reader.h"
-#include "tessera/text/tokenizer/tokenizer.h"
+#include "tessera/text/tokenizer/template_files.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -54,10 +54,8 @@ SideFiles read_side_files(const std::string& folder, std::span<const char* const
 
 SideFiles read_tokenizer_files(const std::string& folder, std::span<const char* const> names) {
   SideFiles files = read_side_files(folder, names);
-  for (const std::string& file : io::list_files(io::join_path(folder, text::kTemplateFolder), ".jinja")) {
-    const std::string name = io::join_path(text::kTemplateFolder, file);
+  for (const std::string& name : text::named_template_files(folder))
     files[name] = io::read_file(io::join_path(folder, name), kMaxSideFile);
-  }
   return files;
 }
 

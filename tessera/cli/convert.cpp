@@ -1,6 +1,4 @@
 // The verb `tessera convert`.
-#include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -13,6 +11,7 @@
 #include "tessera/checkpoint/rewrite_folder.h"
 #include "tessera/cli/model_path.h"
 #include "tessera/cli/verbs.h"
+#include "tessera/cli/weight_dtype.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
@@ -57,17 +56,8 @@ struct Options {
   bool is_to_gguf() const { return output.ends_with(".gguf"); }
 };
 
-// Returns the type of a folder's weights that a name stands for; nothing for another name.
-std::optional<DType> plain_type(std::string name) {
-  std::ranges::transform(name, name.begin(), [](unsigned char letter) { return std::tolower(letter); });
-  if (name == "fp32" || name == "f32" || name == "float32") return DType::F32;
-  if (name == "bf16" || name == "bfloat16") return DType::BF16;
-  if (name == "fp16" || name == "f16" || name == "float16") return DType::F16;
-  return std::nullopt;
-}
-
 std::string check_dtype(const std::string& name) {
-  if (plain_type(name) || checkpoint::find_gguf_mixture(name)) return "";
+  if (find_weight_dtype(name) || checkpoint::find_gguf_mixture(name)) return "";
   return "--dtype: no type '" + name + "'; fp32, bf16 or fp16, and for a GGUF file one of " +
          checkpoint::gguf_mixture_names();
 }
@@ -82,7 +72,7 @@ io::ResultFolder result_of(const Options& options, const char* what) {
 // Returns the type of a folder that is written, if the user gives one.
 std::optional<DType> dtype_of(const Options& options) {
   if (options.dtype.empty()) return std::nullopt;
-  const auto type = plain_type(options.dtype);
+  const auto type = find_weight_dtype(options.dtype);
   if (type) return type;
   throw Error(ErrorKind::Config, "CONVERT-DTYPE", "the weights of a folder cannot have this type")
       .got("--dtype " + options.dtype)
@@ -109,7 +99,7 @@ checkpoint::GgufMixture mixture_of(const Options& options) {
   }
   const std::optional<DType> type =
       options.dtype.empty() ? checkpoint::main_dtype(*models::BaseModel::open(options.input).tensors())
-                            : plain_type(options.dtype);
+                            : find_weight_dtype(options.dtype);
   return *checkpoint::find_gguf_mixture(!type                  ? options.dtype
                                         : *type == DType::BF16 ? "BF16"
                                         : *type == DType::F16  ? "F16"

@@ -17,7 +17,7 @@
 #include "tessera/data/show.h"
 #include "tessera/io/file.h"
 #include "tessera/io/output_file.h"
-#include "tessera/models/common/base_model.h"
+#include "tessera/train/setup/plan_recipe.h"
 #include "tessera/train/setup/recipe_data.h"
 #include "tessera/train/setup/recipe_inputs.h"
 #include "tessera/train/setup/setup.h"
@@ -43,15 +43,13 @@ RecipeRows read_rows(config::Recipe recipe, int64_t nproc, int64_t num_streamed)
   out.recipe = std::move(recipe);
   if (nproc > 0) config::validate_parallelism(out.recipe, nproc);
   out.recipe = config::for_one_reader(std::move(out.recipe));  // which looks at the steps of all ranks
-  const models::BaseModel base = models::BaseModel::open(out.recipe.base_model);
-  config::Problems problems;
-  train::plan_model(out.recipe, base, problems);
-  out.tokenizer = train::load_recipe_tokenizer(out.recipe, problems);
-  problems.settle();
-  out.rows = train::read_recipe_data(out.recipe, base.config(), out.tokenizer);
+  train::PlannedRecipe planned = train::plan_recipe(out.recipe);
+  const models::ModelConfig& model = planned.base.config();
+  out.tokenizer = std::move(planned.tokenizer);
+  out.rows = train::read_recipe_data(out.recipe, model, out.tokenizer);
   if (out.recipe.streaming && num_streamed > 0) {
     const data::PreparedData rows = std::move(out.rows);
-    out.rows = train::open_recipe_stream(out.recipe, base.config(), out.tokenizer, 0, 1, 0, std::nullopt)
+    out.rows = train::open_recipe_stream(out.recipe, model, out.tokenizer, 0, 1, 0, std::nullopt)
                    ->sample(num_streamed);
     if (rows.eval.size() > 0) {
       out.rows.eval = rows.eval;

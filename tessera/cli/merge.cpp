@@ -2,12 +2,12 @@
 #include "tessera/peft/merge.h"
 
 #include <memory>
-#include <optional>
 
 #include <CLI/CLI.hpp>
 
 #include "tessera/cli/model_path.h"
 #include "tessera/cli/verbs.h"
+#include "tessera/cli/weight_dtype.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
@@ -45,12 +45,8 @@ void add_merge(CLI::App& app, Action& action) {
             .need("a model folder")
             .hint("tessera convert makes a folder of the file; name that with --base");
       }
-      std::optional<DType> dtype;
-      if (options->dtype == "fp32") dtype = DType::F32;
-      if (options->dtype == "bf16") dtype = DType::BF16;
-      if (options->dtype == "fp16") dtype = DType::F16;
-      const auto report =
-          peft::merge_adapter(base, options->adapter, options->output, options->overwrite, dtype);
+      const auto report = peft::merge_adapter(base, options->adapter, options->output, options->overwrite,
+                                              find_weight_dtype(options->dtype));
       log::info(std::to_string(report.num_merged) + " weights merged, " +
                 std::to_string(report.num_replaced) + " replaced (" + format_bytes(report.total_bytes) +
                 ") written to " + options->output);

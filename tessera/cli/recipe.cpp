@@ -31,6 +31,7 @@
 #include "tessera/models/common/base_model.h"
 #include "tessera/train/run/describe_run.h"
 #include "tessera/train/run/run_output.h"
+#include "tessera/train/setup/plan_recipe.h"
 #include "tessera/train/setup/recipe_data.h"
 #include "tessera/train/setup/setup.h"
 #include "tessera/train/step/training.h"
@@ -100,11 +101,8 @@ std::string check_run(config::Recipe recipe, const CheckOptions& options) {
                      : config::for_one_reader(std::move(recipe));
   train::check_output(recipe);
   data::refuse_unbuilt_objective(recipe);
-  config::Problems problems;
-  const models::BaseModel base = models::BaseModel::open(recipe.base_model);
-  train::plan_model(recipe, base, problems);
-  std::optional<text::Tokenizer> tokenizer = train::load_recipe_tokenizer(recipe, problems);
-  problems.settle();
+  train::PlannedRecipe planned = train::plan_recipe(recipe);
+  std::optional<text::Tokenizer>& tokenizer = planned.tokenizer;
   if (tokenizer) data::default_chat_template(recipe, *tokenizer);
   for (const config::DatasetConfig& dataset : recipe.datasets)
     data::find_dataset_files(data::resolve_dataset_info(dataset, recipe.source_folder), recipe.source_folder);
@@ -112,7 +110,7 @@ std::string check_run(config::Recipe recipe, const CheckOptions& options) {
   for (const config::DatasetConfig& dataset : recipe.test_datasets)
     data::split_to_evaluate(data::resolve_dataset_info(dataset, recipe.source_folder), recipe.source_folder);
   return describe_batch(recipe, ranks) +
-         (options.rows ? describe_data(recipe, base, tokenizer, ranks) : describe_length(recipe));
+         (options.rows ? describe_data(recipe, planned.base, tokenizer, ranks) : describe_length(recipe));
 }
 
 // Returns the lines of the keys whose values are not the defaults.

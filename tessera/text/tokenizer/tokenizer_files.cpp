@@ -8,6 +8,7 @@
 #include "tessera/io/file.h"
 #include "tessera/text/tokenizer/json_field.h"
 #include "tessera/text/tokenizer/pipeline_steps.h"
+#include "tessera/text/tokenizer/template_files.h"
 #include "tessera/text/tokenizer/tokenizer_impl.h"
 
 namespace tessera::text {
@@ -116,20 +117,29 @@ std::map<std::string, std::string> read_chat_templates(const JsonField& field) {
   return templates;
 }
 
+constexpr std::string_view kTemplateEnd = ".jinja";
+
 // Reads the files of templates into `impl.files`, and returns their contents by template.
 std::map<std::string, std::string> read_template_files(Tokenizer::Impl& impl, const std::string& folder) {
-  constexpr std::string_view kEnd = ".jinja";
   std::map<std::string, std::string> templates;
   const auto read = [&](const std::string& name, const std::string& file) {
     if (read_optional(impl, folder, file)) templates[name] = impl.files[file];
   };
   read(kDefaultTemplate, "chat_template.jinja");
-  for (const std::string& file : io::list_files(io::join_path(folder, kTemplateFolder), kEnd))
-    read(file.substr(0, file.size() - kEnd.size()), io::join_path(kTemplateFolder, file));
+  const size_t begin = std::string_view(kTemplateFolder).size() + 1;
+  for (const std::string& file : named_template_files(folder))
+    read(file.substr(begin, file.size() - begin - kTemplateEnd.size()), file);
   return templates;
 }
 
 }  // namespace
+
+std::vector<std::string> named_template_files(const std::string& folder) {
+  std::vector<std::string> files;
+  for (const std::string& file : io::list_files(io::join_path(folder, kTemplateFolder), kTemplateEnd))
+    files.push_back(io::join_path(kTemplateFolder, file));
+  return files;
+}
 
 void Tokenizer::Impl::build(const std::string& file, std::vector<AddedToken> extra) {
   const std::string& text = files.at("tokenizer.json");

@@ -15,10 +15,9 @@
 #include "tessera/core/error.h"
 #include "tessera/data/default_chat_template.h"
 #include "tessera/io/file.h"
-#include "tessera/models/common/base_model.h"
 #include "tessera/train/run/resume.h"
 #include "tessera/train/run/same_inputs.h"
-#include "tessera/train/setup/recipe_data.h"
+#include "tessera/train/setup/plan_recipe.h"
 #include "tessera/train/setup/recipe_inputs.h"
 #include "tessera/train/setup/setup.h"
 #include "tessera/train/step/training.h"
@@ -51,11 +50,7 @@ ConvertedCheckpoint convert_checkpoint(const std::string& folder, const std::str
   const config::Recipe recipe = recipe_of(*checkpoint, base_model);
   result.check_inputs(model_inputs(recipe));
   const bool is_adapter = recipe.adapter != config::AdapterKind::None;
-  const models::BaseModel base = models::BaseModel::open(recipe.base_model);
-  config::Problems problems;
-  PlannedModel planned = plan_model(recipe, base, problems);
-  std::optional<text::Tokenizer> tokenizer = load_recipe_tokenizer(recipe, problems);
-  problems.settle();
+  auto [base, planned, tokenizer] = plan_recipe(recipe);
   check_same_parameters(*checkpoint, model_fingerprint(planned, base.files().config), *planned.model);
   take_values_of(checkpoint, planned);
 

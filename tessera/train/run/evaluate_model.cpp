@@ -1,35 +1,30 @@
 #include "tessera/train/run/evaluate_model.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <optional>
 #include <utility>
 
 #include <ATen/Parallel.h>
 #include <nlohmann/json.hpp>
-#include <torch/version.h>
 
 #include "tessera/config/parallelism.h"
-#include "tessera/config/problems.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/core/progress_line.h"
 #include "tessera/core/strings.h"
-#include "tessera/core/version.h"
 #include "tessera/data/loader.h"
 #include "tessera/data/loader_options.h"
 #include "tessera/data/prompts/prompt.h"
-#include "tessera/device/deterministic.h"
 #include "tessera/models/common/base_model.h"
-#include "tessera/text/chat_template/chat_template.h"
 #include "tessera/train/run/describe_run.h"
 #include "tessera/train/run/resume.h"
 #include "tessera/train/run/same_inputs.h"
 #include "tessera/train/run/same_recipe.h"
 #include "tessera/train/setup/compute_type.h"
 #include "tessera/train/setup/measured_split.h"
+#include "tessera/train/setup/plan_recipe.h"
 #include "tessera/train/setup/recipe_data.h"
 #include "tessera/train/setup/setup.h"
 #include "tessera/train/step/step.h"
@@ -93,11 +88,7 @@ std::string ModelEvaluation::to_json() const {
 
 ModelEvaluation evaluate_model(config::Recipe recipe, const std::string& checkpoint_folder,
                                const std::shared_ptr<comm::Communicator>& world) {
-  check_same_program(std::string("Tessera ") + program_version() + ", LibTorch " TORCH_VERSION, *world);
-  check_same_recipe(recipe, *world);
-  if (recipe.deterministic) compute_deterministically();
-  world->set_default_timeout(
-      std::chrono::milliseconds(static_cast<int64_t>(recipe.collective_timeout_s * 1000.0)));
+  agree_on_start(recipe, *world);
   std::shared_ptr<const checkpoint::ShardedCheckpoint> checkpoint;
   if (!checkpoint_folder.empty()) {
     checkpoint = open_checkpoint(checkpoint_folder, *world);
@@ -110,18 +101,14 @@ ModelEvaluation evaluate_model(config::Recipe recipe, const std::string& checkpo
   const parallel::DeviceMesh mesh(world, dims);
 
   data::refuse_unbuilt_objective(recipe);
-  const models::BaseModel base = models::BaseModel::open(recipe.base_model);
-  config::Problems problems;
-  PlannedModel planned = plan_model(recipe, base, problems);
-  std::optional<text::Tokenizer> tokenizer = load_recipe_tokenizer(recipe, problems);
-  problems.settle();
-  measure_split(recipe, planned, *world);
-  const int64_t now = std::stoll(world->all_gather_string(std::to_string(text::local_clock())).front());
+  PlannedRecipe planned = plan_recipe(recipe);
+  measure_split(recipe, planned.model, *world);
   const data::PreparedData prepared =
-      read_recipe_data(recipe, base.config(), tokenizer, std::max<int64_t>(1, at::get_num_threads()), now);
+      read_recipe_data(recipe, planned.base.config(), planned.tokenizer,
+                       std::max<int64_t>(1, at::get_num_threads()), agreed_clock(*world));
   check_same_data(prepared, *world);
   data::Loader loader = open_rows(prepared, recipe, mesh);
-  TrainedModel trained = load(recipe, std::move(planned), base, checkpoint, mesh);
+  TrainedModel trained = load(recipe, std::move(planned.model), planned.base, checkpoint, mesh);
 
   const Timer timer;
   const int64_t num_steps = loader.steps_per_epoch();

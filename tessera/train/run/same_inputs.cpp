@@ -6,6 +6,7 @@
 #include "tessera/core/content_hash.h"
 #include "tessera/core/error.h"
 #include "tessera/data/mix.h"
+#include "tessera/text/chat_template/chat_template.h"
 #include "tessera/train/run/same_recipe.h"
 
 namespace tessera::train {
@@ -82,6 +83,10 @@ void check_same_model(const PlannedModel& planned, const std::string& config, co
       .got("hash " + hashes[*rank])
       .need("hash " + hashes[0])
       .hint("the model's files differ between the machines");
+}
+
+int64_t agreed_clock(comm::Communicator& world) {
+  return std::stoll(world.all_gather_string(std::to_string(text::local_clock())).front());
 }
 
 std::string rows_fingerprint(const data::RowSet& rows, const config::Recipe& recipe) {

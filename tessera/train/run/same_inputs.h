@@ -1,6 +1,7 @@
 // Refuses ranks that read different files, which must not train together.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "tessera/comm/communicator.h"
@@ -21,6 +22,10 @@ void check_same_stream(const std::string& fingerprint, comm::Communicator& world
 // and a sample of the bytes (1 KiB of every MiB, and the end) of every tensor in the plan's files.
 // Collective.
 void check_same_model(const PlannedModel& planned, const std::string& config, comm::Communicator& world);
+
+// Returns the first rank's clock (text::local_clock()): a template may write the date, and ranks may read
+// theirs on two sides of midnight. Collective.
+int64_t agreed_clock(comm::Communicator& world);
 
 // Returns a hash of the rows and of all that decides the order in which steps take them.
 std::string rows_fingerprint(const data::RowSet& rows, const config::Recipe& recipe);

@@ -1,13 +1,18 @@
 #include "tessera/train/run/same_recipe.h"
 
 #include <algorithm>
+#include <chrono>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include <torch/version.h>
+
 #include "tessera/config/load_recipe.h"
 #include "tessera/core/error.h"
 #include "tessera/core/rng.h"
+#include "tessera/core/version.h"
+#include "tessera/device/deterministic.h"
 
 namespace tessera::train {
 namespace {
@@ -68,6 +73,14 @@ std::optional<size_t> first_other(const std::vector<std::string>& texts) {
   const auto other = std::ranges::find_if(texts, [&](const std::string& text) { return text != texts[0]; });
   if (other == texts.end()) return std::nullopt;
   return other - texts.begin();
+}
+
+void agree_on_start(const config::Recipe& recipe, comm::Communicator& world) {
+  check_same_program(std::string("Tessera ") + program_version() + ", LibTorch " TORCH_VERSION, world);
+  check_same_recipe(recipe, world);
+  if (recipe.deterministic) compute_deterministically();
+  world.set_default_timeout(
+      std::chrono::milliseconds(static_cast<int64_t>(recipe.collective_timeout_s * 1000.0)));
 }
 
 }  // namespace tessera::train

@@ -1,7 +1,6 @@
 #include "tessera/train/run/trainer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -19,7 +18,6 @@
 #include "tessera/comm/version.h"
 #include "tessera/config/load_recipe.h"
 #include "tessera/config/parallelism.h"
-#include "tessera/config/problems.h"
 #include "tessera/config/resolve_paths.h"
 #include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
@@ -28,9 +26,7 @@
 #include "tessera/data/loader_options.h"
 #include "tessera/data/prompts/prompt.h"
 #include "tessera/data/steps_ahead.h"
-#include "tessera/device/deterministic.h"
 #include "tessera/models/common/base_model.h"
-#include "tessera/text/chat_template/chat_template.h"
 #include "tessera/train/reporters/light.h"
 #include "tessera/train/reporters/memory.h"
 #include "tessera/train/reporters/network.h"
@@ -45,6 +41,7 @@
 #include "tessera/train/run/same_recipe.h"
 #include "tessera/train/setup/compute_type.h"
 #include "tessera/train/setup/measured_split.h"
+#include "tessera/train/setup/plan_recipe.h"
 #include "tessera/train/setup/recipe_data.h"
 #include "tessera/train/setup/setup.h"
 #include "tessera/train/step/bad_numbers.h"
@@ -119,19 +116,15 @@ class Run {
   // once. Splitting a pipeline by time runs the parts of the model, so it comes last.
   void plan() {
     data::refuse_unbuilt_objective(recipe_);
-    base_ = models::BaseModel::open(recipe_.base_model);
-    config::Problems problems;
-    planned_ = plan_model(recipe_, *base_, problems);
-    tokenizer_ = load_recipe_tokenizer(recipe_, problems);
-    problems.settle();
+    PlannedRecipe planned = plan_recipe(recipe_);
+    base_.emplace(std::move(planned.base));
+    planned_ = std::move(planned.model);
+    tokenizer_ = std::move(planned.tokenizer);
     measure_split(recipe_, planned_, *mesh_.world());
   }
 
   void prepare_data() {
-    // A template may write the date, and ranks may read their clocks on two sides of midnight: all take that
-    // of rank 0.
-    const int64_t now =
-        std::stoll(mesh_.world()->all_gather_string(std::to_string(text::local_clock())).front());
+    const int64_t now = agreed_clock(*mesh_.world());
     // The ranks of a machine share its cores, so each takes only the threads that it was given.
     const int64_t num_threads = std::max<int64_t>(1, at::get_num_threads());
     const data::PreparedData prepared =
@@ -224,16 +217,11 @@ class Run {
 TrainSummary train(const config::Recipe& recipe, const std::shared_ptr<comm::Communicator>& world,
                    RunSignals& signals) {
   if (recipe.save_strategy != config::Cadence::No) signals.set_loses_nothing();
-  // Ranks with another program or recipe would make other collectives, so these two come before all others.
-  check_same_program(std::string("Tessera ") + program_version() + ", LibTorch " TORCH_VERSION, *world);
-  check_same_recipe(recipe, *world);
-  if (recipe.deterministic) compute_deterministically();
+  agree_on_start(recipe, *world);
   // A hang is written into this file. One of an earlier run is removed, as it says nothing of this one.
   const std::string hang_file = beside_output(recipe.output_dir, "hang.json");
   if (world->rank() == 0) unlink(hang_file.c_str());
   comm::flight::set_dump_file(hang_file);
-  world->set_default_timeout(
-      std::chrono::milliseconds(static_cast<int64_t>(recipe.collective_timeout_s * 1000.0)));
   return Run(recipe, world, signals).run();
 }
 

@@ -1,6 +1,7 @@
 #include "tessera/train/setup/recipe_data.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "tessera/core/content_hash.h"
 #include "tessera/core/error.h"
@@ -9,6 +10,7 @@
 #include "tessera/data/loader_options.h"
 #include "tessera/io/file.h"
 #include "tessera/models/common/base_model.h"
+#include "tessera/text/tokenizer/template_files.h"
 #include "tessera/train/setup/group_exchange.h"
 
 namespace tessera::train {
@@ -40,8 +42,7 @@ std::string tokenizer_fingerprint(const config::Recipe& recipe) {
   std::vector<std::string> names = {"tokenizer.json",          "tokenizer_config.json",
                                     "special_tokens_map.json", "generation_config.json",
                                     "chat_template.jinja",     "config.json"};
-  for (const std::string& name : io::list_files(io::join_path(folder, text::kTemplateFolder), ".jinja"))
-    names.push_back(io::join_path(text::kTemplateFolder, name));
+  std::ranges::copy(text::named_template_files(folder), std::back_inserter(names));
   for (const std::string& name : names) {
     const std::string path = io::join_path(folder, name);
     hash.add(name);

@@ -1,0 +1,23 @@
+// Model and tokenizer of a recipe, checked before any data are read.
+#pragma once
+
+#include <optional>
+
+#include "tessera/config/recipe.h"
+#include "tessera/models/common/base_model.h"
+#include "tessera/text/tokenizer/tokenizer.h"
+#include "tessera/train/setup/setup.h"
+
+namespace tessera::train {
+
+struct PlannedRecipe {
+  models::BaseModel base;
+  PlannedModel model;
+  std::optional<text::Tokenizer> tokenizer;  // nothing where every dataset is token ids
+};
+
+// Opens base_model, plans the model (plan_model()) and loads the tokenizer (load_recipe_tokenizer()). What is
+// wrong with the recipe is told at once. Not collective.
+PlannedRecipe plan_recipe(const config::Recipe& recipe);
+
+}  // namespace tessera::train
