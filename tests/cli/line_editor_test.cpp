@@ -37,7 +37,10 @@ class Typist {
     for (const int descriptor : {terminal_, inside_, told_[0]}) close(descriptor);
   }
 
+  // Types once the editor takes single keys: the prompt is there before, and until then the terminal itself
+  // would take the key that ends the input.
   void type(const std::string& keys) const {
+    EXPECT_TRUE(takes_keys());
     EXPECT_EQ(write(terminal_, keys.data(), keys.size()), std::ssize(keys));
   }
   // Types a line and returns what was read.
@@ -52,7 +55,7 @@ class Typist {
   void see(const std::string& text) const {
     std::string shown;
     pollfd ready{terminal_, POLLIN, 0};
-    while (!shown.ends_with(text) && poll(&ready, 1, 20000) == 1) {
+    while (!shown.ends_with(text) && poll(&ready, 1, kSeconds * 1000) == 1) {
       char byte = 0;
       if (read(terminal_, &byte, 1) != 1) break;
       shown += byte;
@@ -73,7 +76,16 @@ class Typist {
   }
 
  private:
+  bool takes_keys() const {
+    termios now = {};
+    for (int wait = 0; wait < kSeconds * 1000; ++wait) {
+      if (tcgetattr(inside_, &now) == 0 && (now.c_lflag & ICANON) == 0) return true;
+      usleep(1000);
+    }
+    return false;
+  }
   [[noreturn]] void read_lines(const std::string& home) const {
+    alarm(kSeconds);
     if (login_tty(inside_) != 0) _exit(1);
     setenv("TERM", "xterm", 1);
     setenv("LC_ALL", "C", 1);
@@ -87,6 +99,9 @@ class Typist {
     }
     _exit(0);
   }
+
+  // How long a process lives and a text is waited for.
+  static constexpr int kSeconds = 60;
 
   int told_[2] = {-1, -1}, terminal_ = -1, inside_ = -1;
   pid_t process_ = -1;
