@@ -137,6 +137,7 @@ std::string verb_instead_of(const std::string& word) {
       {"quantize", "quantised weights are not built yet"},
       {"vllm-serve", "serving is not built yet; vLLM loads the folder that a run leaves"},
       {"lm-eval", "benchmarks of models are not built yet; lm-eval loads the folder that a run leaves"},
+      {"push", "tessera upload FOLDER ORG/NAME"},
       {"export", "tessera merge ADAPTER OUTPUT, or tessera convert"},
       {"finetune", "tessera train RECIPE"},
       {"sft", "tessera train RECIPE"},
@@ -291,6 +292,7 @@ int run_program(const std::string& path, const std::vector<std::string>& argumen
   add_evaluate(app, line, action);
   add_convert(app, action);
   add_merge(app, action);
+  add_upload(app, action);
   add_generate(app, line, action);
   add_chat(app, line, action);
   add_data(app, action);

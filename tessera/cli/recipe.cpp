@@ -30,6 +30,7 @@
 #include "tessera/data/readers/dataset_files.h"
 #include "tessera/models/common/base_model.h"
 #include "tessera/train/run/describe_run.h"
+#include "tessera/train/run/result_upload.h"
 #include "tessera/train/run/run_output.h"
 #include "tessera/train/setup/plan_recipe.h"
 #include "tessera/train/setup/recipe_data.h"
@@ -100,6 +101,7 @@ std::string check_run(config::Recipe recipe, const CheckOptions& options) {
   recipe = ranks > 0 ? config::with_accumulation(std::move(recipe), ranks)
                      : config::for_one_reader(std::move(recipe));
   train::check_output(recipe);
+  train::check_result_upload(recipe);
   data::refuse_unbuilt_objective(recipe);
   train::PlannedRecipe planned = train::plan_recipe(recipe);
   std::optional<text::Tokenizer>& tokenizer = planned.tokenizer;

@@ -27,6 +27,7 @@ void add_train(CLI::App& app, const CommandLine& line, Action& action);
 void add_evaluate(CLI::App& app, const CommandLine& line, Action& action);
 void add_convert(CLI::App& app, Action& action);
 void add_merge(CLI::App& app, Action& action);
+void add_upload(CLI::App& app, Action& action);
 void add_generate(CLI::App& app, const CommandLine& line, Action& action);
 void add_chat(CLI::App& app, const CommandLine& line, Action& action);
 void add_data(CLI::App& app, Action& action);

@@ -330,6 +330,7 @@ constexpr ForeignKey kTopKeys[] = {
     {"save_first_step", Rule::Ignore, kPieces},
     {"save_safetensors", Rule::Quiet, kPieces},
     {"dynamic_checkpoint", Rule::Ignore, "touch <output_dir>.tessera-save saves at any time"},
+    {"hub_token", Rule::Ignore, kToken},
     {"hub_*", Rule::Ignore, kHub},
     {"hf_*", Rule::Ignore, kToken},
     {"hf_mlflow_log_artifacts", Rule::Ignore, kOfTracker},

@@ -42,7 +42,7 @@ inline constexpr std::string_view kReportTo =
 inline constexpr std::string_view kLess = "what is evaluated are losses, of which less is better";
 inline constexpr std::string_view kPieces =
     "checkpoints are sharded and the result is one safetensors folder";
-inline constexpr std::string_view kHub = "nothing is uploaded";
+inline constexpr std::string_view kHub = "the result alone is uploaded, to hub_model_id";
 inline constexpr std::string_view kToken = "HF_TOKEN says who asks the hub";
 
 // One kind of map that a recipe or a file of another tool holds, and its keys that are not native.

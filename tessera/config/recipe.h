@@ -43,6 +43,8 @@ enum class Cadence { Epoch, Steps, No, Best };
 // Reaction of a run to a checkpoint that cannot be written, and to a leap of a step's loss or gradient norm.
 enum class SaveErrorAction { Stop, Continue };
 enum class SpikeAction { Off, Warn, Skip, Rollback };
+// When a run uploads: there is one way so far.
+enum class HubStrategy { End };
 // Memory that holds optimizer states, or parameters: the device of the computation, or the host.
 enum class OffloadDevice { None, Cpu };
 // Activations that the backward recomputes: none, the inputs of the MLP's nonlinearity, or all of a block but
@@ -113,8 +115,20 @@ struct TrackerConfig {
   bool use_otel_metrics = false;
 };
 
+// Keys of the upload to the Hugging Face hub, under the names of Transformers.
+struct UploadConfig {
+  std::string hub_model_id;              // org/name; "" = nothing is uploaded
+  std::optional<bool> push_to_hub;       // unset = only if hub_model_id is given
+  std::optional<bool> hub_private_repo;  // of a repository that is made; unset = as the account has it
+  std::string hub_revision;              // a branch; "" = main
+  HubStrategy hub_strategy = HubStrategy::End;
+
+  // Returns whether the run uploads its result.
+  bool uploads() const { return !hub_model_id.empty() && push_to_hub.value_or(true); }
+};
+
 // All keys of a recipe. Those that other code reads apart from the rest are in its bases.
-struct Recipe : DataConfig, RateConfig, CheckpointConfig, LoraConfig, TrackerConfig {
+struct Recipe : DataConfig, RateConfig, CheckpointConfig, LoraConfig, TrackerConfig, UploadConfig {
   // Model
   std::string base_model;        // a folder, or a name on the hub; load_recipe() resolves it
   std::string tokenizer_config;  // folder of the tokenizer; "" = base_model

@@ -31,6 +31,8 @@ class Rules {
 
 // Checks the keys about datasets, chat templates, the order of rows and streaming.
 void validate_data(Rules& rules);
+// Checks the keys of the upload to the hub.
+void validate_upload(Rules& rules);
 // Checks the learning-rate schedule and the learning rates of parts of the model.
 void validate_learning_rates(Rules& rules);
 

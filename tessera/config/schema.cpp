@@ -89,6 +89,13 @@ constexpr Choice kSaveTypes[] = {
     {"bf16", as_int(SaveType::BFloat16)}, {"float16", as_int(SaveType::Float16)},
     {"fp16", as_int(SaveType::Float16)},
 };
+constexpr std::string_view kAtTheEnd = "the result alone is uploaded, at the end of the run";
+constexpr Choice kHubStrategies[] = {
+    {"end", as_int(HubStrategy::End)},
+    {"every_save", as_int(HubStrategy::End), kAtTheEnd},
+    {"checkpoint", as_int(HubStrategy::End), kAtTheEnd},
+    {"all_checkpoints", as_int(HubStrategy::End), kAtTheEnd},
+};
 constexpr Choice kLrScalings[] = {
     {"none", as_int(LrScaling::None)},
     {"linear", as_int(LrScaling::Linear)},
@@ -526,6 +533,12 @@ const Key<Recipe> kRecipeKeys[] = {
     {"mlflow_experiment_name", &Recipe::mlflow_experiment_name},
     {"mlflow_run_name", &Recipe::mlflow_run_name},
     {"use_otel_metrics", &Recipe::use_otel_metrics},
+    // Upload
+    {"hub_model_id", &Recipe::hub_model_id},
+    {"push_to_hub", &Recipe::push_to_hub},
+    {"hub_private_repo", &Recipe::hub_private_repo},
+    {"hub_revision", &Recipe::hub_revision},
+    {"hub_strategy", enum_field<&Recipe::hub_strategy>, 0, 0, kHubStrategies},
     // Guards
     {"loss_watchdog_threshold", &Recipe::loss_watchdog_threshold, 0, 1e12},
     {"loss_watchdog_patience", &Recipe::loss_watchdog_patience, 1, kMaxSteps},

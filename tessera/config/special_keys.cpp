@@ -22,6 +22,7 @@ void Translator::apply_special(const ForeignKey& key, const Origin& origin) {
       {"optim_args", &Translator::set_optim_args},
       {"report_to", &Translator::set_trackers},
       {"run_name", &Translator::set_run_name},
+      {"pushed_model", &Translator::set_pushed_model},
       {"model_type", &Translator::check_model_type},
       {"plugins", &Translator::check_plugins},
       {"named_datasets", &Translator::set_named_datasets},
@@ -175,6 +176,13 @@ void Translator::set_trackers(const ForeignKey&, const Origin& origin) {
 void Translator::set_run_name(const ForeignKey&, const Origin& origin) {
   set_native("wandb_name", origin.entry.value, origin);
   set_native("mlflow_run_name", origin.entry.value, origin);
+}
+
+// Takes the name of a repository where Transformers would upload to it.
+void Translator::set_pushed_model(const ForeignKey&, const Origin& origin) {
+  const Entry* push = file_->find("push_to_hub");
+  if (push == nullptr || is_off(push->value, "")) return note_ignored(origin);
+  set_native("hub_model_id", origin.entry.value, origin);
 }
 
 // Checks the name of a model class. The folder's config.json decides what the model is; a class of another

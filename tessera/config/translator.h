@@ -52,6 +52,7 @@ class Translator {
   void set_optim_args(const ForeignKey& key, const Origin& origin);
   void set_trackers(const ForeignKey& key, const Origin& origin);
   void set_run_name(const ForeignKey& key, const Origin& origin);
+  void set_pushed_model(const ForeignKey& key, const Origin& origin);
   void check_model_type(const ForeignKey& key, const Origin& origin);
   void check_plugins(const ForeignKey& key, const Origin& origin);
   void set_named_datasets(const ForeignKey& key, const Origin& origin);

@@ -266,6 +266,7 @@ void validate(const Recipe& recipe, Problems& problems) {
   validate_learning_rates(rules);
   validate_evaluation_readers(rules, has_eval_data);
   validate_trackers(rules);
+  validate_upload(rules);
   validate_data(rules);
   validate_adapter(rules);
   validate_pipeline(rules);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <filesystem>
 #include <mutex>
 
@@ -12,6 +11,7 @@
 #include "tessera/core/run_on_threads.h"
 #include "tessera/core/strings.h"
 #include "tessera/hub/blob.h"
+#include "tessera/hub/broken_pipes.h"
 #include "tessera/hub/file_lock.h"
 #include "tessera/hub/http_client.h"
 #include "tessera/hub/listing.h"
@@ -20,23 +20,6 @@
 
 namespace tessera::hub {
 namespace {
-
-// Lets a connection that the server has closed show as a failed write. libcurl is told to leave signals
-// alone, since other threads may want them.
-class IgnoreBrokenPipes {
- public:
-  IgnoreBrokenPipes() {
-    struct sigaction ignore {};
-    ignore.sa_handler = SIG_IGN;
-    sigaction(SIGPIPE, &ignore, &before_);
-  }
-  IgnoreBrokenPipes(const IgnoreBrokenPipes&) = delete;
-  IgnoreBrokenPipes& operator=(const IgnoreBrokenPipes&) = delete;
-  ~IgnoreBrokenPipes() { sigaction(SIGPIPE, &before_, nullptr); }
-
- private:
-  struct sigaction before_ {};
-};
 
 // One download of a repository.
 class Download {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <cstdio>
 #include <exception>
 #include <utility>
 
@@ -61,12 +62,6 @@ struct Curl {
   }
 };
 
-// Returns the scheme, host and port of an address.
-std::string_view origin_of(std::string_view url) {
-  const size_t host = url.find("://");
-  return url.substr(0, host == std::string_view::npos ? host : url.find_first_of("/?#", host + 3));
-}
-
 // Returns the file of certificates that are trusted: the user's, or that of the system's distribution. A
 // packaged libcurl knows the place of the distribution alone on which it was built.
 std::string certificates() {
@@ -96,6 +91,11 @@ double pause_of_rate_limit(const std::string& header) {
 }
 
 }  // namespace
+
+std::string_view origin_of(std::string_view url) {
+  const size_t host = url.find("://");
+  return url.substr(0, host == std::string_view::npos ? host : url.find_first_of("/?#", host + 3));
+}
 
 std::string HttpAnswer::header(const std::string& name) const {
   const auto found = headers.find(name);
@@ -130,6 +130,7 @@ class HttpClient::Handle {
 
   HttpAnswer get(const std::string& first_url, int64_t offset, const OnBytes& on_bytes) {
     on_bytes_ = &on_bytes;
+    sending_ = nullptr;
     std::string url = first_url;
     for (int i = 0; i < kMostRedirections; ++i) {
       const std::string next = ask(url, offset, origin_of(url) == origin_of(first_url));
@@ -145,6 +146,14 @@ class HttpClient::Handle {
     throw HttpFault{std::string(origin_of(url)) + ": redirects without an end", false, true};
   }
 
+  HttpAnswer send(const HttpSending& sending, const OnBytes& on_bytes) {
+    on_bytes_ = &on_bytes;
+    sending_ = &sending;
+    sent_ = 0;
+    ask(sending.url, 0, true);
+    return std::move(answer_);
+  }
+
  private:
   // Makes one request. Returns the address that it is redirected to, or "".
   std::string ask(const std::string& url, int64_t offset, bool sends_token) {
@@ -156,6 +165,7 @@ class HttpClient::Handle {
     curl_slist* headers = nullptr;
     if (sends_token && !token_.empty())
       headers = curl_.append(headers, ("Authorization: Bearer " + token_).c_str());
+    if (sending_ != nullptr) headers = set_sending(headers);
     curl_.setopt(easy_, CURLOPT_HTTPHEADER, headers);
     const CURLcode code = curl_.perform(easy_);
     curl_.free_all(headers);
@@ -201,6 +211,44 @@ class HttpClient::Handle {
     set(CURLOPT_XFERINFODATA, static_cast<void*>(this));
   }
 
+  // Sets the options of sending_. Returns `headers` with its own.
+  curl_slist* set_sending(curl_slist* headers) {
+    const auto set = [&](CURLoption option, auto value) { curl_.setopt(easy_, option, value); };
+    set(CURLOPT_UPLOAD, 1L);
+    set(CURLOPT_CUSTOMREQUEST, sending_->method);
+    set(CURLOPT_INFILESIZE_LARGE, static_cast<curl_off_t>(sending_->num_bytes));
+    set(CURLOPT_UPLOAD_BUFFERSIZE, 1L << 20);
+    set(CURLOPT_READFUNCTION, &Handle::on_read);
+    set(CURLOPT_READDATA, static_cast<void*>(this));
+    set(CURLOPT_SEEKFUNCTION, &Handle::on_seek);
+    set(CURLOPT_SEEKDATA, static_cast<void*>(this));
+    // Else libcurl waits for the server's leave to send, which not every server gives.
+    headers = curl_.append(headers, "Expect:");
+    for (const std::string& line : sending_->headers) headers = curl_.append(headers, line.c_str());
+    return headers;
+  }
+
+  static size_t on_read(char* to, size_t, size_t room, void* self) {
+    Handle& handle = *static_cast<Handle*>(self);
+    const HttpSending& sending = *handle.sending_;
+    const int64_t count = std::min(static_cast<int64_t>(room), sending.num_bytes - handle.sent_);
+    try {
+      if (count > 0) sending.read(handle.sent_, to, count);
+      handle.sent_ += count;
+      return static_cast<size_t>(count);
+    } catch (...) {
+      handle.thrown_ = std::current_exception();
+      return CURL_READFUNC_ABORT;
+    }
+  }
+
+  // Goes back to the beginning where libcurl sends the request again over a new connection.
+  static int on_seek(void* self, curl_off_t offset, int origin) {
+    if (origin != SEEK_SET) return CURL_SEEKFUNC_CANTSEEK;
+    static_cast<Handle*>(self)->sent_ = offset;
+    return CURL_SEEKFUNC_OK;
+  }
+
   static size_t on_header(char* data, size_t, size_t count, void* self) {
     HttpAnswer& answer = static_cast<Handle*>(self)->answer_;
     std::string_view line(data, count);
@@ -241,6 +289,8 @@ class HttpClient::Handle {
   char words_[CURL_ERROR_SIZE] = "";  // libcurl writes its errors here for as long as easy_ is open
   CURL* const easy_;
   const OnBytes* on_bytes_ = nullptr;
+  const HttpSending* sending_ = nullptr;  // null for a request that carries nothing
+  int64_t sent_ = 0;                      // bytes of its body
   HttpAnswer answer_;
   std::exception_ptr thrown_;
 };
@@ -252,6 +302,9 @@ HttpClient::~HttpClient() = default;
 
 HttpAnswer HttpClient::get(const std::string& url, int64_t offset, const OnBytes& on_bytes) {
   return handle_->get(url, offset, on_bytes);
+}
+HttpAnswer HttpClient::send(const HttpSending& sending, const OnBytes& on_bytes) {
+  return handle_->send(sending, on_bytes);
 }
 
 }  // namespace tessera::hub

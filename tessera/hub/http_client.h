@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tessera/hub/settings.h"
 
@@ -33,6 +34,16 @@ struct HttpFault {
   bool is_final = false;
 };
 
+// A request that carries something to the server.
+struct HttpSending {
+  const char* method = "POST";  // or PUT
+  std::string url;
+  std::vector<std::string> headers;  // whole lines, as "Content-Type: application/json"
+  int64_t num_bytes = 0;             // of the body
+  // Fills `to` with `count` bytes of the body from `offset` on. What it throws is thrown by send().
+  std::function<void(int64_t offset, char* to, int64_t count)> read;
+};
+
 // One connection at a time, which is kept for the next request to the same host. It is used by one thread.
 class HttpClient {
  public:
@@ -50,11 +61,17 @@ class HttpClient {
   // Asks for `url` from byte `offset` on, which the server may pass over (the status is then 200, not 206).
   // Throws HttpFault.
   HttpAnswer get(const std::string& url, int64_t offset, const OnBytes& on_bytes);
+  // Sends the request, with the token if the client has one. No redirection is followed: its answer is
+  // returned. Throws HttpFault.
+  HttpAnswer send(const HttpSending& sending, const OnBytes& on_bytes);
 
  private:
   class Handle;
   std::unique_ptr<Handle> handle_;
 };
+
+// Returns the scheme, host and port of an address.
+std::string_view origin_of(std::string_view url);
 
 // Returns the text with all but letters, digits and "-._~" written as %XX; '/' stays where `keeps_slashes`.
 std::string url_quoted(std::string_view text, bool keeps_slashes);

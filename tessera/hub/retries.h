@@ -10,12 +10,15 @@
 
 namespace tessera::hub {
 
+// The way that the bytes go, for the words of an error.
+enum class Way { Down, Up };
+
 class Retries {
  public:
   // `what` is what the requests are for, in the words of an error: "model org/name: config.json". Pauses end
   // soon once `stop` is true.
-  Retries(const Limits& limits, std::string what, const std::atomic<bool>& stop)
-      : limits_(limits), what_(std::move(what)), stop_(stop) {}
+  Retries(const Limits& limits, std::string what, const std::atomic<bool>& stop, Way way = Way::Down)
+      : limits_(limits), what_(std::move(what)), stop_(stop), way_(way) {}
 
   // Calls `attempt`, which makes one request, until it gives an answer that is not a passing trouble of the
   // server. Throws what wait() throws.
@@ -32,6 +35,7 @@ class Retries {
   const Limits limits_;
   const std::string what_;
   const std::atomic<bool>& stop_;
+  const Way way_;
   int failed_ = 0, unreachable_ = 0;
 };
 

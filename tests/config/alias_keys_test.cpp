@@ -83,6 +83,30 @@ TEST(AliasKeysTest, TrackersOfOtherToolsAreSwitchedOn) {
   EXPECT_NO_THROW(read("mlflow_tracking_uri: ./ml:runs\n"));
 }
 
+TEST(AliasKeysTest, TheResultIsUploadedWhereItsPlaceIsNamed) {
+  const auto read = [](const std::string& lines) { return parse_recipe(kMinimal + lines, "r.yaml"); };
+  EXPECT_FALSE(read("").uploads());
+  EXPECT_TRUE(read("hub_model_id: org/name\n").uploads());
+  EXPECT_TRUE(read("hub_model_id: org/name\npush_to_hub: true\n").uploads());
+  EXPECT_FALSE(read("hub_model_id: org/name\npush_to_hub: false\nsave_final: false\n").uploads());
+  EXPECT_EQ(read("hub_model_id: org/name\n").hub_private_repo, std::nullopt);
+  EXPECT_EQ(warnings_of(kMinimal + "hub_model_id: o/n\nhub_strategy: end\nhub_private_repo: true\n"), "");
+  for (const char* strategy : {"every_save", "checkpoint", "all_checkpoints"}) {
+    EXPECT_THAT(warnings_of(kMinimal + "hub_model_id: o/n\nhub_strategy: " + strategy + "\n"),
+                HasSubstr("the result alone is uploaded, at the end of the run"));
+  }
+  EXPECT_THAT(warnings_of(kMinimal + "hub_revision: v1\n"), HasSubstr("no effect without 'hub_model_id'"));
+  EXPECT_THAT(message_of(kMinimal + "push_to_hub: true\n"), HasSubstr("need hub_model_id: org/name"));
+  for (const char* name : {"name", "a/b/c", "'org/na me'", "org/name.git"}) {
+    EXPECT_THAT(message_of(kMinimal + "hub_model_id: " + name + "\n"),
+                HasSubstr("E-CONFIG-RANGE]: r.yaml:4:1: key 'hub_model_id': no repository of the hub"))
+        << name;
+  }
+  EXPECT_THAT(message_of(kMinimal + "hub_model_id: o/n\nhub_revision: a b\n"), HasSubstr("no branch has"));
+  EXPECT_THAT(message_of(kMinimal + "hub_model_id: o/n\nsave_final: false\n"),
+              HasSubstr("there is no result to upload"));
+}
+
 TEST(AliasKeysTest, ArgumentsOfTheOptimizer) {
   for (const char* line : {"optim_args: beta1=0.8, beta2=0.95,eps=1e-6, fused=true",
                            "optim_args: {betas: [0.8, 0.95], epsilon: 1e-6, amsgrad: false}",
@@ -829,8 +853,8 @@ TEST(AliasKeysTest, FsdpsCheckpointingStandsBesideTheSwitchThatIsOff) {
 
 TEST(AliasKeysTest, NamesIgnoredKeysInOneWarning) {
   EXPECT_EQ(
-      warnings_of(kMinimal + "mlflow_tags: x\nhub_model_id: y\nlm_eval_tasks: [a]\nsave_first_step: true\n"),
-      "tessera: warning: r.yaml: accepted without effect: mlflow_tags (line 4), hub_model_id (line 5), "
+      warnings_of(kMinimal + "mlflow_tags: x\nhub_token: y\nlm_eval_tasks: [a]\nsave_first_step: true\n"),
+      "tessera: warning: r.yaml: accepted without effect: mlflow_tags (line 4), hub_token (line 5), "
       "lm_eval_tasks (line 6), save_first_step (line 7)\n");
 }
 

@@ -174,6 +174,18 @@ TEST_F(ConvertRecipeTest, ArgumentsOfTheLibraries) {
   EXPECT_THAT(refusal({}, "--use_peft --datasets a b"), HasSubstr("mixture"));
 }
 
+// Transformers uploads only where push_to_hub says so.
+TEST_F(ConvertRecipeTest, TheResultIsUploadedWhereTheArgumentsSaySo) {
+  const std::vector<std::string> rest = {"base_model=m", "datasets.0.path=d", "learning_rate=1"};
+  const Recipe recipe = convert(
+      {}, "--push_to_hub True --hub_model_id org/name --hub_private_repo True --hub_strategy end", rest);
+  EXPECT_TRUE(recipe.uploads());
+  EXPECT_EQ(recipe.hub_model_id, "org/name");
+  EXPECT_EQ(recipe.hub_private_repo, true);
+  EXPECT_FALSE(convert({}, "--hub_model_id org/name --finetuning_type full", rest).uploads());
+  EXPECT_FALSE(convert({}, "--push_to_hub False --hub_model_id org/name", rest).uploads());
+}
+
 TEST_F(ConvertRecipeTest, WhatIsSaidOfNamedDatasetsIsInTheirEntries) {
   const Recipe factory = convert({}, "--model_name_or_path m --dataset a,b --max_samples 500 --stage sft");
   ASSERT_EQ(factory.datasets.size(), 2U);

@@ -19,8 +19,10 @@
 namespace tessera::testing {
 
 struct FakeRequest {
+  std::string method;
   std::string path;                            // with its query
   std::map<std::string, std::string> headers;  // by their names in lower case
+  std::string body;
 
   std::string header(const std::string& name) const {
     const auto found = headers.find(name);
@@ -34,6 +36,7 @@ struct FakeReply {
   std::map<std::string, std::string> headers;
   int64_t cut_after = -1;  // the connection ends after so many bytes of the body; -1 = after all
   bool is_silent = false;  // nothing is sent at all
+  bool is_cut = false;     // the connection ends without an answer
 };
 
 // Answers each connection once, on a thread of its own.
@@ -98,7 +101,8 @@ class FakeServer {
       close(socket);
       return;
     }
-    const FakeRequest request = parse(text);
+    FakeRequest request = parse(text);
+    read_body(socket, text, request);
     {
       const std::lock_guard lock(mutex_);
       requests_.push_back(request);
@@ -106,15 +110,30 @@ class FakeServer {
     const FakeReply reply = answer_(request);
     if (reply.is_silent) {
       while (!has_ended_) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    } else {
+    } else if (!reply.is_cut) {
       send_reply(socket, reply);
     }
     close(socket);
   }
 
+  // Takes the body of a request whose head stands in `text`, with what has come behind it.
+  void read_body(int socket, const std::string& text, FakeRequest& request) const {
+    const std::string length = request.header("content-length");
+    const size_t size = length.empty() ? 0 : std::stoul(length), head = text.find("\r\n\r\n");
+    if (size == 0 || head == std::string::npos) return;
+    request.body = text.substr(head + 4);
+    char block[65536];
+    while (request.body.size() < size && is_ready(socket)) {
+      const ssize_t count = recv(socket, block, sizeof block, 0);
+      if (count <= 0) break;
+      request.body.append(block, static_cast<size_t>(count));
+    }
+  }
+
   static FakeRequest parse(const std::string& text) {
     FakeRequest request;
     const size_t path = text.find(' ') + 1;
+    request.method = text.substr(0, path == 0 ? 0 : path - 1);
     request.path = text.substr(path, text.find(' ', path) - path);
     for (size_t begin = text.find("\r\n"); begin != std::string::npos && begin + 2 < text.size();) {
       begin += 2;

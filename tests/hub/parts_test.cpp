@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tessera/core/base64.h"
 #include "tessera/core/error.h"
 #include "tessera/core/sha256.h"
 #include "tessera/hub/http_client.h"
@@ -97,6 +98,15 @@ TEST(HubPartsTest, StatesOfSnapshotsThatOtherToolsHaveMade) {
     for (const std::string& file : each.files) cache.write("models--org--name/snapshots/0123/" + file, "");
     EXPECT_EQ(state_of(repository, repository.snapshot_folder("0123"), each.choose), each.state);
   }
+}
+
+// The texts are those of RFC 4648.
+TEST(HubPartsTest, Base64) {
+  const std::string text = "foobar";
+  const char* const wanted[] = {"", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"};
+  for (size_t size = 0; size <= text.size(); ++size) EXPECT_EQ(base64(text.substr(0, size)), wanted[size]);
+  EXPECT_EQ(base64("\xff\xfe\x00\x80"), "//4=") << "a text of C ends before its NUL";
+  EXPECT_EQ(base64(std::string_view("\xff\xfe\x00\x80", 4)), "//4AgA==");
 }
 
 TEST(HubPartsTest, AddressesAndProgress) {

@@ -32,6 +32,7 @@ TEST_F(VerbsTest, HelpOfEveryVerb) {
       {{"train"}, {"recipe", "--nproc", "key=value"}},
       {{"convert"}, {"GGUF", "output", "--dtype", "Q4_K_M"}},
       {{"merge"}, {"adapter", "output", "--base"}},
+      {{"upload"}, {"folder", "org/name", "--private", "--revision"}},
       {{"generate"},
        {"--model", "--chat", "--temperature", "--top-p", "--max-new-tokens", "--prompts", "--batch-size"}},
       {{"chat"}, {"--model", "--system", "--min-p", "--repetition-penalty", "--stop", "--seed", "/reset"}},

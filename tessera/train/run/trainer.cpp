@@ -35,6 +35,7 @@
 #include "tessera/train/run/describe_run.h"
 #include "tessera/train/run/loop.h"
 #include "tessera/train/run/requeued_starts.h"
+#include "tessera/train/run/result_upload.h"
 #include "tessera/train/run/resume.h"
 #include "tessera/train/run/run_output.h"
 #include "tessera/train/run/same_inputs.h"
@@ -55,7 +56,8 @@ namespace {
 // - output_ checks and locks output_dir first, so that a run that cannot leave its result costs no time.
 // - checkpoint_ is found next, since the recipe takes from it the dtype that `auto` came to. Only then can
 //   recipe_ be resolved.
-// - plan() finds mistakes of recipe, model and tokenizer before prepare_data() takes its time.
+// - plan() finds mistakes of recipe, model and tokenizer before the repository of an upload is made and
+//   before prepare_data() takes its time.
 // - prepare_model() compares the inputs with the checkpoint's before tiles take memory.
 // - output_.begin() clears away what earlier runs left, once the first step is sure to come.
 //
@@ -78,6 +80,7 @@ class Run {
                            *mesh_.world());
     }
     plan();
+    if (recipe_.uploads()) prepare_result_upload(recipe_, *mesh_.world());
     prepare_data();
     prepare_model();
     output_.begin(recipe_, training_->trained(), tokenizer_, checkpoint_.get(),
@@ -91,7 +94,10 @@ class Run {
     describe_end(summary, training_->data_wait_s());
     if (!is_stopped) {
       output_.save(training_->trained(), base_->files(), tokenizer_);
-      if (mesh_.world()->rank() == 0) forget_requeued_starts(recipe_.output_dir);
+      if (mesh_.world()->rank() == 0) {
+        forget_requeued_starts(recipe_.output_dir);
+        upload_result(recipe_, signals_);
+      }
       signals_.set_done();
     }
     return summary;
@@ -218,6 +224,7 @@ TrainSummary train(const config::Recipe& recipe, const std::shared_ptr<comm::Com
                    RunSignals& signals) {
   if (recipe.save_strategy != config::Cadence::No) signals.set_loses_nothing();
   agree_on_start(recipe, *world);
+  if (recipe.uploads()) check_result_upload(recipe, *world);
   // A hang is written into this file. One of an earlier run is removed, as it says nothing of this one.
   const std::string hang_file = beside_output(recipe.output_dir, "hang.json");
   if (world->rank() == 0) unlink(hang_file.c_str());

@@ -20,9 +20,10 @@ struct TrainSummary {
 };
 
 // Runs the recipe on all ranks of `world` and leaves output_dir with metrics.jsonl, runs/ (TensorBoard),
-// recipe.yaml (as resolved) and the trained model or adapter, put in place as a whole (io/result_folder.h).
-// Rank 0 reports on standard error. Collective. Throws every kind of Error; an older result is then
-// untouched, and the logs of a run that has made steps stay in its staging folder.
+// recipe.yaml (as resolved) and the trained model or adapter, put in place as a whole (io/result_folder.h),
+// and uploads it where the recipe names a repository of the hub. Rank 0 reports on standard error.
+// Collective. Throws every kind of Error; an older result is then untouched, and the logs of a run that has
+// made steps stay in its staging folder.
 //
 // Between two steps it does what any rank is asked for: to save (SIGUSR1, or the trigger file
 // "<output_dir>.tessera-save") or, where the recipe saves checkpoints at all, to save and stop (see

@@ -1,0 +1,200 @@
+#include "tessera/hub/upload.h"
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/core/base64.h"
+#include "tessera/core/log.h"
+#include "tessera/core/run_on_threads.h"
+#include "tessera/core/strings.h"
+#include "tessera/hub/broken_pipes.h"
+#include "tessera/hub/progress.h"
+#include "tessera/hub/upload_client.h"
+#include "tessera/hub/upload_files.h"
+#include "tessera/hub/upload_lfs.h"
+#include "tessera/io/file.h"
+
+namespace tessera::hub {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kSampleBytes = 512;  // by which the hub tells text from bytes
+constexpr size_t kFilesOfQuestion = 256;
+constexpr int64_t kMaxInlineBytes = int64_t{64} << 20;
+
+std::string api_url(const UploadTarget& target, const std::string& what) {
+  return endpoint() + "/api/models/" + target.id + '/' + what + '/' + url_quoted(target.wanted(), false);
+}
+
+json question_of(const std::string& name, int64_t size, const std::string& sample) {
+  return {{"path", name}, {"size", size}, {"sample", base64(sample)}};
+}
+
+UploadClient::Reply ask_modes(UploadClient& client, const json& files) {
+  return client.post("the kinds of its files", api_url(client.target(), "preupload"),
+                     json{{"files", files}}.dump());
+}
+
+bool is_there_already(const HttpAnswer& answer) { return answer.status == 409; }
+
+// Says what the hub does with a file.
+enum class Mode { Large, Inline, Ignored };
+
+Mode mode_of(const json& item) {
+  const auto ignored = item.find("shouldIgnore");
+  if (ignored != item.end() && ignored->is_boolean() && ignored->get<bool>()) return Mode::Ignored;
+  const std::string mode = text_at(item, "uploadMode");
+  if (mode != "lfs" && mode != "regular") throw upload_answer_error("the kind '" + mode + "' of a file");
+  return mode == "lfs" ? Mode::Large : Mode::Inline;
+}
+
+// One upload of a folder.
+class FolderUpload {
+ public:
+  FolderUpload(const std::string& folder, const UploadTarget& target, const Limits& limits,
+               std::atomic<bool>& stop)
+      : target_(target),
+        limits_(limits),
+        stop_(stop),
+        client_(target, limits, stop),
+        files_(files_to_upload(folder)) {}
+
+  void run() {
+    for (size_t begin = 0; begin < files_.size(); begin += kFilesOfQuestion)
+      learn_modes(begin, std::min(begin + kFilesOfQuestion, files_.size()));
+    send_large();
+    commit();
+  }
+
+ private:
+  void learn_modes(size_t begin, size_t end) {
+    json questions = json::array();
+    for (size_t i = begin; i < end; ++i)
+      questions.push_back(question_of(files_[i].name, files_[i].size, first_bytes(files_[i], kSampleBytes)));
+    const UploadClient::Reply reply = ask_modes(client_, questions);
+    if (!reply.head.is_good()) throw upload_refusal(target_, reply.head);
+    const json answer = reply.json();
+    const auto items = answer.is_object() ? answer.find("files") : answer.end();
+    std::map<std::string, Mode> modes;
+    if (items != answer.end() && items->is_array()) {
+      for (const json& item : *items) modes[text_at(item, "path")] = mode_of(item);
+    }
+    for (size_t i = begin; i < end; ++i) {
+      const LocalFile& file = files_[i];
+      const auto found = modes.find(file.name);
+      if (found == modes.end()) throw upload_answer_error("no kind of " + file.name);
+      if (found->second == Mode::Ignored) continue;
+      // The storage takes no file without bytes.
+      if (found->second == Mode::Large && file.size > 0 && !file.text) {
+        large_.push_back({file, ""});
+      } else {
+        inline_.push_back(file);
+      }
+    }
+  }
+
+  void send_large() {
+    // The largest come first, so that none of them is left for one connection alone at the end.
+    std::sort(large_.begin(), large_.end(),
+              [](const Large& a, const Large& b) { return a.file.size > b.file.size; });
+    int64_t total = 0, all = 0;
+    for (const Large& each : large_) total += each.file.size;
+    for (const LocalFile& each : inline_) all += each.size;
+    const size_t count = large_.size() + inline_.size();
+    log::tell("uploading " + target_.shown() + ": " + std::to_string(count) +
+              (count == 1 ? " file, " : " files, ") + format_bytes(total + all));
+    Progress progress(target_.id, total, 0);
+    run_on_threads(large_.size(), limits_.connections, [&](size_t i) {
+      if (stop_) return;
+      try {
+        UploadClient client(target_, limits_, stop_);
+        large_[i].sha256 = upload_large_file(client, large_[i].file, progress);
+      } catch (...) {
+        // The first error is told; those of the others only follow from it.
+        if (!stop_.exchange(true)) throw;
+      }
+    });
+    if (!stop_) return;
+    throw Error(ErrorKind::Storage, "HUB-BROKEN", "cannot upload " + target_.shown() + ": interrupted");
+  }
+
+  void commit() {
+    std::string lines =
+        json{{"key", "header"},
+             {"value", {{"summary", "Upload files trained with Tessera"}, {"description", ""}}}}
+            .dump() +
+        '\n';
+    for (const LocalFile& file : inline_) {
+      const json value = {
+          {"path", file.name},
+          {"encoding", "base64"},
+          {"content", base64(file.text ? *file.text : io::read_file(file.path, kMaxInlineBytes))}};
+      lines += json{{"key", "file"}, {"value", value}}.dump() + '\n';
+    }
+    for (const Large& each : large_) {
+      const json value = {
+          {"path", each.file.name}, {"algo", "sha256"}, {"oid", each.sha256}, {"size", each.file.size}};
+      lines += json{{"key", "lfsFile"}, {"value", value}}.dump() + '\n';
+    }
+    const auto reply = client_.post("the commit", api_url(target_, "commit"), lines, "application/x-ndjson");
+    if (!reply.head.is_good()) throw upload_refusal(target_, reply.head);
+  }
+
+  struct Large {
+    LocalFile file;
+    std::string sha256;
+  };
+
+  const UploadTarget& target_;
+  const Limits& limits_;
+  std::atomic<bool>& stop_;
+  UploadClient client_;
+  const std::vector<LocalFile> files_;
+  std::vector<Large> large_;
+  std::vector<LocalFile> inline_;
+};
+
+}  // namespace
+
+Limits upload_limits() {
+  Limits limits;
+  limits.stall_s = 300;
+  return limits;
+}
+
+void prepare_upload(const UploadTarget& target, const Limits& limits) {
+  check_upload(target);
+  const IgnoreBrokenPipes ignored;
+  const std::atomic<bool> stop = false;
+  UploadClient client(target, limits, stop);
+  const size_t slash = target.id.find('/');
+  json wanted = {
+      {"organization", target.id.substr(0, slash)}, {"name", target.id.substr(slash + 1)}, {"type", "model"}};
+  if (target.is_private) wanted["private"] = *target.is_private;
+  const HttpAnswer made = client.post("its repository", endpoint() + "/api/repos/create", wanted.dump()).head;
+  // A token may have leave to write to a repository that is there, and none to make one.
+  const bool may_be_there = is_there_already(made) || made.status == 403;
+  if (!made.is_good() && !may_be_there) throw upload_refusal(target, made);
+  if (!target.revision.empty() && target.revision != "main") {
+    const HttpAnswer branch = client.post("its branch", api_url(target, "branch"), "{}").head;
+    if (!branch.is_good() && !is_there_already(branch) && branch.status != 403)
+      throw upload_refusal(target, made.status == 403 ? made : branch);
+  }
+  // Only one who may write is told the kinds of files.
+  const HttpAnswer kinds = ask_modes(client, json::array({question_of("config.json", 2, "{}")})).head;
+  if (!kinds.is_good()) throw upload_refusal(target, made.status == 403 ? made : kinds);
+}
+
+void upload(const std::string& folder, const UploadTarget& target, std::atomic<bool>& stop,
+            const Limits& limits) {
+  check_upload(target);
+  const IgnoreBrokenPipes ignored;
+  FolderUpload(folder, target, limits, stop).run();
+  log::info("uploaded to " + target.page());
+}
+
+}  // namespace tessera::hub

@@ -1,0 +1,108 @@
+#include "tessera/hub/upload_target.h"
+
+#include <cctype>
+
+#include "tessera/hub/cache.h"
+#include "tessera/hub/settings.h"
+#include "tessera/hub/snapshot.h"
+
+namespace tessera::hub {
+namespace {
+
+constexpr size_t kLongestName = 96;
+
+// Returns whether one part of a name is such as the hub makes new ones.
+bool is_new_name(std::string_view name) {
+  const auto is_word = [](char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0; };
+  return is_plain_name(name) && name.size() <= kLongestName && is_word(name.front()) &&
+         is_word(name.back()) && name.find("--") == std::string_view::npos &&
+         name.find("..") == std::string_view::npos;
+}
+
+std::string token_hint() {
+  return "make a token of role write at " + endpoint() +
+         "/settings/tokens, and set HF_TOKEN to it or run hf "
+         "auth login";
+}
+
+// Returns `text` as one word of a shell.
+std::string shell_word(const std::string& text) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=:@%+,";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + '\'';
+}
+
+}  // namespace
+
+std::string UploadTarget::shown() const { return Repository{Kind::Model, id, revision}.shown(); }
+
+std::string UploadTarget::page() const {
+  return endpoint() + '/' + id + (revision.empty() ? "" : "/tree/" + url_quoted(revision, false));
+}
+
+std::string UploadTarget::command(const std::string& folder) const {
+  return "tessera upload " + shell_word(folder) + ' ' + id +
+         (is_private.value_or(false) ? " --private" : "") +
+         (revision.empty() ? "" : " --revision " + shell_word(revision));
+}
+
+bool is_upload_id(const std::string& id) {
+  const size_t slash = id.find('/');
+  return slash != std::string::npos && is_new_name(std::string_view(id).substr(0, slash)) &&
+         is_new_name(std::string_view(id).substr(slash + 1)) && !id.ends_with(".git");
+}
+
+void check_upload(const UploadTarget& target) {
+  if (!is_upload_id(target.id)) {
+    throw Error(ErrorKind::Config, "HUB-NAME", "no repository of the hub can have this name")
+        .got("'" + target.id + "'")
+        .need(
+            "org/name: the user or organisation that owns it, and a name of letters, digits, '-', '_' "
+            "and '.'");
+  }
+  if (!target.revision.empty() && !is_revision(target.revision)) {
+    throw Error(ErrorKind::Config, "HUB-NAME", "no branch has this name").got("'" + target.revision + "'");
+  }
+  if (is_offline()) {
+    throw Error(ErrorKind::Config, "HUB-OFFLINE",
+                "the result would be uploaded to " + target.shown() +
+                    ", and HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE forbids it")
+        .hint(
+            "unset the variable; or train with push_to_hub=false, and upload the folder later on a machine "
+            "with a network: " +
+            target.command("OUTPUT_DIR"));
+  }
+  if (token().empty()) {
+    throw Error(ErrorKind::Config, "HUB-ACCESS",
+                "nothing can be uploaded to " + target.shown() + " without a token")
+        .hint(token_hint());
+  }
+}
+
+Error upload_refusal(const UploadTarget& target, const HttpAnswer& answer) {
+  const std::string code = answer.header("x-error-code"), words = answer.header("x-error-message");
+  const std::string got = std::to_string(answer.status) + (words.empty() ? "" : ": " + words);
+  if (answer.status == 401 && code.empty()) {
+    return Error(ErrorKind::Config, "HUB-ACCESS", endpoint() + " does not know the token")
+        .got(got)
+        .hint(token_hint());
+  }
+  if (answer.status == 401 || answer.status == 403) {
+    return Error(ErrorKind::Config, "HUB-ACCESS", "the token may not write to " + target.shown())
+        .got(got)
+        .hint("its role must be write, or fine-grained with leave to write there, and its user a member of " +
+              target.id.substr(0, target.id.find('/')) + ": " + endpoint() + "/settings/tokens");
+  }
+  if (answer.status == 404) {
+    return Error(ErrorKind::Config, "HUB-NOT-FOUND", endpoint() + " has no " + target.shown())
+        .got(got)
+        .hint("the token must be of a user who may see and write it");
+  }
+  return Error(ErrorKind::Config, "HUB-REFUSED", endpoint() + " refuses the upload to " + target.shown())
+      .got(got);
+}
+
+}  // namespace tessera::hub

@@ -1,0 +1,77 @@
+#include "tessera/train/run/result_upload.h"
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "tessera/comm/agreed_work.h"
+#include "tessera/core/error.h"
+#include "tessera/core/log.h"
+#include "tessera/hub/upload.h"
+
+namespace tessera::train {
+namespace {
+
+hub::UploadTarget target_of(const config::Recipe& recipe) {
+  return {recipe.hub_model_id, recipe.hub_revision, recipe.hub_private_repo};
+}
+
+// Calls `check` where the recipe uploads; its errors name the key.
+void run_check(const config::Recipe& recipe, const std::function<void(const hub::UploadTarget&)>& check) {
+  if (!recipe.uploads()) return;
+  try {
+    check(target_of(recipe));
+  } catch (Error& error) {
+    error.at(recipe.place_of({"hub_model_id"})).within("key 'hub_model_id'");
+    throw;
+  }
+}
+
+// Sets `stop` once the run is asked to stop.
+void watch(const std::stop_token& ended, const RunSignals& signals, std::atomic<bool>& stop) {
+  while (!ended.stop_requested()) {
+    if (signals.stop_signal() != 0) stop = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+}
+
+}  // namespace
+
+void check_result_upload(const config::Recipe& recipe) { run_check(recipe, hub::check_upload); }
+
+void check_result_upload(const config::Recipe& recipe, comm::Communicator& world) {
+  comm::AgreedWork work({&world}, "upload to the hub");
+  work.run_on_first([&] { check_result_upload(recipe); });
+  work.finish();
+}
+
+void prepare_result_upload(const config::Recipe& recipe, comm::Communicator& world) {
+  comm::AgreedWork work({&world}, "upload to the hub");
+  work.run_on_first(
+      [&] { run_check(recipe, [](const hub::UploadTarget& target) { hub::prepare_upload(target); }); });
+  work.finish();
+}
+
+void upload_result(const config::Recipe& recipe, const RunSignals& signals) {
+  if (!recipe.uploads()) return;
+  const hub::UploadTarget target = target_of(recipe);
+  std::atomic<bool> stop = false;
+  std::string why;
+  try {
+    const std::jthread watcher([&](const std::stop_token& ended) { watch(ended, signals, stop); });
+    hub::upload(recipe.output_dir, target, stop);
+    return;
+  } catch (const Error& error) {
+    why = error.message();
+  } catch (const std::exception& error) {
+    why = error.what();
+  }
+  if (signals.stop_signal() != 0) why = "the upload was interrupted";
+  log::warn("the result is whole in " + recipe.output_dir + ", but not on the hub: " + why +
+            "; what stays to be done: " + target.command(recipe.output_dir));
+}
+
+}  // namespace tessera::train
