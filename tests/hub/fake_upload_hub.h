@@ -84,6 +84,7 @@ class FakeUploadHub {
 
   FakeReply answer(const FakeRequest& request) {
     const std::string& path = request.path;
+    if (request.method != "POST") return {405};
     if (begins(path, "/complete/"))
       return spoilt("complete", [&] { return complete(path.substr(10), request); });
     if (request.header("authorization") != std::string("Bearer ") + kToken) return {401};
@@ -110,8 +111,9 @@ class FakeUploadHub {
   FakeReply preupload(const FakeRequest& request) {
     if (!is_there) return {404};
     if (!may_write) return {403, "", {{"X-Error-Message", "not for you"}}};
+    const json question = json::parse(request.body);
     json answer = {{"files", json::array()}};
-    for (const json& file : json::parse(request.body).at("files")) {
+    for (const json& file : question.at("files")) {
       const std::string name = file.at("path");
       answer["files"].push_back({{"path", name},
                                  {"uploadMode", name.ends_with(".safetensors") ? "lfs" : "regular"},
