@@ -55,8 +55,10 @@ void prepare_result_upload(const config::Recipe& recipe, comm::Communicator& wor
   work.finish();
 }
 
-void upload_result(const config::Recipe& recipe, const RunSignals& signals) {
+void upload_result(const config::Recipe& recipe, RunSignals& signals) {
   if (!recipe.uploads()) return;
+  // Also in a run that saves no checkpoints a first request now ends the upload, not the process.
+  signals.defer_stops();
   const hub::UploadTarget target = target_of(recipe);
   std::atomic<bool> stop = false;
   std::string why;

@@ -18,6 +18,6 @@ void prepare_result_upload(const config::Recipe& recipe, comm::Communicator& wor
 
 // Uploads the result in output_dir. Where that fails, or `signals` hears a request to stop, the result stays
 // as it is, and one warning names the command that uploads it. Throws nothing. For the first rank alone.
-void upload_result(const config::Recipe& recipe, const RunSignals& signals);
+void upload_result(const config::Recipe& recipe, RunSignals& signals);
 
 }  // namespace tessera::train
