@@ -20,12 +20,13 @@ bool is_passing(int status) {
   return status == 408 || status == 429 || status == 500 || (status >= 502 && status <= 504);
 }
 
-Error upload_fault(const std::string& what, const std::string& why, bool is_unreachable) {
-  return Error(ErrorKind::Storage, is_unreachable ? "HUB-UNREACHABLE" : "HUB-BROKEN",
-               "cannot upload " + what + ": " + why)
-      .hint(is_unreachable ? "HTTPS_PROXY names a proxy, HF_ENDPOINT a mirror of the hub"
-                           : "what the hub has by now it keeps for a while: the same command again sends "
-                             "the rest");
+Error upload_fault(const std::string& what, const HttpFault& fault) {
+  return Error(ErrorKind::Storage, fault.is_unreachable ? "HUB-UNREACHABLE" : "HUB-BROKEN",
+               "cannot upload " + what + ": " + fault.what)
+      .hint(fault.is_unreachable ? "HTTPS_PROXY names a proxy, HF_ENDPOINT a mirror of the hub"
+            : fault.is_final
+                ? "SSL_CERT_FILE names the certificates that are trusted, HF_ENDPOINT the hub"
+                : "what the hub has by now it keeps for a while: the same command again sends the rest");
 }
 
 }  // namespace
@@ -58,7 +59,7 @@ void Retries::wait(const std::string& why, double asked_s, bool is_unreachable) 
 }
 
 void Retries::give_up(const HttpFault& fault) const {
-  if (way_ == Way::Up) throw upload_fault(what_, fault.what, fault.is_unreachable);
+  if (way_ == Way::Up) throw upload_fault(what_, fault);
   throw Error(ErrorKind::Storage, fault.is_unreachable ? "HUB-UNREACHABLE" : "HUB-BROKEN",
               "cannot fetch " + what_ + ": " + fault.what)
       .hint(fault.is_unreachable
