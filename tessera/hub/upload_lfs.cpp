@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,14 @@ int64_t number_of(const json& value) {
   int64_t number = 0;
   const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), number);
   return fault == std::errc() && end == text.data() + text.size() ? number : 0;
+}
+
+// Returns the address in an answer of the hub; a mirror passes on those that name the hub itself, and takes
+// their requests, too.
+std::string address_at(const json& action) {
+  constexpr std::string_view kHub = "https://huggingface.co/";
+  const std::string url = text_at(action, "href");
+  return url.starts_with(kHub) ? endpoint() + url.substr(kHub.size() - 1) : url;
 }
 
 // Says where and how a file is put, as the hub has answered.
@@ -82,8 +91,8 @@ PutOrder read_order(const json& answer, const LocalFile& file, const std::string
   PutOrder order;
   order.is_there = upload.empty();
   if (order.is_there) return order;
-  order.url = text_at(upload, "href");
-  order.verify_url = text_at(object_at(actions, "verify"), "href");
+  order.url = address_at(upload);
+  order.verify_url = address_at(object_at(actions, "verify"));
   read_header(object_at(upload, "header"), file, order);
   return order;
 }

@@ -28,6 +28,7 @@ class FakeUploadHub {
   // To be set before the first request.
   int64_t part_bytes = 0;  // 0: large files are put whole
   bool is_there = false, may_make = true, may_write = true, says_to_verify = true;
+  bool names_main_hub = false;  // in the addresses of its own, as a mirror does
   std::string ignored_file;
 
   std::string url() const { return hub_.url(); }
@@ -129,6 +130,7 @@ class FakeUploadHub {
         question.at("transfers") != json::array({"basic", "multipart"}) || request.header("accept") != type ||
         request.header("content-type") != type)
       return {422};
+    const std::string own = names_main_hub ? "https://huggingface.co" : url();
     json answer = {{"oid", oid}, {"size", object.at("size")}};
     if (!stored_.contains(oid)) {
       json& upload = answer["actions"]["upload"];
@@ -139,10 +141,10 @@ class FakeUploadHub {
         upload["header"][key] = store_.url() + "/part/" + key;
       }
       if (part_bytes > 0) {
-        upload["href"] = url() + "/complete/" + oid;
+        upload["href"] = own + "/complete/" + oid;
         upload["header"]["chunk_size"] = std::to_string(part_bytes);
       }
-      if (says_to_verify) answer["actions"]["verify"] = {{"href", url() + "/verify"}};
+      if (says_to_verify) answer["actions"]["verify"] = {{"href", own + "/verify"}};
     }
     return {200,
             json{{"transfer", part_bytes > 0 ? "multipart" : "basic"}, {"objects", json::array({answer})}}

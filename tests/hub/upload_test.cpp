@@ -128,6 +128,15 @@ TEST_F(UploadTest, LargeFilesGoInTheirParts) {
   }
 }
 
+TEST_F(UploadTest, AMirrorTakesWhatIsSentToTheHub) {
+  start().part_bytes = 9'000;
+  hub_->names_main_hub = true;
+  EXPECT_EQ(error_of(), "");
+  expect_all_is_there();
+  EXPECT_EQ(hub_->steps(), (Steps{"create", "preupload", "preupload", "batch", "put", "put", "put", "complete",
+                                  "verify", "commit"}));
+}
+
 TEST_F(UploadTest, TheStorageGetsNoToken) {
   for (const int64_t part_bytes : {0, 9'000}) {
     start().part_bytes = part_bytes;
