@@ -176,17 +176,18 @@ void prepare_upload(const UploadTarget& target, const Limits& limits) {
       {"organization", target.id.substr(0, slash)}, {"name", target.id.substr(slash + 1)}, {"type", "model"}};
   if (target.is_private) wanted["private"] = *target.is_private;
   const HttpAnswer made = client.post("its repository", endpoint() + "/api/repos/create", wanted.dump()).head;
-  // A token may have leave to write to a repository that is there, and none to make one.
-  const bool may_be_there = is_there_already(made) || made.status == 403;
-  if (!made.is_good() && !may_be_there) throw upload_refusal(target, made);
+  // A token may have leave to write to a repository that is there, and none to make one; and an account may
+  // have to pay for a new one (402).
+  const bool makes_none = made.status >= 401 && made.status <= 403;
+  if (!made.is_good() && !is_there_already(made) && !makes_none) throw upload_refusal(target, made);
   if (!target.revision.empty() && target.revision != "main") {
     const HttpAnswer branch = client.post("its branch", api_url(target, "branch"), "{}").head;
     if (!branch.is_good() && !is_there_already(branch) && branch.status != 403)
-      throw upload_refusal(target, made.status == 403 ? made : branch);
+      throw upload_refusal(target, makes_none ? made : branch);
   }
   // Only one who may write is told the kinds of files.
   const HttpAnswer kinds = ask_modes(client, json::array({question_of("config.json", 2, "{}")})).head;
-  if (!kinds.is_good()) throw upload_refusal(target, made.status == 403 ? made : kinds);
+  if (!kinds.is_good()) throw upload_refusal(target, makes_none ? made : kinds);
 }
 
 void upload(const std::string& folder, const UploadTarget& target, std::atomic<bool>& stop,

@@ -28,6 +28,7 @@ class FakeUploadHub {
   // To be set before the first request.
   int64_t part_bytes = 0;  // 0: large files are put whole
   bool is_there = false, may_make = true, may_write = true, says_to_verify = true;
+  int status_of_refusal = 403;  // where may_make is false
   bool names_main_hub = false;  // in the addresses of its own, as a mirror does
   std::string ignored_file;
 
@@ -102,7 +103,7 @@ class FakeUploadHub {
   }
 
   FakeReply create(const FakeRequest& request) {
-    if (!may_make) return {403};
+    if (!may_make) return {status_of_refusal};
     if (is_there) return {409};
     is_there = true;
     made_ = json::parse(request.body);

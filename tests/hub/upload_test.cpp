@@ -157,9 +157,13 @@ TEST_F(UploadTest, TheRepositoryIsMadeAsAskedFor) {
   EXPECT_EQ(error_of({"org/name", "", false}), "");
   EXPECT_EQ(hub_->made().value("private", true), false);
   // A token without leave to make one may write to one that is there.
-  start().may_make = false;
-  hub_->is_there = true;
-  EXPECT_EQ(error_of(), "");
+  for (const int status : {401, 402, 403}) {
+    SCOPED_TRACE(status);
+    start().may_make = false;
+    hub_->status_of_refusal = status;
+    hub_->is_there = true;
+    EXPECT_EQ(error_of(), "");
+  }
   start().ignored_file = "README.md";
   EXPECT_EQ(error_of(), "");
   EXPECT_FALSE(hub_->commits()[0].contains("README.md"));
