@@ -118,8 +118,7 @@ class FolderUpload {
         if (!stop_.exchange(true)) throw;
       }
     });
-    if (!stop_) return;
-    throw Error(ErrorKind::Storage, "HUB-BROKEN", "cannot upload " + target_.shown() + ": interrupted");
+    client_.check_stop();
   }
 
   void commit() {

@@ -87,6 +87,11 @@ UploadClient::Reply UploadClient::post(const std::string& what, const std::strin
   throw upload_answer_error("it redirects without an end");
 }
 
+void UploadClient::check_stop() const {
+  if (stop_)
+    throw Error(ErrorKind::Storage, "HUB-BROKEN", "cannot upload " + target_.shown() + ": interrupted");
+}
+
 HttpAnswer UploadClient::put(const std::string& what, HttpSending sending) {
   sending.method = "PUT";
   return ask(what, sending).head;

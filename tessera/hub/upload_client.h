@@ -37,6 +37,8 @@ class UploadClient {
   HttpAnswer put(const std::string& what, HttpSending sending);
 
   const UploadTarget& target() const { return target_; }
+  // Throws E-STORAGE-HUB-BROKEN once `stop` is true.
+  void check_stop() const;
 
  private:
   // Returns the client that has the token for the hub, or the one that has none for all others.

@@ -109,11 +109,12 @@ std::string first_bytes(const LocalFile& file, int64_t count) {
   return bytes;
 }
 
-std::string sha256_of(const LocalFile& file) {
+std::string sha256_of(const LocalFile& file, const std::function<void()>& between) {
   const io::File opened = io::File::open(file.path);
   std::string piece(static_cast<size_t>(std::min(kPieceBytes, file.size)), '\0');
   Sha256 hash;
   for (int64_t done = 0; done < file.size;) {
+    between();
     const int64_t count = std::min(std::ssize(piece), file.size - done);
     opened.read_at(done, piece.data(), count);
     hash.add({piece.data(), static_cast<size_t>(count)});

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,7 +26,8 @@ std::vector<LocalFile> files_to_upload(const std::string& folder);
 // Returns `count` bytes from the beginning at most. Throws Storage.
 std::string first_bytes(const LocalFile& file, int64_t count);
 
-// Returns the SHA-256 of the file, which is read in pieces. Throws Storage.
-std::string sha256_of(const LocalFile& file);
+// Returns the SHA-256 of the file, which is read in pieces. Calls `between` before each of them. Throws
+// Storage, and what `between` throws.
+std::string sha256_of(const LocalFile& file, const std::function<void()>& between);
 
 }  // namespace tessera::hub

@@ -195,7 +195,7 @@ class Attempt {
 }  // namespace
 
 std::string upload_large_file(UploadClient& client, const LocalFile& file, Progress& progress) {
-  const std::string sha256 = sha256_of(file);
+  const std::string sha256 = sha256_of(file, [&] { client.check_stop(); });
   SentBytes sent(progress);
   std::string fault;
   for (int i = 0; i < kUploadAttempts; ++i) {

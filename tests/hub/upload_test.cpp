@@ -9,6 +9,8 @@
 
 #include "tessera/core/base64.h"
 #include "tessera/core/error.h"
+#include "tessera/hub/upload_client.h"
+#include "tessera/hub/upload_files.h"
 
 #include "tests/hub/fake_upload_hub.h"
 #include "tests/testing/temp_folder.h"
@@ -133,8 +135,8 @@ TEST_F(UploadTest, AMirrorTakesWhatIsSentToTheHub) {
   hub_->names_main_hub = true;
   EXPECT_EQ(error_of(), "");
   expect_all_is_there();
-  EXPECT_EQ(hub_->steps(), (Steps{"create", "preupload", "preupload", "batch", "put", "put", "put", "complete",
-                                  "verify", "commit"}));
+  EXPECT_EQ(hub_->steps(), (Steps{"create", "preupload", "preupload", "batch", "put", "put", "put",
+                                  "complete", "verify", "commit"}));
 }
 
 TEST_F(UploadTest, TheStorageGetsNoToken) {
@@ -361,6 +363,10 @@ TEST_F(UploadTest, ARequestToStopEndsIt) {
                   }});
   EXPECT_THROW(upload(folder(), {"org/name"}, stop, limits_), Error);
   EXPECT_THAT(hub_->commits(), IsEmpty());
+  // Nor is a large file read to its end for its checksum.
+  UploadClient client({"org/name"}, limits_, stop);
+  const LocalFile file{"model.safetensors", folder() + "/model.safetensors", 20'000};
+  EXPECT_THROW(sha256_of(file, [&] { client.check_stop(); }), Error);
 }
 
 }  // namespace
