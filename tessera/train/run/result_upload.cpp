@@ -38,25 +38,8 @@ void watch(const std::stop_token& ended, const RunSignals& signals, std::atomic<
   }
 }
 
-}  // namespace
-
-void check_result_upload(const config::Recipe& recipe) { run_check(recipe, hub::check_upload); }
-
-void check_result_upload(const config::Recipe& recipe, comm::Communicator& world) {
-  comm::AgreedWork work({&world}, "upload to the hub");
-  work.run_on_first([&] { check_result_upload(recipe); });
-  work.finish();
-}
-
-void prepare_result_upload(const config::Recipe& recipe, comm::Communicator& world) {
-  comm::AgreedWork work({&world}, "upload to the hub");
-  work.run_on_first(
-      [&] { run_check(recipe, [](const hub::UploadTarget& target) { hub::prepare_upload(target); }); });
-  work.finish();
-}
-
-void upload_result(const config::Recipe& recipe, RunSignals& signals) {
-  if (!recipe.uploads()) return;
+// Uploads the result from this process. Throws nothing.
+void upload_here(const config::Recipe& recipe, RunSignals& signals) {
   // Also in a run that saves no checkpoints a first request now ends the upload, not the process.
   signals.defer_stops();
   const hub::UploadTarget target = target_of(recipe);
@@ -74,6 +57,34 @@ void upload_result(const config::Recipe& recipe, RunSignals& signals) {
   if (signals.stop_signal() != 0) why = "the upload was interrupted";
   log::warn("the result is whole in " + recipe.output_dir + ", but not on the hub: " + why +
             "; what stays to be done: " + target.command(recipe.output_dir));
+}
+
+}  // namespace
+
+void check_result_upload(const config::Recipe& recipe) { run_check(recipe, hub::check_upload); }
+
+void check_result_upload(const config::Recipe& recipe, comm::Communicator& world) {
+  comm::AgreedWork work({&world}, "upload to the hub");
+  work.run_on_first([&] { check_result_upload(recipe); });
+  work.finish();
+}
+
+void prepare_result_upload(const config::Recipe& recipe, comm::Communicator& world) {
+  comm::AgreedWork work({&world}, "upload to the hub");
+  work.run_on_first(
+      [&] { run_check(recipe, [](const hub::UploadTarget& target) { hub::prepare_upload(target); }); });
+  work.finish();
+}
+
+void upload_result(const config::Recipe& recipe, RunSignals& signals, comm::Communicator& world) {
+  if (!recipe.uploads()) return;
+  // Nothing is left to stop on the others.
+  if (world.rank() != 0) signals.set_done();
+  // The others wait here, where they may wait for long, and not in the end of MPI, where a launcher may limit
+  // the wait for the last rank: Slurm's PMIx to 5 minutes.
+  comm::AgreedWork work({&world}, "upload the result");
+  work.run_on_first([&] { upload_here(recipe, signals); });
+  work.finish();
 }
 
 }  // namespace tessera::train

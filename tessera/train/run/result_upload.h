@@ -17,7 +17,8 @@ void check_result_upload(const config::Recipe& recipe, comm::Communicator& world
 void prepare_result_upload(const config::Recipe& recipe, comm::Communicator& world);
 
 // Uploads the result in output_dir. Where that fails, or `signals` hears a request to stop, the result stays
-// as it is, and one warning names the command that uploads it. Throws nothing. For the first rank alone.
-void upload_result(const config::Recipe& recipe, RunSignals& signals);
+// as it is, and one warning names the command that uploads it. Collective: the first rank of `world` uploads,
+// and the others wait for it. Throws only what collectives throw.
+void upload_result(const config::Recipe& recipe, RunSignals& signals, comm::Communicator& world);
 
 }  // namespace tessera::train

@@ -94,10 +94,8 @@ class Run {
     describe_end(summary, training_->data_wait_s());
     if (!is_stopped) {
       output_.save(training_->trained(), base_->files(), tokenizer_);
-      if (mesh_.world()->rank() == 0) {
-        forget_requeued_starts(recipe_.output_dir);
-        upload_result(recipe_, signals_);
-      }
+      if (mesh_.world()->rank() == 0) forget_requeued_starts(recipe_.output_dir);
+      upload_result(recipe_, signals_, *mesh_.world());
       signals_.set_done();
     }
     return summary;
