@@ -33,9 +33,11 @@ void add_upload(CLI::App& app, Action& action) {
     action = [options] {
       hub::UploadTarget target{options->repository, options->revision};
       if (options->is_private) target.is_private = true;
+      hub::check_upload(target);
+      std::vector<hub::LocalFile> files = hub::files_to_upload(options->folder);
       hub::prepare_upload(target);
       std::atomic<bool> stop = false;
-      hub::upload(options->folder, target, stop);
+      hub::upload(std::move(files), target, stop);
       return 0;
     };
   });

@@ -56,8 +56,8 @@ struct Curl {
     library.find(free_all, "curl_slist_free_all");
     if (!library.is_usable() || global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
       throw Error(ErrorKind::Config, "HUB-LIBRARY",
-                  "nothing can be fetched without libcurl: " + library.why_not())
-          .hint("apt-get install libcurl4, or fetch by another tool and give the path of the folder");
+                  "nothing can be fetched from the hub or sent to it without libcurl: " + library.why_not())
+          .hint("apt-get install libcurl4, or use another tool, and give the path of the folder");
     }
   }
 };

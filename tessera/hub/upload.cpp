@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <regex>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -11,6 +13,7 @@
 #include "tessera/core/run_on_threads.h"
 #include "tessera/core/strings.h"
 #include "tessera/hub/broken_pipes.h"
+#include "tessera/hub/listing.h"
 #include "tessera/hub/progress.h"
 #include "tessera/hub/upload_client.h"
 #include "tessera/hub/upload_files.h"
@@ -35,7 +38,7 @@ json question_of(const std::string& name, int64_t size, const std::string& sampl
 }
 
 UploadClient::Reply ask_modes(UploadClient& client, const json& files) {
-  return client.post("the kinds of its files", api_url(client.target(), "preupload"),
+  return client.post("asking how its files are stored", api_url(client.target(), "preupload"),
                      json{{"files", files}}.dump());
 }
 
@@ -52,21 +55,28 @@ Mode mode_of(const json& item) {
   return mode == "lfs" ? Mode::Large : Mode::Inline;
 }
 
+// Returns whether a model's weights, or the index of their files, have this name.
+bool is_model_weights(const std::string& name) {
+  static const std::regex pattern(R"(model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json)");
+  return std::regex_match(name, pattern);
+}
+
 // One upload of a folder.
 class FolderUpload {
  public:
-  FolderUpload(const std::string& folder, const UploadTarget& target, const Limits& limits,
+  FolderUpload(std::vector<LocalFile> files, const UploadTarget& target, const Limits& limits,
                std::atomic<bool>& stop)
       : target_(target),
         limits_(limits),
         stop_(stop),
         client_(target, limits, stop),
-        files_(files_to_upload(folder)) {}
+        files_(std::move(files)) {}
 
   void run() {
     for (size_t begin = 0; begin < files_.size(); begin += kFilesOfQuestion)
       learn_modes(begin, std::min(begin + kFilesOfQuestion, files_.size()));
     send_large();
+    find_outdated();
     commit();
   }
 
@@ -121,6 +131,26 @@ class FolderUpload {
     client_.check_stop();
   }
 
+  // Finds the weights of an earlier result that was cut into other files. Programs that load the model could
+  // take them for the new ones.
+  void find_outdated() {
+    const auto is_sent = [&](const std::string& name) {
+      return std::any_of(files_.begin(), files_.end(),
+                         [&](const LocalFile& file) { return file.name == name; });
+    };
+    if (std::none_of(files_.begin(), files_.end(),
+                     [](const LocalFile& file) { return is_model_weights(file.name); }))
+      return;
+    HttpClient client(limits_, token(), stop_);
+    Retries retries(limits_, target_.shown() + ": listing its files", stop_, Way::Up);
+    const Listing listing = list_files(client, {Kind::Model, target_.id, target_.revision}, retries);
+    for (const auto& [name, file] : listing.files) {
+      if (is_model_weights(name) && !is_sent(name)) outdated_.push_back(name);
+    }
+    if (!outdated_.empty())
+      log::tell("the commit removes the weights of an earlier result: " + join(outdated_, ", "));
+  }
+
   void commit() {
     std::string lines =
         json{{"key", "header"},
@@ -139,7 +169,10 @@ class FolderUpload {
           {"path", each.file.name}, {"algo", "sha256"}, {"oid", each.sha256}, {"size", each.file.size}};
       lines += json{{"key", "lfsFile"}, {"value", value}}.dump() + '\n';
     }
-    const auto reply = client_.post("the commit", api_url(target_, "commit"), lines, "application/x-ndjson");
+    for (const std::string& name : outdated_)
+      lines += json{{"key", "deletedFile"}, {"value", {{"path", name}}}}.dump() + '\n';
+    const auto reply =
+        client_.post("making the commit", api_url(target_, "commit"), lines, "application/x-ndjson");
     if (!reply.head.is_good()) throw upload_refusal(target_, reply.head);
   }
 
@@ -155,7 +188,32 @@ class FolderUpload {
   const std::vector<LocalFile> files_;
   std::vector<Large> large_;
   std::vector<LocalFile> inline_;
+  std::vector<std::string> outdated_;  // names of files that the commit removes
 };
+
+// Makes what is not there of the repository and its branch. Returns the answer of the hub that says whether
+// the token may write to it.
+HttpAnswer make_repository(UploadClient& client, const UploadTarget& target, bool& may_be_busy) {
+  const size_t slash = target.id.find('/');
+  json wanted = {
+      {"organization", target.id.substr(0, slash)}, {"name", target.id.substr(slash + 1)}, {"type", "model"}};
+  if (target.is_private) wanted["private"] = *target.is_private;
+  const HttpAnswer made =
+      client.post("making its repository", endpoint() + "/api/repos/create", wanted.dump()).head;
+  may_be_busy = is_there_already(made);
+  // A token may have leave to write to a repository that is there, and none to make one; and an account may
+  // have to pay for a new one (402).
+  const bool makes_none = made.status >= 401 && made.status <= 403;
+  if (!made.is_good() && !is_there_already(made) && !makes_none) throw upload_refusal(target, made);
+  if (!target.revision.empty() && target.revision != "main") {
+    const HttpAnswer branch = client.post("making its branch", api_url(target, "branch"), "{}").head;
+    if (!branch.is_good() && !is_there_already(branch) && branch.status != 403)
+      return makes_none ? made : branch;
+  }
+  // Only one who may write is told how the files are stored.
+  const HttpAnswer modes = ask_modes(client, json::array({question_of("config.json", 2, "{}")})).head;
+  return makes_none && !modes.is_good() ? made : modes;
+}
 
 }  // namespace
 
@@ -170,30 +228,23 @@ void prepare_upload(const UploadTarget& target, const Limits& limits) {
   const IgnoreBrokenPipes ignored;
   const std::atomic<bool> stop = false;
   UploadClient client(target, limits, stop);
-  const size_t slash = target.id.find('/');
-  json wanted = {
-      {"organization", target.id.substr(0, slash)}, {"name", target.id.substr(slash + 1)}, {"type", "model"}};
-  if (target.is_private) wanted["private"] = *target.is_private;
-  const HttpAnswer made = client.post("its repository", endpoint() + "/api/repos/create", wanted.dump()).head;
-  // A token may have leave to write to a repository that is there, and none to make one; and an account may
-  // have to pay for a new one (402).
-  const bool makes_none = made.status >= 401 && made.status <= 403;
-  if (!made.is_good() && !is_there_already(made) && !makes_none) throw upload_refusal(target, made);
-  if (!target.revision.empty() && target.revision != "main") {
-    const HttpAnswer branch = client.post("its branch", api_url(target, "branch"), "{}").head;
-    if (!branch.is_good() && !is_there_already(branch) && branch.status != 403)
-      throw upload_refusal(target, makes_none ? made : branch);
+  Retries retries(limits, target.shown() + ": making its repository", stop, Way::Up);
+  for (;;) {
+    bool may_be_busy = false;
+    const HttpAnswer answer = make_repository(client, target, may_be_busy);
+    if (answer.is_good()) return;
+    // The hub says "409" of a repository that is there, and also where it makes another one for the same user
+    // at this moment: then the repository is not found.
+    if (!may_be_busy || answer.status != 404) throw upload_refusal(target, answer);
+    retries.wait("the server answers 409");
   }
-  // Only one who may write is told the kinds of files.
-  const HttpAnswer kinds = ask_modes(client, json::array({question_of("config.json", 2, "{}")})).head;
-  if (!kinds.is_good()) throw upload_refusal(target, makes_none ? made : kinds);
 }
 
-void upload(const std::string& folder, const UploadTarget& target, std::atomic<bool>& stop,
+void upload(std::vector<LocalFile> files, const UploadTarget& target, std::atomic<bool>& stop,
             const Limits& limits) {
   check_upload(target);
   const IgnoreBrokenPipes ignored;
-  FolderUpload(folder, target, limits, stop).run();
+  FolderUpload(std::move(files), target, limits, stop).run();
   log::info("uploaded to " + target.page());
 }
 

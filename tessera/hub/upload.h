@@ -3,8 +3,10 @@
 
 #include <atomic>
 #include <string>
+#include <vector>
 
 #include "tessera/hub/settings.h"
+#include "tessera/hub/upload_files.h"
 #include "tessera/hub/upload_target.h"
 
 namespace tessera::hub {
@@ -17,11 +19,11 @@ Limits upload_limits();
 // -HUB-ANSWER.
 void prepare_upload(const UploadTarget& target, const Limits& limits = upload_limits());
 
-// Uploads the files of the folder (files_to_upload()) in one commit, which all of them are in or none. The
-// repository is there. Ends soon, with an error, once `stop` is true, and sets it itself where a file fails.
-// One line tells what is sent. Throws what prepare_upload() throws, E-CONFIG-UPLOAD-FILES,
-// E-STORAGE-HUB-UPLOAD, and Storage of the disk.
-void upload(const std::string& folder, const UploadTarget& target, std::atomic<bool>& stop,
+// Uploads the files (files_to_upload()) in one commit, which all of them are in or none, and which removes
+// the weights of an earlier result that was cut into other files. The repository is there. Ends soon, with an
+// error, once `stop` is true, and sets it itself where a file fails. One line tells what is sent. Throws what
+// prepare_upload() throws, E-STORAGE-HUB-UPLOAD, and Storage of the disk.
+void upload(std::vector<LocalFile> files, const UploadTarget& target, std::atomic<bool>& stop,
             const Limits& limits = upload_limits());
 
 }  // namespace tessera::hub

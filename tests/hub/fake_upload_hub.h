@@ -21,7 +21,8 @@ class FakeUploadHub {
  public:
   using json = nlohmann::json;
   using Fault = std::function<void(FakeReply&)>;
-  using Files = std::map<std::string, std::string>;  // the contents, or "oid <sha256>", by their names
+  // The contents, "oid <sha256>" or "removed", by the names of a commit's files.
+  using Files = std::map<std::string, std::string>;
 
   static constexpr const char* kToken = "hf_write";
 
@@ -31,6 +32,7 @@ class FakeUploadHub {
   int status_of_refusal = 403;  // where may_make is false
   bool names_main_hub = false;  // in the addresses of its own, as a mirror does
   std::string ignored_file;
+  std::vector<std::string> files;  // names of those that the repository has already
 
   std::string url() const { return hub_.url(); }
   // Has the next answers to this step changed, one by each fault: "create", "branch", "preupload", "batch",
@@ -86,6 +88,7 @@ class FakeUploadHub {
 
   FakeReply answer(const FakeRequest& request) {
     const std::string& path = request.path;
+    if (request.method == "GET" && begins(path, "/api/models/org/name/revision/")) return list();
     if (request.method != "POST") return {405};
     if (begins(path, "/complete/"))
       return spoilt("complete", [&] { return complete(path.substr(10), request); });
@@ -100,6 +103,13 @@ class FakeUploadHub {
       return spoilt("batch", [&] { return batch(request); });
     if (path == "/verify") return spoilt("verify", [&] { return verify(request); });
     return {404};
+  }
+
+  FakeReply list() const {
+    json answer = {{"sha", "0123"}, {"siblings", json::array()}};
+    for (const std::string& name : files)
+      answer["siblings"].push_back({{"rfilename", name}, {"size", 1}, {"blobId", std::string(40, 'a')}});
+    return {200, answer.dump()};
   }
 
   FakeReply create(const FakeRequest& request) {
@@ -201,6 +211,8 @@ class FakeUploadHub {
       const std::string name = value.at("path");
       if (line.at("key") == "file") {
         files[name] = value.at("content");
+      } else if (line.at("key") == "deletedFile") {
+        files[name] = "removed";
       } else {
         const std::string oid = value.at("oid");
         if (!stored_.contains(oid) || value.at("size") != stored_[oid].size()) return {400};

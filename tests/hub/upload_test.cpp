@@ -72,9 +72,10 @@ class UploadTest : public ::testing::Test {
   // Uploads the folder. Returns the error, or "".
   std::string error_of(const UploadTarget& target = {"org/name"}) {
     try {
+      std::vector<LocalFile> files = files_to_upload(folder());
       prepare_upload(target, limits_);
       std::atomic<bool> stop = false;
-      upload(folder(), target, stop, limits_);
+      upload(std::move(files), target, stop, limits_);
       return "";
     } catch (const Error& error) {
       return error.what();
@@ -118,6 +119,38 @@ TEST_F(UploadTest, SendsWhatAResultConsistsOf) {
   EXPECT_EQ(error_of(), "");
   EXPECT_THAT(hub_->store_requests(), SizeIs(1));
   EXPECT_THAT(hub_->commits(), SizeIs(2));
+}
+
+TEST_F(UploadTest, WeightsOfAnEarlierResultGo) {
+  const std::string shard = "model-00001-of-00002.safetensors", index = "model.safetensors.index.json";
+  hub_->is_there = true;
+  hub_->files = {"model.safetensors",        shard, index, "notes.md", "other.safetensors",
+                 "adapter_model.safetensors"};
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(error_of(), "");
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("removes the weights of an earlier result: " + shard + ", " + index + "\n"));
+  EXPECT_THAT(hub_->commits()[0], SizeIs(7));
+  for (const std::string& name : {shard, index}) EXPECT_EQ(hub_->commits()[0].at(name), "removed");
+  // An adapter leaves a model's weights alone.
+  std::filesystem::remove_all(home_ / "out");
+  home_.write("out/adapter_config.json", "{}");
+  home_.write("out/adapter_model.safetensors", weights_text());
+  EXPECT_EQ(error_of(), "");
+  EXPECT_THAT(hub_->commits()[1], SizeIs(2));
+}
+
+TEST_F(UploadTest, ARepositoryIsMadeOnceTheHubIsFree) {
+  const Fault busy = [&](FakeReply& reply) {
+    hub_->is_there = false;
+    reply = {409};
+  };
+  hub_->fail_next("create", {busy, busy});
+  EXPECT_EQ(error_of(), "");
+  expect_all_is_there();
+  start().fail_next("create", std::vector<Fault>(9, busy));
+  EXPECT_THAT(error_of(),
+              HasSubstr("E-STORAGE-HUB-BROKEN]: cannot upload model org/name: making its repository"));
 }
 
 TEST_F(UploadTest, LargeFilesGoInTheirParts) {
@@ -361,7 +394,7 @@ TEST_F(UploadTest, ARequestToStopEndsIt) {
                     stop = true;
                     reply = {500};
                   }});
-  EXPECT_THROW(upload(folder(), {"org/name"}, stop, limits_), Error);
+  EXPECT_THROW(upload(files_to_upload(folder()), {"org/name"}, stop, limits_), Error);
   EXPECT_THAT(hub_->commits(), IsEmpty());
   // Nor is a large file read to its end for its checksum.
   UploadClient client({"org/name"}, limits_, stop);

@@ -47,7 +47,7 @@ void upload_here(const config::Recipe& recipe, RunSignals& signals) {
   std::string why;
   try {
     const std::jthread watcher([&](const std::stop_token& ended) { watch(ended, signals, stop); });
-    hub::upload(recipe.output_dir, target, stop);
+    hub::upload(hub::files_to_upload(recipe.output_dir), target, stop);
     return;
   } catch (const Error& error) {
     why = error.message();
@@ -56,7 +56,7 @@ void upload_here(const config::Recipe& recipe, RunSignals& signals) {
   }
   if (signals.stop_signal() != 0) why = "the upload was interrupted";
   log::warn("the result is whole in " + recipe.output_dir + ", but not on the hub: " + why +
-            "; what stays to be done: " + target.command(recipe.output_dir));
+            "; to upload it: " + target.command(recipe.output_dir));
 }
 
 }  // namespace
