@@ -64,6 +64,20 @@ TESSERA_INLINE void pack_tile(const TileSource<T, IsDepthContiguous>& from, bool
   }
 }
 
+// Fetches the tile after the one at `data`, in the order of pack_panels(). The rows of a tile lie so far
+// apart that the processor foresees few of them.
+template <class T, bool IsDepthContiguous>
+TESSERA_INLINE void fetch_next(const T* data, int64_t stride) {
+  constexpr int64_t kRows = IsDepthContiguous ? kTileLines : kTileDepth;
+  constexpr int64_t kFloatsOfLine = 16;
+#pragma GCC unroll 4
+  for (int64_t row = 0; row < kRows; ++row) {
+    const T* next = data + row * stride + kTileDepth;
+    __builtin_prefetch(next);
+    if constexpr (IsDepthContiguous && sizeof(T) == 4) __builtin_prefetch(next + kFloatsOfLine);
+  }
+}
+
 template <class Form, bool IsDepthContiguous>
 void pack_panels(Side side, Lines<ElementOf<Form>> from, int64_t lines, int64_t depth, char* to,
                  int64_t panel_stride) {
@@ -80,6 +94,7 @@ void pack_panels(Side side, Lines<ElementOf<Form>> from, int64_t lines, int64_t 
       const int64_t line = panel * kPanelLines + half * kTileLines;
       const int64_t wide = std::clamp<int64_t>(lines - line, 0, kTileLines);
       const T* data = from.at(line, block * kTileDepth);
+      if constexpr (kFetchesOperands) fetch_next<T, kDeep>(data, from.stride);
       if (wide == kTileLines && deep == kTileDepth) {
         pack_tile<Form>(TileSource<T, kDeep>{data, from.stride, kTileLines, kTileDepth}, must_turn, at);
       } else {
