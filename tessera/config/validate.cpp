@@ -118,7 +118,7 @@ void validate_evaluation_readers(Rules& rules, bool has_eval_data) {
   }
 }
 
-// Refuses an MLflow tracker on another machine: nothing is sent over a network.
+// Refuses an MLflow tracker on another machine: runs are sent to no tracker over a network.
 void validate_trackers(Rules& rules) {
   const std::string& uri = rules.recipe().mlflow_tracking_uri;
   const size_t scheme = uri.find(':');
@@ -126,7 +126,7 @@ void validate_trackers(Rules& rules) {
   if (is_path) return;
   rules.refuse({"mlflow_tracking_uri"},
                rules
-                   .error("UNSUPPORTED", "key 'mlflow_tracking_uri': nothing is sent over a network",
+                   .error("UNSUPPORTED", "key 'mlflow_tracking_uri': runs are not sent to a tracking server",
                           "mlflow_tracking_uri")
                    .got(uri)
                    .need("a folder, such as ./mlruns or file:///data/mlruns")

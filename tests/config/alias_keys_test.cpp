@@ -78,7 +78,7 @@ TEST(AliasKeysTest, TrackersOfOtherToolsAreSwitchedOn) {
   EXPECT_EQ(read("deepspeed: {wandb: {enabled: false, project: p}}\n").wandb_project, "");
   EXPECT_THAT(message_of(kMinimal + "use_wandb: false\nreport_to: wandb\n"), HasSubstr("disagree"));
   EXPECT_THAT(message_of(kMinimal + "mlflow_tracking_uri: http://host:5000\n"),
-              HasSubstr("nothing is sent over a network"));
+              HasSubstr("runs are not sent to a tracking server"));
   EXPECT_NO_THROW(read("mlflow_tracking_uri: file:///runs\n"));
   EXPECT_NO_THROW(read("mlflow_tracking_uri: ./ml:runs\n"));
 }

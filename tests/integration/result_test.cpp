@@ -5,6 +5,7 @@
 #include <limits>
 #include <sys/mount.h>
 
+#include "tests/hub/fake_upload_hub.h"
 #include "tests/integration/fixture.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/skip.h"
@@ -425,6 +426,42 @@ TEST_F(ResultTest, RanksThatReadDifferentFilesAreRefused) {
   write_tensors(here / "other/model/model.safetensors", tensors);
   expect_error(two(), 4, "E-MODEL-RANKS-DIFFER", {"rank 1", "machines"});
   EXPECT_FALSE(fs::exists(out()));
+}
+
+TEST_F(ResultTest, IsUploadedToTheHub) {
+  FakeUploadHub hub;
+  const Words arguments = {"hub_model_id=org/name", "max_steps=1"};
+  RunOptions options;
+  options.environment = {{"HF_ENDPOINT", hub.url()},
+                         {"HF_TOKEN", "hf_other"},
+                         {"HF_HOME", here.path()},
+                         {"HF_HUB_OFFLINE", "0"},
+                         {"NO_PROXY", "127.0.0.1"}};
+  expect_error(train(arguments, options), 2, "E-CONFIG-HUB-ACCESS",
+               {"key 'hub_model_id'", "does not know the token"});
+  EXPECT_FALSE(fs::exists(out()));
+
+  options.environment["HF_TOKEN"] = FakeUploadHub::kToken;
+  const ProgramResult uploaded = train(arguments, options);
+  EXPECT_EQ(uploaded.exit_code, 0) << uploaded.told();
+  ASSERT_EQ(hub.commits().size(), 1U) << uploaded.told();
+  EXPECT_EQ(hub.commits()[0].at("model.safetensors"),
+            "oid " + FakeUploadHub::sha256(read_text(out("model.safetensors"))));
+  EXPECT_FALSE(hub.commits()[0].contains("recipe.yaml"));
+
+  // An upload that fails costs neither the result nor the success of the run.
+  hub.fail_next("commit", {[](FakeReply& reply) { reply = {400}; }});
+  const ProgramResult failed =
+      train(with(arguments, {"--nproc", "2", "adapter=lora", "lora_target_linear=true"}), options);
+  EXPECT_EQ(failed.exit_code, 0) << failed.told();
+  EXPECT_EQ(ProgramResult::lines_with(failed.err, "not on the hub").size(), 1U) << failed.told();
+  EXPECT_NE(failed.err.find("to upload it: tessera upload out org/name\n"), std::string::npos)
+      << failed.told();
+  const ProgramResult again = run({"upload", "out", "org/name"}, options);
+  EXPECT_EQ(again.exit_code, 0) << again.told();
+  EXPECT_EQ(hub.commits().back().at("adapter_model.safetensors"),
+            "oid " + FakeUploadHub::sha256(read_text(out("adapter_model.safetensors"))));
+  EXPECT_EQ(hub.stored().size(), 2U);
 }
 
 }  // namespace
