@@ -91,9 +91,10 @@ CpuFeatures detect_cpu_features() {
   CpuFeatures features;
 #if defined(__x86_64__)
   unsigned a = 0, b = 0, c = 0, d = 0;
-  const bool has_fma = __get_cpuid(1, &a, &b, &c, &d) != 0 && bit(c, 12);
+  // Every processor of AVX2 that is known converts float16 too (F16C).
+  const bool has_fma_and_half = __get_cpuid(1, &a, &b, &c, &d) != 0 && bit(c, 12) && bit(c, 29);
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return features;
-  features.avx2 = has_fma && bit(b, 5);
+  features.avx2 = has_fma_and_half && bit(b, 5);
   features.avx512f = bit(b, 16) && bit(b, 17) && bit(b, 30) && bit(b, 31);
   features.avx512_fp16 = bit(d, 23);
   features.amx_bf16 = bit(d, 22) && bit(d, 24);

@@ -75,7 +75,8 @@ const Leaves& leaves(const at::Tensor& x) {
   if (const Leaves* const* chosen = LeavesScope::current()) return **chosen;
   if (is_plain) return plain_leaves();
   if (x.is_cuda()) return cuda_leaves();
-  return x.is_cpu() && x.scalar_type() != at::kHalf ? host_leaves() : plain_leaves();
+  if (!x.is_cpu()) return plain_leaves();
+  return x.scalar_type() == at::kHalf ? half_leaves() : host_leaves();
 }
 
 }  // namespace tessera::ops

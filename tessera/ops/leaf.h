@@ -133,6 +133,9 @@ using Leaf = std::remove_pointer_t<std::remove_cvref_t<decltype(std::declval<Lea
 
 // Tessera's kernels for the processor; they take all types but float16.
 const Leaves& host_leaves();
+// The processor's table for float16: Tessera's products, Tessera's attention by way of float32, and for the
+// rest the formulas below.
+const Leaves& half_leaves();
 // Formulas of LibTorch's operations, which run on any device and define what the other tables compute: an
 // entry that another table lacks is taken from here.
 const Leaves& plain_leaves();

@@ -69,13 +69,15 @@ bool multiply_packed(const at::Tensor& sum, const at::Tensor& a, const at::Tenso
 
 bool multiply_packed(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, const MoreFactors& more,
                      bool adds) {
-  using kernels::Bf16;
+  using kernels::Bf16, kernels::F16;
   const auto type = a.scalar_type(), sum_type = sum.scalar_type();
   if (type == at::kFloat && sum_type == at::kFloat)
     return multiply_packed<float, float>(sum, a, b, more, adds);
-  if (type != at::kBFloat16) return false;
-  if (sum_type == at::kFloat) return multiply_packed<Bf16, float>(sum, a, b, more, adds);
-  return sum_type == at::kBFloat16 && multiply_packed<Bf16, Bf16>(sum, a, b, more, adds);
+  if (type == at::kBFloat16 && sum_type == at::kFloat)
+    return multiply_packed<Bf16, float>(sum, a, b, more, adds);
+  if (type == at::kBFloat16 && sum_type == type) return multiply_packed<Bf16, Bf16>(sum, a, b, more, adds);
+  if (type == at::kHalf && sum_type == at::kFloat) return multiply_packed<F16, float>(sum, a, b, more, adds);
+  return type == at::kHalf && sum_type == type && multiply_packed<F16, F16>(sum, a, b, more, adds);
 }
 
 // Adds up a product of bf16 operands unrounded in a float32 sum.

@@ -12,6 +12,7 @@ const kernels::Units<T>* product_units() {
 }
 template const kernels::Units<float>* product_units<float>();
 template const kernels::Units<kernels::Bf16>* product_units<kernels::Bf16>();
+template const kernels::Units<kernels::F16>* product_units<kernels::F16>();
 
 bool has_bf16_units() {
   const auto* units = product_units<kernels::Bf16>();

@@ -129,6 +129,7 @@ TEST(AttentionTest, Float32AndBfloat16AreNearFloat64) {
   for (at::Tensor& tensor : in) tensor = trained(tensor);
   expect_near_double(fused_attention({0, 100, 150}), in, at::kFloat, 5e-6);
   expect_near_double(fused_attention({0, 100, 150}), in, at::kBFloat16, 5e-2);
+  expect_near_double(fused_attention({0, 100, 150}), in, at::kHalf, 5e-3);
 }
 
 // These documents end within the kernels' panels of 32 tokens, on the panels' edges, and beyond one block.
@@ -142,6 +143,7 @@ TEST(AttentionTest, UnevenDocumentsAndHeadsAreNearFloat64) {
       for (at::Tensor& tensor : in) tensor = trained(tensor);
       expect_near_double(fused_attention(kUnevenStarts), in, at::kFloat, 5e-6);
       expect_near_double(fused_attention(kUnevenStarts), in, at::kBFloat16, 5e-2);
+      expect_near_double(fused_attention(kUnevenStarts), in, at::kHalf, 5e-3);
     }
   }
 }
@@ -151,6 +153,7 @@ TEST(AttentionTest, LongDocumentsAreNearFloat64InEveryType) {
   for (at::Tensor& tensor : in) tensor = trained(tensor);
   expect_near_double(fused_attention({0, 1180, 1200}), in, at::kFloat, 5e-6);
   expect_near_double(fused_attention({0, 1180, 1200}), in, at::kBFloat16, 5e-2);
+  expect_near_double(fused_attention({0, 1180, 1200}), in, at::kHalf, 5e-3);
 }
 
 // Scores that rise from one block of keys to the next make the running maximum grow.

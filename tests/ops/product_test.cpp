@@ -41,7 +41,7 @@ TEST_P(Products, AreWithinTheRoundingOfTheirType) {
   const auto [a_transposed, b_transposed] = GetParam();
   at::manual_seed(kSeed);
   for (const auto& [m, n, k] : kShapes) {
-    for (const auto type : {at::kFloat, at::kBFloat16, at::kDouble}) {
+    for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
       const at::Tensor a = matrix(m, k, a_transposed, type), b = matrix(k, n, b_transposed, type);
       const at::Tensor want = at::mm(a.to(at::kDouble), b.to(at::kDouble));
       const double tolerance = type == at::kDouble ? 1e-13 : type == at::kFloat ? 1e-6 : 4e-3;
@@ -60,22 +60,24 @@ TEST_P(Products, AreWithinTheRoundingOfTheirType) {
 
 INSTANTIATE_TEST_SUITE_P(Layouts, Products, ::testing::Combine(::testing::Bool(), ::testing::Bool()));
 
-TEST(Product, AddsBf16UpInFloat32) {
+TEST(Product, AddsHalvesUpInFloat32) {
   at::manual_seed(kSeed);
   for (const auto& [m, n, k] : kShapes) {
-    const at::Tensor a = matrix(m, k, true, at::kBFloat16), b = matrix(k, n, false, at::kBFloat16);
-    const at::Tensor want = at::mm(a.to(at::kDouble), b.to(at::kDouble));
-    const at::Tensor sum = at::empty({m, n});
-    product_out(sum, a, b);
-    EXPECT_LT(relative_error(sum, want), 1e-6) << m << " " << n << " " << k;
-    add_product(sum, a, b);
-    EXPECT_LT(relative_error(sum, 2 * want), 1e-6) << m << " " << n << " " << k;
+    for (const auto type : {at::kBFloat16, at::kHalf}) {
+      const at::Tensor a = matrix(m, k, true, type), b = matrix(k, n, false, type);
+      const at::Tensor want = at::mm(a.to(at::kDouble), b.to(at::kDouble));
+      const at::Tensor sum = at::empty({m, n});
+      product_out(sum, a, b);
+      EXPECT_LT(relative_error(sum, want), 1e-6) << m << " " << n << " " << k << " " << type;
+      add_product(sum, a, b);
+      EXPECT_LT(relative_error(sum, 2 * want), 1e-6) << m << " " << n << " " << k << " " << type;
+    }
   }
 }
 
 // A single row or column may have any stride, such as the stride 0 of an expanded gradient.
 TEST(Product, TakesSingleRowsOfAnyStride) {
-  for (const auto type : {at::kFloat, at::kBFloat16}) {
+  for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
     const at::Tensor x = at::arange(1, 41, at::kFloat).to(type);
     const at::Tensor row = x.unsqueeze(0).expand({5, 40}).narrow(0, 0, 1),
                      one = at::ones({1, 1}, type).expand({7, 1});
@@ -89,7 +91,7 @@ TEST(Product, TakesSingleRowsOfAnyStride) {
 }
 
 TEST(Product, OfNothingIsZero) {
-  for (const auto type : {at::kFloat, at::kBFloat16}) {
+  for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
     const at::Tensor sum = at::ones({2, 3});
     product_out(sum, at::empty({2, 0}, type), at::empty({0, 3}, type));
     EXPECT_TRUE(sum.eq(0).all().item<bool>());
@@ -102,10 +104,8 @@ TEST(Product, OfNothingIsZero) {
 TEST(Product, DoesNotDependOnTheThreads) {
   at::manual_seed(kSeed);
   const int threads = at::get_num_threads();
-  for (const auto type : {at::kFloat, at::kBFloat16}) {
-    const bool is_own =
-        type == at::kFloat ? product_units<float>() != nullptr : product_units<kernels::Bf16>() != nullptr;
-    if (!is_own) continue;
+  for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    if (product_units<float>() == nullptr) continue;
     const at::Tensor a = matrix(300, 900, false, type), b = matrix(900, 500, true, type);
     at::set_num_threads(1);
     const at::Tensor alone = product(a, b);
@@ -143,7 +143,7 @@ TEST(Product, TakesTheLeastFloatsForSmallOnes) {
 
 TEST(Product, CarriesWhatIsNotFinite) {
   const int64_t n = 160;
-  for (const auto type : {at::kFloat, at::kBFloat16}) {
+  for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
     for (const double bad :
          {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
       at::Tensor a = at::ones({n, n}, type);

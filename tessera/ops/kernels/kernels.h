@@ -9,8 +9,11 @@
 
 namespace tessera::ops::kernels {
 
-// A bfloat16 number as stored.
+// Numbers of bfloat16 and float16 as stored.
 struct Bf16 {
+  uint16_t bits;
+};
+struct F16 {
   uint16_t bits;
 };
 

@@ -15,8 +15,9 @@
 // - float: a word is a float; the first plane has the first 16 depths of a block, the second the others. For
 // vector units.
 //
-// - Widened: the elements are bf16, and the memory holds them as float does. For vector units that have no
-// products of bf16: elements are widened on their way into the panels, and no wide matrix ever exists.
+// - Widened and WidenedHalf: the elements are bf16 or float16, and the memory holds them as float does. For
+// vector units that have no products of these types: elements are widened on their way into the panels, and
+// no wide matrix ever exists.
 //
 // - Split: a float is the sum of three bf16, each of which is the rounding of what those before it leave
 // over; they are three planes, and a word has the depths d and d + 16. For tile units. The sum is exact, but
@@ -41,6 +42,7 @@ inline constexpr int64_t kPlaneBytes = 2 * kTileBytes;  // bytes of one plane of
 
 // Name the forms whose elements are of another type.
 struct Widened;
+struct WidenedHalf;
 struct Split;
 
 // Properties of a form: the planes and the bytes of a block of a panel, and the type of the elements that are
@@ -51,6 +53,8 @@ template <>
 inline constexpr int64_t kPlanes<float> = 2;
 template <>
 inline constexpr int64_t kPlanes<Widened> = kPlanes<float>;
+template <>
+inline constexpr int64_t kPlanes<WidenedHalf> = kPlanes<float>;
 template <>
 inline constexpr int64_t kPlanes<Split> = 3;
 template <class Form>
@@ -63,6 +67,10 @@ struct PackedElement {
 template <>
 struct PackedElement<Widened> {
   using type = Bf16;
+};
+template <>
+struct PackedElement<WidenedHalf> {
+  using type = F16;
 };
 template <>
 struct PackedElement<Split> {

@@ -255,17 +255,16 @@ class Product {
 
 }  // namespace
 
-void packed_gemm(const Units<float>& units, int64_t m, int64_t n, const Factors<float>& product,
-                 const Factors<float>& more, float beta, float* c, int64_t ldc) {
-  Product<float, float>(units, m, n, product, more, beta, c, ldc).run();
-}
-void packed_gemm(const Units<Bf16>& units, int64_t m, int64_t n, const Factors<Bf16>& product,
-                 const Factors<Bf16>& more, float beta, float* c, int64_t ldc) {
-  Product<Bf16, float>(units, m, n, product, more, beta, c, ldc).run();
-}
-void packed_gemm(const Units<Bf16>& units, int64_t m, int64_t n, const Factors<Bf16>& product,
-                 const Factors<Bf16>& more, float beta, Bf16* c, int64_t ldc) {
-  Product<Bf16, Bf16>(units, m, n, product, more, beta, c, ldc).run();
-}
+#define TESSERA_DEFINE(T, Out)                                                             \
+  void packed_gemm(const Units<T>& units, int64_t m, int64_t n, const Factors<T>& product, \
+                   const Factors<T>& more, float beta, Out* c, int64_t ldc) {              \
+    Product<T, Out>(units, m, n, product, more, beta, c, ldc).run();                       \
+  }
+TESSERA_DEFINE(float, float)
+TESSERA_DEFINE(Bf16, float)
+TESSERA_DEFINE(Bf16, Bf16)
+TESSERA_DEFINE(F16, float)
+TESSERA_DEFINE(F16, F16)
+#undef TESSERA_DEFINE
 
 }  // namespace tessera::ops::kernels

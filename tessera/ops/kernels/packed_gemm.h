@@ -31,5 +31,9 @@ void packed_gemm(const Units<Bf16>& units, int64_t m, int64_t n, const Factors<B
                  const Factors<Bf16>& more, float beta, float* c, int64_t ldc);
 void packed_gemm(const Units<Bf16>& units, int64_t m, int64_t n, const Factors<Bf16>& product,
                  const Factors<Bf16>& more, float beta, Bf16* c, int64_t ldc);
+void packed_gemm(const Units<F16>& units, int64_t m, int64_t n, const Factors<F16>& product,
+                 const Factors<F16>& more, float beta, float* c, int64_t ldc);
+void packed_gemm(const Units<F16>& units, int64_t m, int64_t n, const Factors<F16>& product,
+                 const Factors<F16>& more, float beta, F16* c, int64_t ldc);
 
 }  // namespace tessera::ops::kernels

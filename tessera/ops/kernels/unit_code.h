@@ -43,6 +43,7 @@ void add_sums(const float* sums, int64_t sum_stride, float beta, Bf16* c, int64_
               int64_t columns);
 const Units<float>& float_units();
 const Units<Bf16>& widened_units();
+const Units<F16>& half_units();
 const Units<Bf16>& bf16_units();
 const Units<float>& float_units_with_tiles();
 const Units<Bf16>& bf16_units_with_tiles();
@@ -51,6 +52,7 @@ const Units<Bf16>& bf16_units_with_tiles();
 namespace avx2 {
 const Units<float>& float_units();
 const Units<Bf16>& widened_units();
+const Units<F16>& half_units();
 }  // namespace avx2
 
 }  // namespace tessera::ops::kernels

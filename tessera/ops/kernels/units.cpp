@@ -29,6 +29,17 @@ const Units<Bf16>* units<Bf16>() {
   return nullptr;
 }
 
+template <>
+const Units<F16>* units<F16>() {
+  switch (usable_isa()) {
+    case Isa::Amx:
+    case Isa::Avx512: return &avx512::half_units();
+    case Isa::Avx2: return &avx2::half_units();
+    case Isa::Baseline: break;
+  }
+  return nullptr;
+}
+
 UnitSession::UnitSession(Isa isa) : has_tiles_(isa == Isa::Amx) {
   if (has_tiles_) tiles::configure();
 }
@@ -44,6 +55,10 @@ const Units<float>* units<float>() {
 }
 template <>
 const Units<Bf16>* units<Bf16>() {
+  return nullptr;
+}
+template <>
+const Units<F16>* units<F16>() {
   return nullptr;
 }
 UnitSession::UnitSession(Isa) : has_tiles_(false) {}

@@ -22,7 +22,8 @@ struct SoftmaxState {
 // written as packed operands without being turned. If the band is open for a whole panel of 32 keys by 32
 // queries, nothing is masked.
 
-// The operations of one kind of unit, for T = float or Bf16.
+// The operations of one kind of unit, for T = float, Bf16 or F16. Units for F16 have no functions for
+// attention, from `softmax` on: these are null.
 template <class T>
 struct Units {
   Isa isa;
@@ -49,7 +50,7 @@ struct Units {
   // `group` panels on the right before the next ones come: these should fit in the second-level cache, as
   // they are met again. C may hold NaN if beta is 0.
   void (*multiply)(const Packed& left, const Packed& right, int64_t group, float beta, float* c, int64_t ldc);
-  void (*multiply_narrow)(const Packed& left, const Packed& right, int64_t group, float beta, Bf16* c,
+  void (*multiply_narrow)(const Packed& left, const Packed& right, int64_t group, float beta, T* c,
                           int64_t ldc);  // null for T = float
   // Computes C = L R, or C += L R with `adds`, for one panel by one, the first `blocks` blocks of each; C:
   // [32, 32], ldc elements between rows. For many small products whose results stay in the first-level cache.
@@ -57,7 +58,7 @@ struct Units {
                          int64_t ldc);
   // Computes C = sums + beta C for [rows, columns], sum_stride and ldc elements between rows. Null for T =
   // float.
-  void (*add_sums)(const float* sums, int64_t sum_stride, float beta, Bf16* c, int64_t ldc, int64_t rows,
+  void (*add_sums)(const float* sums, int64_t sum_stride, float beta, T* c, int64_t ldc, int64_t rows,
                    int64_t columns);
 
   // One step of the online softmax (Milakov and Gimelshein, 2018) over `key_panels` panels of scores, [32
@@ -89,7 +90,7 @@ struct Units {
 
 // Returns the best units for T that usable_isa() allows, or null if there are none. For float, in this order:
 // tiles, AVX-512, AVX2; for Bf16: tiles, AVX-512 with its extension for bf16, AVX-512, AVX2. The last two
-// widen bf16 to float (form Widened).
+// widen bf16 to float (form Widened); so do AVX-512 and AVX2 for F16 (form WidenedHalf).
 template <class T>
 const Units<T>* units();
 

@@ -11,7 +11,7 @@
 
 #if defined(TESSERA_UNIT_CODE)
 #include <immintrin.h>
-#pragma GCC target("avx2,fma")
+#pragma GCC target("avx2,fma,f16c")
 #define TESSERA_VEC avx2
 
 #include "tessera/ops/kernels/vec_avx2.h"
@@ -40,6 +40,11 @@ const Units<float>& float_units() {
 
 const Units<Bf16>& widened_units() {
   static const Units<Bf16> table = avx2_units<Widened>();
+  return table;
+}
+
+const Units<F16>& half_units() {
+  static const Units<F16> table = avx2_units<WidenedHalf>();
   return table;
 }
 

@@ -68,6 +68,11 @@ const Units<Bf16>& widened_units() {
   return table;
 }
 
+const Units<F16>& half_units() {
+  static const Units<F16> table = units_of_floats<WidenedHalf>();
+  return table;
+}
+
 const Units<Bf16>& bf16_units() {
   static const Units<Bf16> table = [] {
     Units<Bf16> units = avx512_units<Bf16>();

@@ -92,6 +92,23 @@ TESSERA_INLINE void store(Bf16* to, Mask mask, Vec x) {
   memcpy(to, padded, sizeof(Bf16) * static_cast<size_t>(std::popcount(mask)));
 }
 
+// Do the same for float16.
+TESSERA_INLINE Vec load(const F16* from, Mask mask) {
+  F16 padded[16];
+  if (mask != 0xffff) {
+    memset(padded, 0, sizeof padded);
+    memcpy(padded, from, sizeof(F16) * static_cast<size_t>(std::popcount(mask)));
+    from = padded;
+  }
+  const auto* halves = reinterpret_cast<const __m128i*>(from);
+  return {_mm256_cvtph_ps(_mm_loadu_si128(halves)), _mm256_cvtph_ps(_mm_loadu_si128(halves + 1))};
+}
+TESSERA_INLINE void store(F16* to, Mask mask, Vec x) {
+  constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  const __m128i halves[2] = {_mm256_cvtps_ph(x.low, kNearest), _mm256_cvtps_ph(x.high, kNearest)};
+  memcpy(to, halves, sizeof(F16) * static_cast<size_t>(std::popcount(mask)));
+}
+
 TESSERA_INLINE Vec add(Vec a, Vec b) { return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)}; }
 TESSERA_INLINE Vec sub(Vec a, Vec b) { return {_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)}; }
 TESSERA_INLINE Vec mul(Vec a, Vec b) { return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)}; }

@@ -39,6 +39,12 @@ TESSERA_INLINE Vec load(const Bf16* from, Mask mask) {
   return _mm512_castsi512_ps(
       _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from)), 16));
 }
+TESSERA_INLINE Vec load(const F16* from, Mask mask) {
+  return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from));
+}
+TESSERA_INLINE void store(F16* to, Mask mask, Vec x) {
+  _mm256_mask_storeu_epi16(to, mask, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
 TESSERA_INLINE void store(float* to, Mask mask, Vec x) { _mm512_mask_storeu_ps(to, mask, x); }
 // Rounds to nearest, ties to even, on processors without AVX512_BF16 too; NaN stays NaN.
 TESSERA_INLINE void store(Bf16* to, Mask mask, Vec x) {

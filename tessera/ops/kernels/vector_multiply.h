@@ -20,6 +20,8 @@ struct WordProduct<float> {
 };
 template <>
 struct WordProduct<Widened> : WordProduct<float> {};
+template <>
+struct WordProduct<WidenedHalf> : WordProduct<float> {};
 
 template <class Out>
 TESSERA_INLINE void write_sums(Vec sum, float beta, Out* to, Mask mask) {

@@ -24,7 +24,8 @@ TESSERA_INLINE Vec load_words(const TileSource<T, IsDepthContiguous>& from, int6
   return load(from.data + (first + row) * from.stride, first_of(from.lines));
 }
 
-// The stored form of a tile's row of floats. For float and Widened it is the row itself, in two planes.
+// The stored form of a tile's row of floats. For float and the widened forms it is the row itself, in two
+// planes.
 template <class Form>
 struct StoredRow;
 template <>
@@ -34,6 +35,8 @@ struct StoredRow<float> {
 };
 template <>
 struct StoredRow<Widened> : StoredRow<float> {};
+template <>
+struct StoredRow<WidenedHalf> : StoredRow<float> {};
 TESSERA_INLINE void store_row(Vec first, Vec second, char* to) {
   store(reinterpret_cast<float*>(to), first);
   store(reinterpret_cast<float*>(to + kPlaneBytes), second);

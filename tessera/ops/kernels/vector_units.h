@@ -8,35 +8,50 @@
 
 namespace tessera::ops::kernels::TESSERA_VEC {
 
-// Returns a table of everything but the products and the sizes that go with them.
+// Returns a table of packing and adding up alone.
 template <class Form>
-Units<ElementOf<Form>> row_operations(Isa isa) {
+Units<ElementOf<Form>> packing_operations(Isa isa) {
   using T = ElementOf<Form>;
   Units<T> units{};
   units.isa = isa;
   units.block_bytes = kBlockBytes<Form>;
   units.pack = pack<Form>;
+  if constexpr (!std::is_same_v<T, float>) units.add_sums = add_sums_to<T>;
+  return units;
+}
+
+// Returns a table of everything but the products and the sizes that go with them.
+template <class Form>
+Units<ElementOf<Form>> row_operations(Isa isa) {
+  using T = ElementOf<Form>;
+  Units<T> units = packing_operations<Form>(isa);
   units.softmax = softmax<Form>;
   units.softmax_end = softmax_end;
   units.softmax_backward = softmax_backward<Form>;
   units.scale_columns = scale_columns;
   units.turn_columns = turn_columns<T>;
   units.row_dots = row_dots<T>;
-  if constexpr (std::is_same_v<T, Bf16>) units.add_sums = add_sums_to<Bf16>;
   return units;
 }
 
 template <class Form>
 Units<ElementOf<Form>> vector_units(Isa isa) {
-  Units<ElementOf<Form>> units = row_operations<Form>(isa);
-  // LibTorch is the other way, and is slow for bf16 where there are no units for it.
-  constexpr bool kIsWidened = std::is_same_v<Form, Widened>;
+  using T = ElementOf<Form>;
+  constexpr bool kIsHalf = std::is_same_v<Form, WidenedHalf>;
+  Units<T> units;
+  if constexpr (kIsHalf) {
+    units = packing_operations<Form>(isa);
+  } else {
+    units = row_operations<Form>(isa);
+  }
+  // LibTorch is the other way, and is slow for bf16 and float16 where there are no units for them.
+  constexpr bool kIsWidened = kIsHalf || std::is_same_v<Form, Widened>;
   units.least_meetings = kIsWidened ? 1 : 6;
   if (kIsWidened) units.least_depth = 2;
   units.group_bytes = 1;
   units.multiply = multiply<Form, float>;
   units.multiply_panel = multiply_panel<Form>;
-  if constexpr (std::is_same_v<ElementOf<Form>, Bf16>) units.multiply_narrow = multiply<Form, Bf16>;
+  if constexpr (!std::is_same_v<T, float>) units.multiply_narrow = multiply<Form, T>;
   return units;
 }
 

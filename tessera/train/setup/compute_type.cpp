@@ -41,7 +41,14 @@ ProductRates product_rates(comm::Communicator& world) {
 void tell_costs(const config::Recipe& recipe, comm::Communicator& world) {
   const bool is_host = world.device().type() == kHost;
   if (recipe.dtype == config::ComputeType::Float16 && is_host) {
-    log::warn("float16 has no fast products on this processor: bf16: true is many times faster here");
+    if (ops::product_units<ops::kernels::F16>() != nullptr) {
+      log::info(
+          "float16 is widened to float32 for the products on this processor: fp16: true saves memory here, "
+          "not "
+          "time, and bf16: true does so without a loss scale");
+    } else {
+      log::warn("float16 has no fast products on this processor: bf16: true is many times faster here");
+    }
   }
   if (recipe.fp8 && !ops::has_e4m3_units(world.device())) {
     log::warn(is_host
