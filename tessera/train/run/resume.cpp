@@ -16,6 +16,7 @@
 #include "tessera/core/mismatch_list.h"
 #include "tessera/io/checkpoint_folders.h"
 #include "tessera/io/file.h"
+#include "tessera/io/json_integer.h"
 #include "tessera/train/setup/compute_type.h"
 #include "tessera/train/step/training.h"
 
@@ -57,7 +58,7 @@ std::string noted(const ShardedCheckpoint& checkpoint, const char* key) {
 bool has_types_of(const nlohmann::ordered_json& like, const nlohmann::ordered_json& json) {
   if (!like.is_object()) {
     if (like.is_number_float()) return json.is_number();
-    if (like.is_number_integer()) return json.is_number_integer();
+    if (like.is_number_integer()) return io::integer_of(json).has_value();
     return json.type() == like.type();
   }
   if (!json.is_object()) return false;
