@@ -134,6 +134,7 @@ ResultFolder::ResultFolder(const std::string& path, ResultOptions options)
     (void)is_left(staging_);
     put_back();
     put_stays_back();
+    put_checkpoints_back(path_);
     check_target();
   } catch (...) {
     unlock();
@@ -231,9 +232,8 @@ void ResultFolder::unlock() noexcept {
 // may have been killed between its two renames: the older result is then in aside_ alone, even if an empty
 // folder has been made in its place since.
 void ResultFolder::put_back() {
-  if (!is_left(aside_) || (exists(path_) && !names_in(path_).empty())) return;
-  if (disk::rename(aside_, path_) != 0) throw storage_error(errno, "cannot put the older result back", path_);
-  log::info("the result of an earlier run is put back: " + given_);
+  if (is_left(aside_) && put_folder_back(aside_, path_))
+    log::info("the result of an earlier run is put back: " + given_);
 }
 
 // Moves the names that stay into path_, from whichever folder the exchange has brought them into, and takes
