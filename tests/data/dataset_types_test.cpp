@@ -9,6 +9,7 @@
 
 #include "tests/data/expect_error.h"
 #include "tests/data/prompt_fixture.h"
+#include "tests/testing/random.h"
 #include "tests/testing/temp_folder.h"
 
 namespace tessera::data {
@@ -429,9 +430,8 @@ Json odd_value(std::mt19937_64& random) {
 }
 
 TEST(DatasetTypes, OddRecordsEndInRowsOrADataError) {
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937_64 random(seed);
+  testing::Random numbers;
+  std::mt19937_64& random = numbers.engine();
   const char* columns[] = {
       "instruction", "input",     "output",        "system",        "question", "answer",      "response",
       "choices",     "solution",  "explanation",   "article",       "summary",  "context",     "reflection",
