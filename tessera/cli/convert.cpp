@@ -1,5 +1,4 @@
 // The verb `tessera convert`.
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -156,8 +155,7 @@ void convert_folder(const Options& options) {
 }
 
 void convert(const Options& options) {
-  std::error_code ignored;
-  const bool is_folder = std::filesystem::is_directory(options.input, ignored);
+  const bool is_folder = io::is_folder(options.input);
   const bool is_checkpoint = is_folder && io::exists(io::join_path(options.input, "manifest.json"));
   if (is_folder && !is_checkpoint && generation::is_adapter(options.input)) {
     throw Error(ErrorKind::Model, "ADAPTER-CONVERT", "the folder holds an adapter and no model")

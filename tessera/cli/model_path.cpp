@@ -6,6 +6,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/hub/fetch.h"
+#include "tessera/io/run_inputs.h"
 
 namespace tessera::cli {
 namespace {
@@ -31,8 +32,7 @@ bool is_there(const std::string& path) {
 // Returns the text of what is wrong with the path, or "".
 std::string fault_of(const std::string& path, Takes takes) {
   const bool takes_files = takes == Takes::Model;
-  std::error_code ignored;
-  if (is_there(path)) return takes_files || fs::is_directory(path, ignored) ? "" : "not a folder: " + path;
+  if (is_there(path)) return takes_files || io::is_folder(path) ? "" : "not a folder: " + path;
   if (hub::is_fetchable(path) || hub::find_snapshot({hub::Kind::Model, path, ""})) return "";
   return std::string(takes_files ? "Path" : "Directory") + " does not exist: " + path;
 }

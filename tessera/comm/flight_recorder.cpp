@@ -13,6 +13,7 @@
 #include <numeric>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <fcntl.h>
@@ -21,6 +22,7 @@
 
 #include "tessera/comm/host/transport.h"
 #include "tessera/core/host_name.h"
+#include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
 
 namespace tessera::comm::flight {
@@ -76,7 +78,8 @@ struct State {
   Notes* own = nullptr;
   int64_t num_ranks = 0;  // whose notes `memory` holds: those of the machine
   int64_t world_size = 0;
-  std::mutex mutex;  // guards begin() and join(), which several threads may call
+  std::mutex mutex;      // guards begin() and join(), which several threads may call
+  bool is_full = false;  // a group was left out, which has been told
   std::mutex life_mutex;
   std::condition_variable life_ends;
   std::thread life;
@@ -296,7 +299,13 @@ void join(uint64_t group, int64_t group_rank, const std::vector<int64_t>& ranks)
   if (all.own == nullptr) return;
   const std::lock_guard<std::mutex> lock(all.mutex);
   const int64_t count = all.own->num_groups;
-  if (count == kGroups) return;
+  if (count == kGroups) {
+    if (!std::exchange(all.is_full, true)) {
+      log::warn("only the first " + std::to_string(kGroups) +
+                " groups of ranks are noted: of a hang in another group it is not told who is missing");
+    }
+    return;
+  }
   all.own->groups[count].key = group;
   GroupNote& note = all.own->groups[count];
   note.rank = group_rank;

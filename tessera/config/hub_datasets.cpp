@@ -37,18 +37,10 @@ bool is_plain(const std::string& pattern) { return pattern.find_first_of("*?[\\"
 
 hub::Choice match(const DatasetConfig& dataset, const hub::Names& names,
                   const std::vector<std::string>& patterns, const std::string& source) {
-  std::set<std::string> matched;
-  for (const std::string& pattern : patterns) {
-    bool is_found = false;
-    for (const std::string& name : names) {
-      if (!io::fits_pattern(name, pattern)) continue;
-      matched.insert(name);
-      is_found = true;
-    }
-    if (!is_found)
-      throw no_file_error(dataset, "has no file that matches " + source).got("'" + pattern + "'");
-  }
-  return {{matched.begin(), matched.end()}, std::all_of(patterns.begin(), patterns.end(), is_plain)};
+  io::MatchedFiles matched = io::match_files({names.begin(), names.end()}, patterns);
+  if (!matched.unmatched.empty())
+    throw no_file_error(dataset, "has no file that matches " + source).got("'" + matched.unmatched + "'");
+  return {std::move(matched.names), std::all_of(patterns.begin(), patterns.end(), is_plain)};
 }
 
 std::vector<std::string> patterns_of(const std::vector<CardFiles>& listed) {

@@ -12,6 +12,7 @@
 #include "tessera/config/hub_datasets.h"
 #include "tessera/core/error.h"
 #include "tessera/hub/fetch.h"
+#include "tessera/io/run_inputs.h"
 
 namespace tessera::config {
 namespace {
@@ -21,11 +22,6 @@ namespace fs = std::filesystem;
 bool path_exists(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
-}
-
-bool is_folder(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_directory(path, ignored);
 }
 
 Error path_error(const Recipe& recipe, std::string_view name, const std::string& what, const std::string& key,
@@ -94,14 +90,14 @@ void fetch_folder(const Recipe& recipe, const std::string& key, std::string& pat
         .need("a local folder, or the name of a model of the hub, as org/name");
   }
   path = *found;
-  if (is_folder(path)) check_kind(recipe, key, path);
+  if (io::is_folder(path)) check_kind(recipe, key, path);
 }
 
 // Returns whether the path is settled; a name of the hub is not.
 bool resolve_folder(const Recipe& recipe, const std::string& key, std::string& path) {
   if (path.empty()) return true;
   path = resolve_path(path, recipe.source_folder);
-  if (is_folder(path)) {
+  if (io::is_folder(path)) {
     check_kind(recipe, key, path);
     return true;
   }

@@ -6,6 +6,7 @@
 
 #include "tessera/hub/settings.h"
 #include "tessera/io/json_file.h"
+#include "tessera/io/json_integer.h"
 
 namespace tessera::hub {
 namespace {
@@ -35,11 +36,9 @@ RemoteFile file_of(const nlohmann::json& item, const Repository& repository) {
   file.etag = file.has_sha256 ? text_of(*lfs, "sha256") : text_of(item, "blobId");
   const nlohmann::json& sized = file.has_sha256 && lfs->contains("size") ? *lfs : item;
   const auto size = sized.is_object() ? sized.find("size") : sized.end();
-  const bool has_size = size != sized.end() && size->is_number_unsigned() &&
-                        size->get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX);
-  if (file.name.empty() || !is_checksum(file.etag, file.has_sha256 ? 64 : 40) || !has_size)
+  file.size = size != sized.end() ? io::integer_of(*size).value_or(-1) : -1;
+  if (file.name.empty() || !is_checksum(file.etag, file.has_sha256 ? 64 : 40) || file.size < 0)
     throw answer_error(repository, "a file without name, checksum or size");
-  file.size = size->get<int64_t>();
   return file;
 }
 

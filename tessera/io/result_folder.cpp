@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <iterator>
 #include <optional>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <utility>
 
@@ -21,6 +20,7 @@
 #include "tessera/io/place_folder.h"
 #include "tessera/io/result_files.h"
 #include "tessera/io/run_inputs.h"
+#include "tessera/io/take_lock.h"
 
 namespace tessera::io {
 namespace {
@@ -134,6 +134,7 @@ ResultFolder::ResultFolder(const std::string& path, ResultOptions options)
     (void)is_left(staging_);
     put_back();
     put_stays_back();
+    put_checkpoints_back(path_);
     check_target();
   } catch (...) {
     unlock();
@@ -184,34 +185,23 @@ void ResultFolder::lock() {
               "a result is written beside its folder and then put in place: the folder above must be "
               "writable");
     }
-    int locked = 0;
-    do {
-      locked = ::flock(lock_, LOCK_EX | LOCK_NB);
-    } while (locked != 0 && errno == EINTR);
-    if (locked != 0) {
-      const int cause = errno;
-      if (cause == EWOULDBLOCK) {
-        char owner[320] = "";
-        const ssize_t length = ::pread(lock_, owner, sizeof owner - 1, 0);
-        ::close(std::exchange(lock_, -1));
-        throw Error(ErrorKind::Config, "OUTPUT-LOCKED", "another run writes this output folder")
-            .in(given_)
-            .got(length > 0 ? owner : "a lock")
-            .hint("wait for it, or name another output folder");
-      }
+    const LockState state = take_lock(lock_, lock_path_);
+    if (state == LockState::Taken) break;
+    if (state == LockState::Unknown) {
       // Some cluster file systems know no locks. The run goes on without one.
       log::warn("the file system of " + given_ +
                 " knows no locks: no two runs may write this folder at once");
       return;
     }
-    // The run that held the lock before may have removed the file between our open() and flock(), see
-    // unlock(). We then hold the lock of a file that no other run will open: it is given up, and the file
-    // opened anew.
-    struct stat held {};
-    const auto named = status_of(lock_path_);
-    if (::fstat(lock_, &held) == 0 && named && named->st_ino == held.st_ino && named->st_dev == held.st_dev)
-      break;
+    char owner[320] = "";
+    const ssize_t length = ::pread(lock_, owner, sizeof owner - 1, 0);
     ::close(std::exchange(lock_, -1));
+    // The run that held the lock before has removed the file (unlock()), which is made anew.
+    if (state == LockState::Replaced) continue;
+    throw Error(ErrorKind::Config, "OUTPUT-LOCKED", "another run writes this output folder")
+        .in(given_)
+        .got(length > 0 ? owner : "a lock")
+        .hint("wait for it, or name another output folder");
   }
   const std::string name = own_name();
   // The file's text is for the messages of other runs alone, so it is no error if it cannot be written.
@@ -231,9 +221,8 @@ void ResultFolder::unlock() noexcept {
 // may have been killed between its two renames: the older result is then in aside_ alone, even if an empty
 // folder has been made in its place since.
 void ResultFolder::put_back() {
-  if (!is_left(aside_) || (exists(path_) && !names_in(path_).empty())) return;
-  if (disk::rename(aside_, path_) != 0) throw storage_error(errno, "cannot put the older result back", path_);
-  log::info("the result of an earlier run is put back: " + given_);
+  if (is_left(aside_) && put_folder_back(aside_, path_))
+    log::info("the result of an earlier run is put back: " + given_);
 }
 
 // Moves the names that stay into path_, from whichever folder the exchange has brought them into, and takes

@@ -198,6 +198,7 @@ std::string figure(const Chart& chart) {
   for (const Series& one : chart.series) {
     if (!one.points.empty()) series.push_back(one);
   }
+  if (series.empty()) return "";
   const std::vector<Points> tops = chart.is_stacked ? stack(series) : std::vector<Points>();
   std::vector<Series> extent = series;
   if (chart.is_stacked) extent.back().points = tops.back();

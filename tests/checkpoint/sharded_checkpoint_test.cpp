@@ -27,6 +27,7 @@
 #include "tessera/parallel/box_part.h"
 
 #include "tests/io/expect_error.h"
+#include "tests/testing/random.h"
 #include "tests/testing/temp_folder.h"
 
 namespace tessera::checkpoint {
@@ -147,8 +148,7 @@ class RandomLayouts {
 };
 
 TEST(ShardedCheckpointTest, AnyLayoutLoadsAnyOther) {
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
+  const uint64_t seed = testing::Random::told(testing::Random::new_seed());
   RandomLayouts random(seed);
   for (int round = 0; round < 25; ++round) {
     const auto shapes = random.shapes();

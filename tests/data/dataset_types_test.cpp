@@ -9,6 +9,7 @@
 
 #include "tests/data/expect_error.h"
 #include "tests/data/prompt_fixture.h"
+#include "tests/testing/random.h"
 #include "tests/testing/temp_folder.h"
 
 namespace tessera::data {
@@ -164,8 +165,11 @@ TEST(Preferences, RowsOfEveryShape) {
   EXPECT_EQ(texts_of({{"type", "passthrough"}}, with("prompt"), "dpo"),
             (std::vector<std::string>{"<|bos|>q#a<|endoftext|>", "<|bos|>q#b<|endoftext|>"}));
   const Json answers = Json::array(
-      {{{"answer", "c"}, {"rank", 1}}, {{"answer", "a"}, {"rank", 3}}, {{"answer", "b"}, {"rank", 2}}});
-  EXPECT_EQ(texts_of({{"type", "zephyr.nectar"}}, {{"prompt", "q"}, {"answers", answers}}, "dpo").size(), 2U);
+      {{{"answer", "c"}, {"rank", 3}}, {{"answer", "a"}, {"rank", 1}}, {{"answer", "b"}, {"rank", 2}}});
+  const auto nectar = texts_of({{"type", "zephyr.nectar"}}, {{"prompt", "q"}, {"answers", answers}}, "dpo");
+  ASSERT_EQ(nectar.size(), 2U);
+  EXPECT_TRUE(nectar[0].ends_with("<|assistant|>\n#a<|endoftext|>")) << "the best: " << nectar[0];
+  EXPECT_TRUE(nectar[1].ends_with("<|assistant|>\n#b<|endoftext|>")) << "the next: " << nectar[1];
   EXPECT_EQ(texts_of({{"type", "chatml.argilla"}},
                      {{"instruction", "q"}, {"completion", "a"}, {"label", true}}, "kto"),
             (std::vector<std::string>{user + "a<|im_end|>"}));
@@ -426,9 +430,8 @@ Json odd_value(std::mt19937_64& random) {
 }
 
 TEST(DatasetTypes, OddRecordsEndInRowsOrADataError) {
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937_64 random(seed);
+  testing::Random numbers;
+  std::mt19937_64& random = numbers.engine();
   const char* columns[] = {
       "instruction", "input",     "output",        "system",        "question", "answer",      "response",
       "choices",     "solution",  "explanation",   "article",       "summary",  "context",     "reflection",

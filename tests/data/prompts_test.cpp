@@ -386,6 +386,9 @@ TEST(Pretokenized, BadIds) {
               HasSubstr("got 1.5"));
   EXPECT_THAT(text_of("E-DATA-TOKEN-ID", {{"input_ids", {1, 18446744073709551615U}}, {"labels", {1, 2}}}),
               HasSubstr("at 1"));
+  EXPECT_THAT(text_of("E-DATA-TOKEN-ID", {{"input_ids", {1, 2}}, {"labels", {1, 18446744073709551516U}}}),
+              HasSubstr("field 'labels' at 1 is out of range; got 18446744073709551516"))
+      << "2^64 - 100 is no -100";
   EXPECT_THAT(text_of("E-DATA-TOKEN-ID", {{"input_ids", {-100}}, {"labels", {1}}}), HasSubstr("got -100"));
   EXPECT_THAT(text_of("E-DATA-FIELD-SIZE", {{"input_ids", {1, 2}}, {"labels", {1}}}),
               HasSubstr("got 1, need 2"));

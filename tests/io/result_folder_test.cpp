@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "tessera/io/checkpoint_folders.h"
 #include "tessera/io/disk_calls.h"
 #include "tessera/io/file.h"
 #include "tessera/io/log_file.h"
@@ -616,6 +617,41 @@ TEST(ResultFolder, CheckpointsStayWhenKilledAtEveryCall) {
       EXPECT_THAT(folder.entries(), ElementsAre("out"));
     }
     EXPECT_TRUE(has_seen_new);
+  }
+}
+
+// A checkpoint that a new one of its step replaces is lost at no call, and what is being removed never comes
+// back half.
+TEST(ResultFolder, ACheckpointThatIsReplacedOrRemovedIsWholeWhenKilledAtEveryCall) {
+  const auto make = [](const TempFolder& folder, const Tree& files) {
+    NewCheckpoint made(folder / "out", 3);
+    for (const auto& [name, text] : files) write_file_atomic(join_path(made.staging(), name), text);
+    made.commit();
+  };
+  const Tree older = {{"manifest.json", "older"}, {"rank-00000.safetensors", "older weights"}};
+  const Tree newer = {{"manifest.json", "newer"}, {"rank-00000.safetensors", "newer weights"}};
+  for (const bool removes : {false, true}) {
+    int moved_aside = 0;
+    bool has_ended = false;
+    for (int stop = 1; !has_ended; ++stop) {
+      SCOPED_TRACE((removes ? "removal" : "replacement") + (" killed at call " + std::to_string(stop)));
+      const TempFolder folder;
+      make(folder, older);
+      const int code = run_stopped(stop, false, [&] {
+        removes ? remove_checkpoint(folder / "out", "checkpoint-3") : make(folder, newer);
+      });
+      has_ended = code == 0;
+      ASSERT_TRUE(has_ended || code == 9);
+      moved_aside += list_checkpoints(folder / "out").empty() && !removes ? 1 : 0;
+      { const ResultFolder next(folder / "out", overwriting()); }
+      const auto found = list_checkpoints(folder / "out");
+      ASSERT_TRUE(removes || found.size() == 1) << "it is put back";
+      if (!found.empty()) {
+        const Tree tree = tree_of(folder / "out/checkpoint-3");
+        EXPECT_TRUE(tree == older || (tree == newer && !removes));
+      }
+    }
+    EXPECT_EQ(moved_aside, removes ? 0 : 1);
   }
 }
 

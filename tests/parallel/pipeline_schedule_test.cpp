@@ -11,6 +11,8 @@
 #include "tessera/parallel/pipeline/simulate.h"
 #include "tessera/parallel/pipeline/split_blocks.h"
 
+#include "tests/testing/random.h"
+
 namespace tessera::parallel {
 namespace {
 
@@ -200,9 +202,8 @@ TEST(SplitBlocksTest, StagesOfARankCountTogether) {
 
 // Compares the split with all possible ones.
 TEST(SplitBlocksTest, TheBusiestRankHasAsLittleAsCanBe) {
-  const unsigned seed = std::random_device{}();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
+  testing::Random drawn;
+  std::mt19937_64& random = drawn.engine();
   const auto draw = [&] { return static_cast<double>(random() % 10); };
   for (int round = 0; round < 200; ++round) {
     PartCosts costs{draw(), {}, draw()};

@@ -11,6 +11,7 @@
 #include "tessera/config/load_recipe.h"
 #include "tessera/core/log.h"
 #include "tessera/io/checkpoint_folders.h"
+#include "tessera/train/run/changed_keys.h"
 #include "tessera/train/run/trainer.h"
 
 #include "tests/io/expect_error.h"
@@ -414,6 +415,35 @@ TEST_F(ResumeTest, AKeyThatAnOlderProgramDidNotKnowHadItsDefault) {
     EXPECT_THAT(told(), ::testing::HasSubstr("optimizer_state_dtype: \"bfloat16\", it was \"float32\""));
   }
   world_->barrier();
+}
+
+TEST(ChangedKeysTest, AKeyCountsUnlessItChangesNoNumber) {
+  const std::string base = "base_model: m\nlearning_rate: 1e-3\ndatasets: [{path: d.jsonl, type: alpaca}]\n";
+  const auto changed = [&](const std::string& before, const std::string& now) {
+    std::string names;
+    const auto dumped = [&](const std::string& keys) {
+      return config::dump_recipe(config::parse_recipe(base + keys, "r.yaml"));
+    };
+    for (const ChangedKey& key : changed_keys(dumped(before), dumped(now))) names += key.name + ' ';
+    return names;
+  };
+  const std::string groups = "lr_groups:\n- {name: head, modules: [lm_head], lr: ";
+  const std::string plateau = "lr_scheduler: reduce_lr_on_plateau\nval_set_size: 10\neval_steps: ";
+  struct Case {
+    std::string before, now, names;
+  };
+  for (const Case& each : std::initializer_list<Case>{
+           {"", "z_loss_coef: 0.1\n", "z_loss_coef "},
+           {"", "label_smoothing_factor: 0.1\n", "label_smoothing_factor "},
+           {"", "neftune_noise_alpha: 5\n", "neftune_noise_alpha "},
+           {"", "embedding_lr: 1e-5\n", "embedding_lr "},
+           {"", "lr_end: 1e-5\n", "lr_end "},
+           {"", "spike_action: skip\n", "spike_action "},
+           {groups + "1e-4}\n", groups + "1e-5}\n", "lr_groups "},
+           {plateau + "3\n", plateau + "4\n", "eval_steps "},
+           {"val_set_size: 10\neval_steps: 3\n", "val_set_size: 10\neval_steps: 4\n", ""},
+           {"", "save_steps: 3\nlogging_steps: 2\nuse_otel_metrics: true\nzero_stage: 1\n", ""}})
+    EXPECT_EQ(changed(each.before, each.now), each.names) << each.now;
 }
 
 // Every value of the notes is changed to one of another type, which no run may go on from.

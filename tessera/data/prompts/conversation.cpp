@@ -7,6 +7,7 @@
 #include "tessera/core/strings.h"
 #include "tessera/core/utf8.h"
 #include "tessera/data/prompts/fields.h"
+#include "tessera/io/json_integer.h"
 
 namespace tessera::data {
 namespace {
@@ -94,8 +95,8 @@ std::vector<TrainSpan> detail_spans(const Json& detail, const std::string& field
   for (const Json& item : detail) {
     const auto number = [&](const char* key) {
       const auto found = item.is_object() ? item.find(key) : item.end();
-      const bool is_offset = item.is_object() && found != item.end() && found->is_number_integer();
-      const int64_t value = is_offset ? found->get<int64_t>() : -1;
+      const bool is_there = item.is_object() && found != item.end();
+      const int64_t value = is_there ? io::integer_of(*found).value_or(-1) : -1;
       if (value < 0) {
         throw Error(ErrorKind::Data, "TRAINING-DETAIL", "an element of '" + field + "' has no '" + key + "'")
             .got(item.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 80))

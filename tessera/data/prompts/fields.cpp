@@ -10,6 +10,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
+#include "tessera/io/json_integer.h"
 
 namespace tessera::data {
 namespace {
@@ -116,16 +117,15 @@ std::vector<int64_t> required_integers(const nlohmann::ordered_json& object, con
                                        int64_t low, int64_t high, std::optional<int64_t> also) {
   std::vector<int64_t> out;
   for (const auto& value : required_array(object, field)) {
-    // Unsigned values beyond int64 turn negative here, which is out of the range too.
-    const int64_t number = value.is_number_integer() ? value.get<int64_t>() : low - 1;
-    if (!value.is_number_integer() || ((number < low || number > high) && number != also)) {
+    const std::optional<int64_t> number = io::integer_of(value);
+    if (!number || ((*number < low || *number > high) && number != also)) {
       throw Error(ErrorKind::Data, "TOKEN-ID",
                   "field '" + field + "' at " + std::to_string(out.size()) + " is out of range")
           .got(value.dump().substr(0, 40))
           .need("an integer from " + std::to_string(low) + " to " + std::to_string(high) +
                 (also ? ", or " + std::to_string(*also) : ""));
     }
-    out.push_back(number);
+    out.push_back(*number);
   }
   return out;
 }

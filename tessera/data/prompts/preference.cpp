@@ -237,7 +237,8 @@ Preference PreferencePrompt::read_own(const Json& record) const {
   return out;
 }
 
-// Takes the two answers with the highest numbers as rank.
+// Takes the best answer, which has the lowest rank, and the next one. Axolotl takes the last two, of which
+// the worst is then the chosen one.
 Preference PreferencePrompt::read_nectar(const Json& record) const {
   Preference out;
   out.prompt.add_scaffold("<|system|>\n</s>\n<|user|>\n");
@@ -260,7 +261,7 @@ Preference PreferencePrompt::read_nectar(const Json& record) const {
   }
   std::stable_sort(ranked.begin(), ranked.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  out.answers = {ranked[ranked.size() - 1].second, ranked[ranked.size() - 2].second};
+  out.answers = {ranked[0].second, ranked[1].second};
   return out;
 }
 

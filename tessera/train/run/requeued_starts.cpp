@@ -9,6 +9,7 @@
 #include "tessera/core/environment.h"
 #include "tessera/core/error.h"
 #include "tessera/io/file.h"
+#include "tessera/io/json_integer.h"
 #include "tessera/train/run/beside_output.h"
 
 namespace tessera::train {
@@ -41,10 +42,9 @@ void count_requeued_start(const std::string& output_dir, int64_t step, comm::Com
     nlohmann::json own = {{"job", *job}, {"restart", *restart}, {"step", step}, {"starts", 1}};
     const nlohmann::json noted = noted_in(path);
     const auto has_same = [&](const char* key) { return noted.contains(key) && noted[key] == own[key]; };
-    if (has_same("job") && has_same("step") && noted.contains("starts") &&
-        noted["starts"].is_number_integer()) {
-      own["starts"] = noted["starts"].get<int64_t>() + (has_same("restart") ? 0 : 1);
-    }
+    const auto starts = noted.contains("starts") ? io::integer_of(noted["starts"]) : std::nullopt;
+    if (has_same("job") && has_same("step") && starts)
+      own["starts"] = *starts + (has_same("restart") ? 0 : 1);
     if (own["starts"] > kMostStarts) {
       const std::string place = step == 0 ? "the beginning" : "checkpoint-" + std::to_string(step);
       throw Error(ErrorKind::Checkpoint, "CRASH-LOOP",

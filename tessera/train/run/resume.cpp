@@ -3,19 +3,19 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <sstream>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "tessera/comm/agreed_work.h"
-#include "tessera/config/load_recipe.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/mismatch_list.h"
 #include "tessera/io/checkpoint_folders.h"
 #include "tessera/io/file.h"
+#include "tessera/io/json_integer.h"
+#include "tessera/train/run/changed_keys.h"
 #include "tessera/train/setup/compute_type.h"
 #include "tessera/train/step/training.h"
 
@@ -24,29 +24,6 @@ namespace {
 
 using checkpoint::ShardedCheckpoint;
 using Opened = std::shared_ptr<const ShardedCheckpoint>;
-
-// Keys that change the numbers of the steps, beside the order of the rows.
-constexpr const char* kKeysOfNumbers[] = {
-    "learning_rate",       "optimizer",           "lr_scheduler",
-    "cosine_min_lr_ratio", "warmup_ratio",        "warmup_steps",
-    "weight_decay",        "decay_norm_and_bias", "max_grad_norm",
-    "adam_beta1",          "adam_beta2",          "adam_epsilon",
-    "max_steps",           "num_epochs",          "lora_alpha",
-    "lora_dropout",        "peft_use_rslora",     "lr_min",
-    "lr_plateau_factor",   "lr_plateau_patience", "optimizer_state_dtype"};
-
-// Returns the keys at the top of a recipe's text, each with what follows on its line.
-std::map<std::string, std::string> top_keys(const std::string& text) {
-  std::map<std::string, std::string> keys;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    const size_t colon = line.find(':');
-    if (colon == std::string::npos || line.empty() || line[0] == ' ' || line[0] == '-') continue;
-    const size_t value = line.find_first_not_of(' ', colon + 1);
-    keys[line.substr(0, colon)] = value == std::string::npos ? "" : line.substr(value);
-  }
-  return keys;
-}
 
 std::string noted(const ShardedCheckpoint& checkpoint, const char* key) {
   return checkpoint.manifest().state.value(key, std::string());
@@ -57,7 +34,7 @@ std::string noted(const ShardedCheckpoint& checkpoint, const char* key) {
 bool has_types_of(const nlohmann::ordered_json& like, const nlohmann::ordered_json& json) {
   if (!like.is_object()) {
     if (like.is_number_float()) return json.is_number();
-    if (like.is_number_integer()) return json.is_number_integer();
+    if (like.is_number_integer()) return io::integer_of(json).has_value();
     return json.type() == like.type();
   }
   if (!json.is_object()) return false;
@@ -219,19 +196,16 @@ void check_resumable(const ShardedCheckpoint& checkpoint, const RunInputs& input
             "allow_data_change: true goes on all the same");
   }
   check_same_parameters(checkpoint, inputs.model, model);
-  // An older program noted no value for keys that it did not know: they had their default.
-  auto before = top_keys(noted(checkpoint, "recipe"));
-  before.merge(top_keys(config::dump_recipe({})));
-  const auto now = top_keys(inputs.recipe);
-  const auto value = [](const auto& keys, const std::string& key) {
-    const auto found = keys.find(key);
-    return found == keys.end() || found->second.empty() ? std::string("its default") : found->second;
+  const auto warn = [](const std::string& key, const std::string& before, const std::string& now) {
+    if (before == now) return;
+    const bool is_line = (before + now).find('\n') == std::string::npos;
+    const auto shown = [](const std::string& value) { return value.empty() ? "its default" : value; };
+    log::warn("the run goes on with another " + key +
+              (is_line ? ": " + shown(now) + ", it was " + shown(before) : ""));
   };
-  for (const char* key : kKeysOfNumbers) {
-    if (value(before, key) == value(now, key)) continue;
-    log::warn(std::string("the run goes on with another ") + key + ": " + value(now, key) + ", it was " +
-              value(before, key));
-  }
+  if (!noted(checkpoint, "dtype").empty()) warn("dtype", noted(checkpoint, "dtype"), inputs.dtype);
+  for (const ChangedKey& key : changed_keys(noted(checkpoint, "recipe"), inputs.recipe))
+    warn(key.name, key.before, key.now);
 }
 
 void check_same_parameters(const ShardedCheckpoint& checkpoint, const std::string& model_fingerprint,
