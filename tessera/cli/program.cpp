@@ -9,6 +9,7 @@
 #include <iostream>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -241,6 +242,57 @@ void add_log_flags(CLI::App& app) {
   quiet->excludes(verbose);
 }
 
+void describe(CLI::App& app) {
+  app.require_subcommand(1);
+  app.option_defaults()->always_capture_default();
+  app.formatter(std::make_shared<HelpFormat>());
+  app.set_version_flag("-V,--version", std::string("tessera ") + program_version());
+  app.footer(
+      "Start with: tessera doctor; then write a recipe (base_model, datasets, learning_rate) and run\n"
+      "tessera train RECIPE.yaml --nproc 2.\n"
+      "tessera help VERB tells what a verb takes, tessera help environment which variables are read.");
+}
+
+void add_verbs(CLI::App& app, const CommandLine& line, Action& action) {
+  add_train(app, line, action);
+  add_evaluate(app, line, action);
+  add_convert(app, action);
+  add_merge(app, action);
+  add_generate(app, line, action);
+  add_chat(app, line, action);
+  add_data(app, action);
+  add_recipe(app, action);
+  add_bench(app, line, action);
+  add_debug(app, action);
+  add_doctor(app, action);
+  add_report(app, action);
+  add_environment(app, action);
+  add_completion(app, action);
+  add_log_flags(app);
+  // These two are turned into flags before parsing; they are added so that the help lists them.
+  app.add_subcommand("help", "What a verb takes: tessera help VERB");
+  app.add_subcommand("version", "The version");
+}
+
+// Parses the command line. Returns the exit code if no verb is to run: after help, the version or a mistake.
+std::optional<int> parse(CLI::App& app, const std::vector<std::string>& typed) {
+  if (!typed.empty() && typed[0] == "help") {
+    const int code = fail_unknown_help(app, {typed.begin() + 1, typed.end()});
+    if (code != 0) return code;
+  }
+  try {
+    std::vector<std::string> arguments = without_word_verbs(typed);
+    // The parser takes the arguments in reverse order.
+    std::reverse(arguments.begin(), arguments.end());
+    app.parse(arguments);
+    return std::nullopt;
+  } catch (const CLI::Success& asked) {
+    return app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    return fail_usage(app, error, typed);
+  }
+}
+
 // Lets a closed pipe or a full disk show as a failed write, which a log may survive and a save reports,
 // instead of a signal that ends the process.
 void ignore_write_signals() {
@@ -275,54 +327,13 @@ int run_program(const std::string& path, const std::vector<std::string>& argumen
   log::set_detail(log::Detail::Usual);
   forget_named_models();
 
-  CLI::App app("Trains and finetunes large language models over many devices.", "tessera");
-  app.require_subcommand(1);
-  app.option_defaults()->always_capture_default();
-  app.formatter(std::make_shared<HelpFormat>());
-  app.set_version_flag("-V,--version", std::string("tessera ") + program_version());
-  app.footer(
-      "Start with: tessera doctor; then write a recipe (base_model, datasets, learning_rate) and run\n"
-      "tessera train RECIPE.yaml --nproc 2.\n"
-      "tessera help VERB tells what a verb takes, tessera help environment which variables are read.");
   CommandLine line;
   line.arguments = arguments;
   Action action;
-  add_train(app, line, action);
-  add_evaluate(app, line, action);
-  add_convert(app, action);
-  add_merge(app, action);
-  add_generate(app, line, action);
-  add_chat(app, line, action);
-  add_data(app, action);
-  add_recipe(app, action);
-  add_bench(app, line, action);
-  add_debug(app, action);
-  add_doctor(app, action);
-  add_report(app, action);
-  add_environment(app, action);
-  add_completion(app, action);
-  add_log_flags(app);
-  // These two are turned into flags before parsing; they are added so that the help lists them.
-  app.add_subcommand("help", "What a verb takes: tessera help VERB");
-  app.add_subcommand("version", "The version");
-  if (!line.arguments.empty() && line.arguments[0] == "help") {
-    const int code = fail_unknown_help(app, {line.arguments.begin() + 1, line.arguments.end()});
-    if (code != 0) return code;
-  }
-  try {
-    std::vector<std::string> arguments = without_word_verbs(line.arguments);
-    // The parser takes the arguments in reverse order.
-    std::reverse(arguments.begin(), arguments.end());
-    app.parse(arguments);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::CallForAllHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::CallForVersion& version) {
-    return app.exit(version);
-  } catch (const CLI::ParseError& error) {
-    return fail_usage(app, error, line.arguments);
-  }
+  CLI::App app("Trains and finetunes large language models over many devices.", "tessera");
+  describe(app);
+  add_verbs(app, line, action);
+  if (const auto code = parse(app, arguments)) return *code;
   // Verbs that only print end as usual when their reader leaves: `tessera data show R | head`.
   if (!app.got_subcommand("train") && !app.got_subcommand("bench")) std::signal(SIGPIPE, SIG_DFL);
   // The verb that tells which values of a variable are right must not be refused for a wrong one.

@@ -7,20 +7,20 @@
 namespace tessera::config {
 namespace {
 
-// Warns of keys that only other schedules than the chosen one read.
-void warn_of_other_schedules(Rules& rules) {
-  const Recipe& recipe = rules.recipe();
+// A key that only some schedules read.
+struct ScheduleKey {
+  const char* key;
+  bool is_changed;
+  std::vector<ScheduleKind> readers;
+  const char* names;  // of the readers
+};
+
+std::vector<ScheduleKey> schedule_keys(const Recipe& recipe) {
   const Recipe defaults;
   using enum ScheduleKind;
-  struct Line {
-    const char* key;
-    bool is_changed;
-    std::vector<ScheduleKind> readers;
-    const char* names;
-  };
   const std::vector<ScheduleKind> plateau = {ReduceOnPlateau};
   constexpr const char* kPlateau = "reduce_lr_on_plateau";
-  const Line lines[] = {
+  return {
       {"cosine_min_lr_ratio",
        recipe.cosine_min_lr_ratio > 0.0,
        {Cosine, Rex, WarmupStableDecay, WarmupCosineLr},
@@ -64,12 +64,14 @@ void warn_of_other_schedules(Rules& rules) {
        {OneCycle},
        "one_cycle"},
   };
-  for (const Line& line : lines) {
-    const bool is_read =
-        std::find(line.readers.begin(), line.readers.end(), recipe.lr_scheduler) != line.readers.end();
-    if (!line.is_changed || is_read) continue;
-    rules.warn(line.key, std::string("key '") + line.key +
-                             "' has no effect without 'lr_scheduler: " + line.names + "'");
+}
+
+// Warns of keys that only other schedules than the chosen one read.
+void warn_of_other_schedules(Rules& rules) {
+  const Recipe& recipe = rules.recipe();
+  for (const auto& [key, is_changed, readers, names] : schedule_keys(recipe)) {
+    if (!is_changed || std::ranges::find(readers, recipe.lr_scheduler) != readers.end()) continue;
+    rules.warn(key, std::string("key '") + key + "' has no effect without 'lr_scheduler: " + names + "'");
   }
 }
 

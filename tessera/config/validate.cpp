@@ -175,6 +175,11 @@ void validate_pipeline(Rules& rules) {
 
 void validate_saving(Rules& rules) {
   const Recipe& recipe = rules.recipe();
+  if (recipe.auto_resume_from_checkpoints && !recipe.saves_checkpoints()) {
+    rules.warn("auto_resume_from_checkpoints",
+               "key 'auto_resume_from_checkpoints': this run saves no checkpoint to go on from; write "
+               "save_steps, saves_per_epoch or save_strategy");
+  }
   const bool rolls_back = recipe.spike_action == SpikeAction::Rollback;
   const char* const reader = rolls_back                            ? "spike_action: rollback"
                              : recipe.auto_resume_from_checkpoints ? "auto_resume_from_checkpoints"
@@ -202,26 +207,9 @@ void validate_share(Rules& rules, const std::string& key, double value, const st
                           .need("a number below 1, or a whole number of " + unit));
 }
 
-}  // namespace
-
-void validate(const Recipe& recipe, Problems& problems) {
-  Rules rules(recipe, problems);
-  validate_share(rules, "val_set_size", recipe.val_set_size, "rows");
-  validate_share(rules, "warmup_steps", recipe.warmup_steps.value_or(0.0), "steps");
-  validate_share(rules, "logging_steps", recipe.logging_steps, "steps");
-  validate_share(rules, "eval_steps", recipe.eval_steps, "steps");
-  validate_share(rules, "save_steps", recipe.save_steps, "steps");
-  if (recipe.auto_resume_from_checkpoints && !recipe.saves_checkpoints()) {
-    rules.warn("auto_resume_from_checkpoints",
-               "key 'auto_resume_from_checkpoints': this run saves no checkpoint to go on from; write "
-               "save_steps, saves_per_epoch or save_strategy");
-  }
-  validate_saving(rules);
-  if (recipe.dp_shard_size == 0) {
-    rules.refuse({"dp_shard_size"}, rules.error("RANGE", "key 'dp_shard_size': out of range", "dp_shard_size")
-                                        .got("0")
-                                        .need("-1 (the ranks that remain) or at least 1"));
-  }
+// Warns of keys that would save memory and do not.
+void warn_of_idle_memory_keys(Rules& rules) {
+  const Recipe& recipe = rules.recipe();
   if (recipe.gradient_checkpointing_every > 1 && recipe.gradient_checkpointing != Checkpointing::Block) {
     rules.warn("gradient_checkpointing_every",
                "key 'gradient_checkpointing_every' has no effect without 'gradient_checkpointing: true'");
@@ -240,6 +228,24 @@ void validate(const Recipe& recipe, Problems& problems) {
         "key 'offload_param_device' saves less without 'zero_stage: 3': gathered parameters stay on the "
         "device to the end of the step");
   }
+}
+
+}  // namespace
+
+void validate(const Recipe& recipe, Problems& problems) {
+  Rules rules(recipe, problems);
+  validate_share(rules, "val_set_size", recipe.val_set_size, "rows");
+  validate_share(rules, "warmup_steps", recipe.warmup_steps.value_or(0.0), "steps");
+  validate_share(rules, "logging_steps", recipe.logging_steps, "steps");
+  validate_share(rules, "eval_steps", recipe.eval_steps, "steps");
+  validate_share(rules, "save_steps", recipe.save_steps, "steps");
+  validate_saving(rules);
+  if (recipe.dp_shard_size == 0) {
+    rules.refuse({"dp_shard_size"}, rules.error("RANGE", "key 'dp_shard_size': out of range", "dp_shard_size")
+                                        .got("0")
+                                        .need("-1 (the ranks that remain) or at least 1"));
+  }
+  warn_of_idle_memory_keys(rules);
   if (recipe.lr_scaling != LrScaling::None && recipe.base_batch_size == 0) {
     rules.refuse({"lr_scaling", "base_batch_size"},
                  rules.error("CONFLICT", "key 'lr_scaling' needs 'base_batch_size'", "lr_scaling")
