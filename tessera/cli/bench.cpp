@@ -9,7 +9,6 @@
 
 #include "tessera/cli/compute_options.h"
 #include "tessera/cli/launch.h"
-#include "tessera/cli/model_path.h"
 #include "tessera/cli/rank_link.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/comm/bootstrap.h"
@@ -128,12 +127,10 @@ int measure_training(const Options& options, const CommandLine& line) {
   return 0;
 }
 
-void add_training(CLI::App& bench, const CommandLine& line, Action& action) {
+void add_training(CLI::App& bench, CommandLine& line) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = bench.add_subcommand("train", "Training steps on random tokens");
-  takes_model(
-      verb->add_option("--model", options->model, "A Hugging Face model folder, or a GGUF file")->required(),
-      options->model, Takes::Model);
+  line.add_model(*verb, "--model", options->model, "A Hugging Face model folder, or a GGUF file")->required();
   verb->add_option("--micro-batch", options->micro_batch, "Documents of a rank's step")
       ->check(CLI::Range(1, 65536));
   verb->add_option("--seq", options->seq, "Tokens of a document")->check(CLI::Range(2, 1 << 24));
@@ -163,18 +160,17 @@ void add_training(CLI::App& bench, const CommandLine& line, Action& action) {
   verb->add_flag("--json", options->as_json, "One JSON object as the last line");
   verb->add_option("overrides", options->overrides,
                    "Keys of a recipe, as key=value: tensor_parallel_size=2 gradient_accumulation_steps=4");
-  verb->callback(
-      [options, line, &action] { action = [options, line] { return measure_training(*options, line); }; });
+  line.set_action(*verb, [options, &line] { return measure_training(*options, line); });
 }
 
 }  // namespace
 
-void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
+void add_bench(CLI::App& app, CommandLine& line) {
   CLI::App* bench = app.add_subcommand("bench", "Measure speed and memory");
   bench->require_subcommand(1);
-  add_bench_tokenize(*bench, action);
-  add_bench_generate(*bench, line, action);
-  add_training(*bench, line, action);
+  add_bench_tokenize(*bench, line);
+  add_bench_generate(*bench, line);
+  add_training(*bench, line);
 }
 
 }  // namespace tessera::cli

@@ -59,7 +59,7 @@ RecipeRows read_rows(config::Recipe recipe, int64_t nproc, int64_t num_streamed)
   return out;
 }
 
-void add_prepare(CLI::App& data, Action& action) {
+void add_prepare(CLI::App& data, CommandLine& line) {
   struct Options {
     std::string recipe, accelerate_config;
     std::vector<std::string> overrides;
@@ -70,38 +70,35 @@ void add_prepare(CLI::App& data, Action& action) {
   verb->add_option("recipe", options->recipe, "The recipe")->required();
   verb->add_option("overrides", options->overrides, "key=value");
   verb->add_option("--accelerate-config", options->accelerate_config, kAccelerateHelp);
-  verb->callback([options, &action] {
-    action = [options] {
-      config::Recipe recipe =
-          config::load_recipe(options->recipe, options->overrides, options->accelerate_config);
-      if (recipe.dataset_prepared_path.empty()) {
-        throw Error(ErrorKind::Config, "PREPARED-PATH", "dataset_prepared_path says where rows are kept")
-            .at(options->recipe)
-            .got("nothing")
-            .need("a folder")
-            .hint("tessera data prepare " + options->recipe + " dataset_prepared_path=prepared");
+  line.set_action(*verb, [options] {
+    config::Recipe recipe =
+        config::load_recipe(options->recipe, options->overrides, options->accelerate_config);
+    if (recipe.dataset_prepared_path.empty()) {
+      throw Error(ErrorKind::Config, "PREPARED-PATH", "dataset_prepared_path says where rows are kept")
+          .at(options->recipe)
+          .got("nothing")
+          .need("a folder")
+          .hint("tessera data prepare " + options->recipe + " dataset_prepared_path=prepared");
+    }
+    if (recipe.streaming && recipe.test_datasets.empty()) {
+      throw Error(ErrorKind::Config, "STREAMING", "there is nothing to prepare: the datasets are streamed")
+          .at(options->recipe)
+          .hint("streaming=false prepares them; tessera train makes their rows as it goes");
+    }
+    const RecipeRows made = read_rows(std::move(recipe), 0, 0);
+    // Making the loaders packs the rows, and their packing is kept too.
+    if (made.rows.train.size() > 0)
+      data::open_loader(made.rows.train, made.recipe, data::train_loader_options(made.recipe, 0, 1));
+    if (made.rows.eval.size() > 0)
+      const data::Loader packed(made.rows.eval, data::eval_loader_options(made.recipe, 0, 1));
+    for (const auto* list : {&made.rows.train_stats, &made.rows.eval_stats}) {
+      for (const data::DatasetStats& stats : *list) {
+        std::cout << text_for(STDOUT_FILENO, stats.path) << ": " << stats.rows << " rows of " << stats.tokens
+                  << " tokens, " << stats.label_tokens << " trained, from " << stats.records << " records\n";
       }
-      if (recipe.streaming && recipe.test_datasets.empty()) {
-        throw Error(ErrorKind::Config, "STREAMING", "there is nothing to prepare: the datasets are streamed")
-            .at(options->recipe)
-            .hint("streaming=false prepares them; tessera train makes their rows as it goes");
-      }
-      const RecipeRows made = read_rows(std::move(recipe), 0, 0);
-      // Making the loaders packs the rows, and their packing is kept too.
-      if (made.rows.train.size() > 0)
-        data::open_loader(made.rows.train, made.recipe, data::train_loader_options(made.recipe, 0, 1));
-      if (made.rows.eval.size() > 0)
-        const data::Loader packed(made.rows.eval, data::eval_loader_options(made.recipe, 0, 1));
-      for (const auto* list : {&made.rows.train_stats, &made.rows.eval_stats}) {
-        for (const data::DatasetStats& stats : *list) {
-          std::cout << text_for(STDOUT_FILENO, stats.path) << ": " << stats.rows << " rows of "
-                    << stats.tokens << " tokens, " << stats.label_tokens << " trained, from " << stats.records
-                    << " records\n";
-        }
-      }
-      std::cout << "kept in " << text_for(STDOUT_FILENO, made.recipe.dataset_prepared_path) << '\n';
-      return 0;
-    };
+    }
+    std::cout << "kept in " << text_for(STDOUT_FILENO, made.recipe.dataset_prepared_path) << '\n';
+    return 0;
   });
 }
 
@@ -161,7 +158,7 @@ int show_rows(const ShowArguments& arguments) {
   return 0;
 }
 
-void add_show(CLI::App& data, Action& action) {
+void add_show(CLI::App& data, CommandLine& line) {
   auto arguments = std::make_shared<ShowArguments>();
   CLI::App* verb = data.add_subcommand("show", "Print rows with the trained tokens marked, and the counts");
   verb->add_option("recipe", arguments->recipe, "The recipe")->required();
@@ -177,16 +174,16 @@ void add_show(CLI::App& data, Action& action) {
                    "Write a page with 50 rows (or --rows) and the counts to this file");
   verb->add_flag("--overwrite", arguments->overwrite, kOverwriteHelp);
   verb->add_flag("--no-color", arguments->no_color, "Brackets instead of colour on a terminal");
-  verb->callback([arguments, &action] { action = [arguments] { return show_rows(*arguments); }; });
+  line.set_action(*verb, [arguments] { return show_rows(*arguments); });
 }
 
 }  // namespace
 
-void add_data(CLI::App& app, Action& action) {
+void add_data(CLI::App& app, CommandLine& line) {
   CLI::App* data = app.add_subcommand("data", "Look at what a recipe trains on");
   data->require_subcommand(1);
-  add_prepare(*data, action);
-  add_show(*data, action);
+  add_prepare(*data, line);
+  add_show(*data, line);
 }
 
 }  // namespace tessera::cli

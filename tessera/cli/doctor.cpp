@@ -217,9 +217,9 @@ int run_doctor() {
 
 }  // namespace
 
-void add_doctor(CLI::App& app, Action& action) {
+void add_doctor(CLI::App& app, CommandLine& line) {
   CLI::App* verb = app.add_subcommand("doctor", "What this machine has and what Tessera will use of it");
-  verb->callback([&action] { action = run_doctor; });
+  line.set_action(*verb, run_doctor);
 }
 
 }  // namespace tessera::cli

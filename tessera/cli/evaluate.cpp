@@ -153,7 +153,7 @@ int evaluate(Options options, const CommandLine& line) {
 
 }  // namespace
 
-void add_evaluate(CLI::App& app, const CommandLine& line, Action& action) {
+void add_evaluate(CLI::App& app, CommandLine& line) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("evaluate", "Measure loss and perplexity of a model on data");
   verb->add_option("target", options->target,
@@ -176,7 +176,7 @@ void add_evaluate(CLI::App& app, const CommandLine& line, Action& action) {
       "The loss is the mean cross-entropy of the tokens that a training would train, in nats; the "
       "perplexity\n"
       "is its exponential. Keys of the recipe give the layout: tensor_parallel_size=2 dtype=bf16 ...");
-  verb->callback([options, line, &action] { action = [options, line] { return evaluate(*options, line); }; });
+  line.set_action(*verb, [options, &line] { return evaluate(*options, line); });
 }
 
 }  // namespace tessera::cli

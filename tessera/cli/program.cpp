@@ -23,7 +23,6 @@
 #include "tessera/cli/before_main.h"
 #include "tessera/cli/help_format.h"
 #include "tessera/cli/launch.h"
-#include "tessera/cli/model_path.h"
 #include "tessera/cli/rank_link.h"
 #include "tessera/cli/start_checks.h"
 #include "tessera/cli/verbs.h"
@@ -253,21 +252,11 @@ void describe(CLI::App& app) {
       "tessera help VERB tells what a verb takes, tessera help environment which variables are read.");
 }
 
-void add_verbs(CLI::App& app, const CommandLine& line, Action& action) {
-  add_train(app, line, action);
-  add_evaluate(app, line, action);
-  add_convert(app, action);
-  add_merge(app, action);
-  add_generate(app, line, action);
-  add_chat(app, line, action);
-  add_data(app, action);
-  add_recipe(app, action);
-  add_bench(app, line, action);
-  add_debug(app, action);
-  add_doctor(app, action);
-  add_report(app, action);
-  add_environment(app, action);
-  add_completion(app, action);
+void add_verbs(CLI::App& app, CommandLine& line) {
+  for (const auto add :
+       {add_train, add_evaluate, add_convert, add_merge, add_generate, add_chat, add_data, add_recipe,
+        add_bench, add_debug, add_doctor, add_report, add_environment, add_completion})
+    add(app, line);
   add_log_flags(app);
   // These two are turned into flags before parsing; they are added so that the help lists them.
   app.add_subcommand("help", "What a verb takes: tessera help VERB");
@@ -325,19 +314,16 @@ int run_program(const std::string& path, const std::vector<std::string>& argumen
   log::set_quiet(launched_rank > 0);
   io::set_fault_end(end_by_fault);
   log::set_detail(log::Detail::Usual);
-  forget_named_models();
 
-  CommandLine line;
-  line.arguments = arguments;
-  Action action;
+  CommandLine line(arguments);
   CLI::App app("Trains and finetunes large language models over many devices.", "tessera");
   describe(app);
-  add_verbs(app, line, action);
+  add_verbs(app, line);
   if (const auto code = parse(app, arguments)) return *code;
   // Verbs that only print end as usual when their reader leaves: `tessera data show R | head`.
   if (!app.got_subcommand("train") && !app.got_subcommand("bench")) std::signal(SIGPIPE, SIG_DFL);
   // The verb that tells which values of a variable are right must not be refused for a wrong one.
-  if (app.got_subcommand("environment")) return run(action);
+  if (app.got_subcommand("environment")) return run(line.action());
   return run([&] {
     const std::string isa_note = guard_cpu_features();
     if (!isa_note.empty()) log::info(isa_note);
@@ -345,8 +331,8 @@ int run_program(const std::string& path, const std::vector<std::string>& argumen
     at::set_num_interop_threads(1);
     // For a launched rank, the process that started it has checked the environment and the limits.
     if (!is_launched) check_start(library_words);
-    fetch_named_models();
-    return action();
+    line.fetch_models();
+    return line.action()();
   });
 }
 
