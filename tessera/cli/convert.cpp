@@ -8,6 +8,7 @@
 
 #include "tessera/checkpoint/gguf_export.h"
 #include "tessera/checkpoint/gguf_import.h"
+#include "tessera/checkpoint/manifest.h"
 #include "tessera/checkpoint/rewrite_folder.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/cli/weight_dtype.h"
@@ -157,7 +158,7 @@ void convert_folder(const Options& options) {
 void convert(const Options& options) {
   std::error_code ignored;
   const bool is_folder = std::filesystem::is_directory(options.input, ignored);
-  const bool is_checkpoint = is_folder && io::exists(io::join_path(options.input, "manifest.json"));
+  const bool is_checkpoint = is_folder && checkpoint::is_checkpoint(options.input);
   if (is_folder && !is_checkpoint && generation::is_adapter(options.input)) {
     throw Error(ErrorKind::Model, "ADAPTER-CONVERT", "the folder holds an adapter and no model")
         .in(options.input)
