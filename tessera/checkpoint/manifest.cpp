@@ -173,8 +173,11 @@ std::string manifest_text(const Manifest& manifest) {
   return content.dump() + "\n";
 }
 
+std::string manifest_path(const std::string& folder) { return io::join_path(folder, "manifest.json"); }
+bool is_checkpoint(const std::string& folder) { return io::exists(manifest_path(folder)); }
+
 Manifest read_manifest(const std::string& folder) {
-  const std::string path = io::join_path(folder, "manifest.json");
+  const std::string path = manifest_path(folder);
   const auto fault = [&](const char* name, const std::string& what) {
     return Error(ErrorKind::Checkpoint, name, what).in(path);
   };

@@ -192,7 +192,7 @@ void save_checkpoint(const std::vector<StateTensor>& tensors, const CheckpointNo
       hash.add(bytes);
       manifest.others[name] = {{"bytes", bytes.size()}, {"hash", hash.text()}};
     }
-    io::write_file_atomic(io::join_path(staging, "manifest.json"), manifest_text(manifest));
+    io::write_file_atomic(manifest_path(staging), manifest_text(manifest));
     folder->commit();
   });
   work.finish();

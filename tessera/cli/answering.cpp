@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "tessera/cli/launch.h"
-#include "tessera/cli/model_path.h"
 #include "tessera/cli/rank_link.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
@@ -26,16 +25,12 @@ void add_sampling_options(CLI::App& verb, generation::SamplingOptions& sampling)
                   "Makes tokens that have occurred less likely; 1 = off");
 }
 
-void add_answering_options(CLI::App& verb, AnsweringOptions& options) {
-  takes_model(
-      verb.add_option(
-              "--model", options.model,
-              "A Hugging Face model folder, a GGUF file, an adapter's folder, whose base is found, or the "
-              "name of a model of the hub, which is downloaded")
-          ->required(),
-      options.model, Takes::Model);
-  takes_model(verb.add_option("--adapter", options.adapter, "An adapter's folder to put on it"),
-              options.adapter, Takes::Adapter);
+void add_answering_options(CLI::App& verb, CommandLine& line, AnsweringOptions& options) {
+  line.add_model(verb, "--model", options.model,
+                 "A Hugging Face model folder, a GGUF file, an adapter's folder, whose base is found, or the "
+                 "name of a model of the hub, which is downloaded")
+      ->required();
+  line.add_model(verb, "--adapter", options.adapter, "An adapter's folder to put on it", Takes::Adapter);
   add_compute_options(verb, options.compute);
   add_rank_options(verb, options.ranks);
   verb.add_option("--system", options.system, "System message of the chat");

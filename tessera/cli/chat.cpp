@@ -228,17 +228,17 @@ int run_chat(AnsweringOptions options, const CommandLine& command_line) {
 
 }  // namespace
 
-void add_chat(CLI::App& app, const CommandLine& line, Action& action) {
+void add_chat(CLI::App& app, CommandLine& line) {
   auto options = std::make_shared<AnsweringOptions>();
   CLI::App* verb = app.add_subcommand("chat", "Talk with a chat model, line by line");
-  add_answering_options(*verb, *options);
+  add_answering_options(*verb, line, *options);
   verb->footer(
       "Each line of standard input is a message, with the next line if it ends in a backslash; the model "
       "sees\n"
       "the whole conversation. /reset forgets it, /exit or the end of the input ends the program, /help "
       "lists\n"
       "the commands, and an interrupt ends an answer.");
-  verb->callback([options, line, &action] { action = [options, line] { return run_chat(*options, line); }; });
+  line.set_action(*verb, [options, &line] { return run_chat(*options, line); });
 }
 
 }  // namespace tessera::cli

@@ -7,8 +7,8 @@
 
 #include "tessera/checkpoint/gguf_export.h"
 #include "tessera/checkpoint/gguf_import.h"
+#include "tessera/checkpoint/manifest.h"
 #include "tessera/checkpoint/rewrite_folder.h"
-#include "tessera/cli/model_path.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/cli/weight_dtype.h"
 #include "tessera/core/error.h"
@@ -156,7 +156,7 @@ void convert_folder(const Options& options) {
 
 void convert(const Options& options) {
   const bool is_folder = io::is_folder(options.input);
-  const bool is_checkpoint = is_folder && io::exists(io::join_path(options.input, "manifest.json"));
+  const bool is_checkpoint = is_folder && checkpoint::is_checkpoint(options.input);
   if (is_folder && !is_checkpoint && generation::is_adapter(options.input)) {
     throw Error(ErrorKind::Model, "ADAPTER-CONVERT", "the folder holds an adapter and no model")
         .in(options.input)
@@ -174,16 +174,14 @@ void convert(const Options& options) {
 
 }  // namespace
 
-void add_convert(CLI::App& app, Action& action) {
+void add_convert(CLI::App& app, CommandLine& line) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand(
       "convert",
       "Write a model in another form: a checkpoint of a run or a GGUF file as a Hugging Face folder, such a "
       "folder in another type, or either as a GGUF file");
-  takes_model(
-      verb->add_option("input", options->input, "The checkpoint's or model's folder, or the GGUF file")
-          ->required(),
-      options->input, Takes::Model);
+  line.add_model(*verb, "input", options->input, "The checkpoint's or model's folder, or the GGUF file")
+      ->required();
   verb->add_option("output", options->output,
                    "The folder to write, or the GGUF file if the name ends in .gguf")
       ->required();
@@ -193,19 +191,15 @@ void add_convert(CLI::App& app, Action& action) {
           "or Q4_K_M; by default that of the model, or of the run's result for a checkpoint, and fp32 for a "
           "folder from a GGUF file. A GGUF file from a GGUF file needs it")
       ->check(CLI::Validator(check_dtype, "TYPE", "type"));
-  takes_model(
-      verb->add_option("--base", options->base,
-                       "The base model's folder or GGUF file, where a checkpoint's run had it elsewhere"),
-      options->base, Takes::Model);
+  line.add_model(*verb, "--base", options->base,
+                 "The base model's folder or GGUF file, where a checkpoint's run had it elsewhere");
   verb->add_flag("--overwrite", options->overwrite, "Take the place of the model that the output holds");
   verb->footer(
       "Writes config.json, the weights, tokenizer.json and the chat template; of a LoRA run the adapter's "
       "folder.");
-  verb->callback([options, &action] {
-    action = [options] {
-      convert(*options);
-      return 0;
-    };
+  line.set_action(*verb, [options] {
+    convert(*options);
+    return 0;
   });
 }
 

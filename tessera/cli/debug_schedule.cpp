@@ -53,7 +53,7 @@ int print_schedule(const ScheduleOptions& options) {
 
 }  // namespace
 
-void add_debug_schedule(CLI::App& debug, Action& action) {
+void add_debug_schedule(CLI::App& debug, CommandLine& line) {
   auto options = std::make_shared<ScheduleOptions>();
   CLI::App* verb =
       debug.add_subcommand("schedule", "Draw a pipeline schedule: a row a rank, time in columns");
@@ -76,7 +76,7 @@ void add_debug_schedule(CLI::App& debug, Action& action) {
       "F3: forward of micro-batch 3. B3: its backward, or the gradients of inputs where these are split (W3: "
       "of\n"
       "weights). A letter tells the stages of a rank apart. '=' goes on with what stands before, '.' waits.");
-  verb->callback([options, &action] { action = [options] { return print_schedule(*options); }; });
+  line.set_action(*verb, [options] { return print_schedule(*options); });
 }
 
 }  // namespace tessera::cli

@@ -21,10 +21,10 @@ int show_environment() {
 
 }  // namespace
 
-void add_environment(CLI::App& app, Action& action) {
+void add_environment(CLI::App& app, CommandLine& line) {
   CLI::App* verb =
       app.add_subcommand("environment", "The environment variables that change how Tessera runs");
-  verb->callback([&action] { action = show_environment; });
+  line.set_action(*verb, show_environment);
 }
 
 }  // namespace tessera::cli

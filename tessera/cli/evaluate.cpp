@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "tessera/checkpoint/manifest.h"
 #include "tessera/cli/launch.h"
 #include "tessera/cli/rank_link.h"
 #include "tessera/cli/verbs.h"
@@ -44,7 +45,6 @@ struct Options {
 };
 
 bool has_file(const std::string& folder, const char* name) { return io::exists(io::join_path(folder, name)); }
-bool is_checkpoint(const std::string& folder) { return has_file(folder, "manifest.json"); }
 
 std::string absolute(const std::string& path) { return fs::absolute(path).lexically_normal().string(); }
 
@@ -78,8 +78,9 @@ config::Recipe recipe_of_file(const Options& options, const std::vector<std::str
 // Returns the recipe with base_model and adapter of the model that is to be evaluated.
 config::Recipe load(const Options& options, const std::string& model) {
   std::vector<std::string> overrides;
-  const bool is_adapter = !model.empty() && generation::is_adapter(model);
-  if (!model.empty() && !is_checkpoint(model)) {
+  const bool is_model = !model.empty() && !checkpoint::is_checkpoint(model);
+  const bool is_adapter = is_model && generation::is_adapter(model);
+  if (is_model) {
     const std::string base =
         is_adapter ? generation::adapter_base(model, "base_model=FOLDER names it") : model;
     overrides.push_back("base_model=" + nlohmann::json(base).dump());
@@ -87,7 +88,7 @@ config::Recipe load(const Options& options, const std::string& model) {
   overrides.insert(overrides.end(), options.overrides.begin(), options.overrides.end());
   config::Recipe recipe = options.is_recipe() ? config::load_recipe(options.target, overrides)
                                               : recipe_of_file(options, overrides);
-  if (model.empty() || is_checkpoint(model)) return recipe;
+  if (!is_model) return recipe;
   // The keys of a new adapter say nothing of the model that is there.
   recipe = train::with_lora_options(std::move(recipe), {});
   std::erase_if(recipe.key_places, [](const auto& key) {
@@ -141,7 +142,7 @@ int evaluate(Options options, const CommandLine& line) {
   tell_started();
   log::info("evaluates " + (model.empty() ? recipe.base_model : model));
   const train::ModelEvaluation result =
-      train::evaluate_model(recipe, is_checkpoint(model) ? model : "", bootstrap.world());
+      train::evaluate_model(recipe, checkpoint::is_checkpoint(model) ? model : "", bootstrap.world());
   if (bootstrap.world()->rank() != 0) return 0;
   if (options.as_json) {
     std::printf("%s\n", result.to_json().c_str());
@@ -153,7 +154,7 @@ int evaluate(Options options, const CommandLine& line) {
 
 }  // namespace
 
-void add_evaluate(CLI::App& app, const CommandLine& line, Action& action) {
+void add_evaluate(CLI::App& app, CommandLine& line) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("evaluate", "Measure loss and perplexity of a model on data");
   verb->add_option("target", options->target,
@@ -176,7 +177,7 @@ void add_evaluate(CLI::App& app, const CommandLine& line, Action& action) {
       "The loss is the mean cross-entropy of the tokens that a training would train, in nats; the "
       "perplexity\n"
       "is its exponential. Keys of the recipe give the layout: tensor_parallel_size=2 dtype=bf16 ...");
-  verb->callback([options, line, &action] { action = [options, line] { return evaluate(*options, line); }; });
+  line.set_action(*verb, [options, &line] { return evaluate(*options, line); });
 }
 
 }  // namespace tessera::cli

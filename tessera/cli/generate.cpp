@@ -170,11 +170,11 @@ int run_generate(Options options, const CommandLine& line) {
 
 }  // namespace
 
-void add_generate(CLI::App& app, const CommandLine& line, Action& action) {
+void add_generate(CLI::App& app, CommandLine& line) {
   auto options = std::make_shared<Options>();
   options->ranks.has_many_prompts = true;
   CLI::App* verb = app.add_subcommand("generate", "Continue a text, or answer as a chat model");
-  add_answering_options(*verb, *options);
+  add_answering_options(*verb, line, *options);
   verb->add_option(
       "prompt", options->prompts,
       "The text, or the question; any number of them; - reads one from every line of standard input");
@@ -198,8 +198,7 @@ void add_generate(CLI::App& app, const CommandLine& line, Action& action) {
       ->check(CLI::Range(1, 1 << 20));
   verb->add_flag("--chat", options->is_chat, "Treat each prompt as a user's message in the chat template");
   verb->add_flag("--stats", options->shows_stats, "Print tokens/s on standard error");
-  verb->callback(
-      [options, line, &action] { action = [options, line] { return run_generate(*options, line); }; });
+  line.set_action(*verb, [options, &line] { return run_generate(*options, line); });
 }
 
 }  // namespace tessera::cli

@@ -9,6 +9,7 @@
 #include <iostream>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -22,7 +23,6 @@
 #include "tessera/cli/before_main.h"
 #include "tessera/cli/help_format.h"
 #include "tessera/cli/launch.h"
-#include "tessera/cli/model_path.h"
 #include "tessera/cli/rank_link.h"
 #include "tessera/cli/start_checks.h"
 #include "tessera/cli/verbs.h"
@@ -242,6 +242,47 @@ void add_log_flags(CLI::App& app) {
   quiet->excludes(verbose);
 }
 
+void describe(CLI::App& app) {
+  app.require_subcommand(1);
+  app.option_defaults()->always_capture_default();
+  app.formatter(std::make_shared<HelpFormat>());
+  app.set_version_flag("-V,--version", std::string("tessera ") + program_version());
+  app.footer(
+      "Start with: tessera doctor; then write a recipe (base_model, datasets, learning_rate) and run\n"
+      "tessera train RECIPE.yaml --nproc 2.\n"
+      "tessera help VERB tells what a verb takes, tessera help environment which variables are read.");
+}
+
+void add_verbs(CLI::App& app, CommandLine& line) {
+  for (const auto add :
+       {add_train, add_evaluate, add_convert, add_merge, add_upload, add_generate, add_chat, add_data, add_recipe,
+        add_bench, add_debug, add_doctor, add_report, add_environment, add_completion})
+    add(app, line);
+  add_log_flags(app);
+  // These two are turned into flags before parsing; they are added so that the help lists them.
+  app.add_subcommand("help", "What a verb takes: tessera help VERB");
+  app.add_subcommand("version", "The version");
+}
+
+// Parses the command line. Returns the exit code if no verb is to run: after help, the version or a mistake.
+std::optional<int> parse(CLI::App& app, const std::vector<std::string>& typed) {
+  if (!typed.empty() && typed[0] == "help") {
+    const int code = fail_unknown_help(app, {typed.begin() + 1, typed.end()});
+    if (code != 0) return code;
+  }
+  try {
+    std::vector<std::string> arguments = without_word_verbs(typed);
+    // The parser takes the arguments in reverse order.
+    std::reverse(arguments.begin(), arguments.end());
+    app.parse(arguments);
+    return std::nullopt;
+  } catch (const CLI::Success& asked) {
+    return app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    return fail_usage(app, error, typed);
+  }
+}
+
 // Lets a closed pipe or a full disk show as a failed write, which a log may survive and a save reports,
 // instead of a signal that ends the process.
 void ignore_write_signals() {
@@ -274,61 +315,16 @@ int run_program(const std::string& path, const std::vector<std::string>& argumen
   log::set_quiet(launched_rank > 0);
   io::set_fault_end(end_by_fault);
   log::set_detail(log::Detail::Usual);
-  forget_named_models();
 
+  CommandLine line(arguments);
   CLI::App app("Trains and finetunes large language models over many devices.", "tessera");
-  app.require_subcommand(1);
-  app.option_defaults()->always_capture_default();
-  app.formatter(std::make_shared<HelpFormat>());
-  app.set_version_flag("-V,--version", std::string("tessera ") + program_version());
-  app.footer(
-      "Start with: tessera doctor; then write a recipe (base_model, datasets, learning_rate) and run\n"
-      "tessera train RECIPE.yaml --nproc 2.\n"
-      "tessera help VERB tells what a verb takes, tessera help environment which variables are read.");
-  CommandLine line;
-  line.arguments = arguments;
-  Action action;
-  add_train(app, line, action);
-  add_evaluate(app, line, action);
-  add_convert(app, action);
-  add_merge(app, action);
-  add_upload(app, action);
-  add_generate(app, line, action);
-  add_chat(app, line, action);
-  add_data(app, action);
-  add_recipe(app, action);
-  add_bench(app, line, action);
-  add_debug(app, action);
-  add_doctor(app, action);
-  add_report(app, action);
-  add_environment(app, action);
-  add_completion(app, action);
-  add_log_flags(app);
-  // These two are turned into flags before parsing; they are added so that the help lists them.
-  app.add_subcommand("help", "What a verb takes: tessera help VERB");
-  app.add_subcommand("version", "The version");
-  if (!line.arguments.empty() && line.arguments[0] == "help") {
-    const int code = fail_unknown_help(app, {line.arguments.begin() + 1, line.arguments.end()});
-    if (code != 0) return code;
-  }
-  try {
-    std::vector<std::string> arguments = without_word_verbs(line.arguments);
-    // The parser takes the arguments in reverse order.
-    std::reverse(arguments.begin(), arguments.end());
-    app.parse(arguments);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::CallForAllHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::CallForVersion& version) {
-    return app.exit(version);
-  } catch (const CLI::ParseError& error) {
-    return fail_usage(app, error, line.arguments);
-  }
+  describe(app);
+  add_verbs(app, line);
+  if (const auto code = parse(app, arguments)) return *code;
   // Verbs that only print end as usual when their reader leaves: `tessera data show R | head`.
   if (!app.got_subcommand("train") && !app.got_subcommand("bench")) std::signal(SIGPIPE, SIG_DFL);
   // The verb that tells which values of a variable are right must not be refused for a wrong one.
-  if (app.got_subcommand("environment")) return run(action);
+  if (app.got_subcommand("environment")) return run(line.action());
   return run([&] {
     const std::string isa_note = guard_cpu_features();
     if (!isa_note.empty()) log::info(isa_note);
@@ -336,8 +332,8 @@ int run_program(const std::string& path, const std::vector<std::string>& argumen
     at::set_num_interop_threads(1);
     // For a launched rank, the process that started it has checked the environment and the limits.
     if (!is_launched) check_start(library_words);
-    fetch_named_models();
-    return action();
+    line.fetch_models();
+    return line.action()();
   });
 }
 

@@ -1,6 +1,4 @@
 // The verbs `tessera recipe check`, `convert`, `keys` and `schema`.
-#include "tessera/cli/recipe.h"
-
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
@@ -13,6 +11,7 @@
 #include <CLI/CLI.hpp>
 #include <unistd.h>
 
+#include "tessera/cli/verbs.h"
 #include "tessera/config/convert_recipe.h"
 #include "tessera/config/json_schema.h"
 #include "tessera/config/keys_page.h"
@@ -148,7 +147,7 @@ int check(const CheckOptions& options) {
   return 0;
 }
 
-void add_check(CLI::App& recipe, Action& action) {
+void add_check(CLI::App& recipe, CommandLine& line) {
   auto options = std::make_shared<CheckOptions>();
   CLI::App* verb = recipe.add_subcommand(
       "check", "Make the checks of a training, and print the recipe as it is understood");
@@ -164,10 +163,10 @@ void add_check(CLI::App& recipe, Action& action) {
   verb->footer(
       "What is printed is a recipe itself, with where each value comes from. Exit code 2, with a line for\n"
       "everything that is wrong, where training would refuse it: also for an output_dir that is in use.");
-  verb->callback([options, &action] { action = [options] { return check(*options); }; });
+  line.set_action(*verb, [options] { return check(*options); });
 }
 
-void add_convert_recipe(CLI::App& recipe, Action& action) {
+void add_convert_recipe(CLI::App& recipe, CommandLine& line) {
   struct Options {
     std::vector<std::string> files;
     std::string arguments;
@@ -180,38 +179,35 @@ void add_convert_recipe(CLI::App& recipe, Action& action) {
   verb->footer(
       "What the files say must agree. Required keys that none has stand in comments, to be filled in.\n"
       "tessera recipe convert llama3_lora_sft.yaml zero3.json > recipe.yaml");
-  verb->callback([options, &action] {
-    action = [options] {
-      if (options->files.empty() && options->arguments.empty()) {
-        throw Error(ErrorKind::Config, "USAGE", "nothing to convert").need("files, or --arguments");
-      }
-      std::cout << text_for(STDOUT_FILENO, config::convert_to_recipe(options->files, options->arguments));
-      return 0;
-    };
+  line.set_action(*verb, [options] {
+    if (options->files.empty() && options->arguments.empty()) {
+      throw Error(ErrorKind::Config, "USAGE", "nothing to convert").need("files, or --arguments");
+    }
+    std::cout << text_for(STDOUT_FILENO, config::convert_to_recipe(options->files, options->arguments));
+    return 0;
   });
 }
 
 // Adds a verb that prints a text.
-void add_text(CLI::App& recipe, Action& action, const char* name, const char* help, std::string (*text)()) {
-  recipe.add_subcommand(name, help)->callback([text, &action] {
-    action = [text] {
-      std::cout << text();
-      return 0;
-    };
+void add_text(CLI::App& recipe, CommandLine& line, const char* name, const char* help,
+              std::string (*text)()) {
+  line.set_action(*recipe.add_subcommand(name, help), [text] {
+    std::cout << text();
+    return 0;
   });
 }
 
 }  // namespace
 
-void add_recipe(CLI::App& app, Action& action) {
+void add_recipe(CLI::App& app, CommandLine& line) {
   CLI::App* recipe = app.add_subcommand("recipe", "Check, write and convert recipes");
   recipe->require_subcommand(1);
-  add_check(*recipe, action);
-  add_recipe_init(*recipe, action);
-  add_convert_recipe(*recipe, action);
-  add_text(*recipe, action, "keys", "Print what becomes of every key (docs/recipe-keys.md)",
+  add_check(*recipe, line);
+  add_recipe_init(*recipe, line);
+  add_convert_recipe(*recipe, line);
+  add_text(*recipe, line, "keys", "Print what becomes of every key (docs/recipe-keys.md)",
            &config::keys_page);
-  add_text(*recipe, action, "schema", "Print the JSON schema of recipes, for editors", &config::json_schema);
+  add_text(*recipe, line, "schema", "Print the JSON schema of recipes, for editors", &config::json_schema);
 }
 
 }  // namespace tessera::cli

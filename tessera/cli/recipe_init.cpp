@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include "tessera/cli/recipe.h"
+#include "tessera/cli/verbs.h"
 #include "tessera/config/new_recipe.h"
 #include "tessera/config/scalar.h"
 #include "tessera/core/error.h"
@@ -150,7 +150,7 @@ int init(Options options) {
 
 }  // namespace
 
-void add_recipe_init(CLI::App& recipe, Action& action) {
+void add_recipe_init(CLI::App& recipe, CommandLine& line) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = recipe.add_subcommand(
       "init", "Write a commented recipe; asks on a terminal, else leaves what is not given to be filled in");
@@ -161,7 +161,7 @@ void add_recipe_init(CLI::App& recipe, Action& action) {
   verb->footer(
       "tessera recipe init r.yaml base_model=MODEL datasets.0.path=rows.jsonl datasets.0.type=alpaca "
       "learning_rate=2e-4");
-  verb->callback([options, &action] { action = [options] { return init(*options); }; });
+  line.set_action(*verb, [options] { return init(*options); });
 }
 
 }  // namespace tessera::cli

@@ -31,7 +31,7 @@ int write_report(const std::vector<std::string>& folders, const std::string& out
 
 }  // namespace
 
-void add_report(CLI::App& app, Action& action) {
+void add_report(CLI::App& app, CommandLine& line) {
   struct Options {
     std::vector<std::string> folders;
     std::string output = "report.html";
@@ -48,9 +48,8 @@ void add_report(CLI::App& app, Action& action) {
       "what they measured with a line for each run, their recipes and where these differ. Above the charts "
       "one\n"
       "chooses steps, tokens or time for x, a linear or logarithmic y, and how much the lines are smoothed.");
-  verb->callback([options, &action] {
-    action = [options] { return write_report(options->folders, options->output, options->overwrite); };
-  });
+  line.set_action(*verb,
+                  [options] { return write_report(options->folders, options->output, options->overwrite); });
 }
 
 }  // namespace tessera::cli

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <utility>
 
+#include "tessera/checkpoint/manifest.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/io/checkpoint_folders.h"
@@ -20,7 +21,7 @@ using Made = std::pair<ino_t, int64_t>;
 
 Made made(const std::string& output_dir, const std::string& name) {
   struct stat status = {};
-  if (stat(io::join_path(output_dir, name + "/manifest.json").c_str(), &status) != 0) return {};
+  if (stat(checkpoint::manifest_path(io::join_path(output_dir, name)).c_str(), &status) != 0) return {};
   return {status.st_ino, status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec};
 }
 

@@ -9,6 +9,7 @@
 
 #include <glob.h>
 
+#include "tessera/config/entry_error.h"
 #include "tessera/config/hub_datasets.h"
 #include "tessera/core/error.h"
 #include "tessera/hub/fetch.h"
@@ -26,7 +27,7 @@ bool path_exists(const fs::path& path) {
 
 Error path_error(const Recipe& recipe, std::string_view name, const std::string& what, const std::string& key,
                  const std::string& path) {
-  return recipe.error(name, "key '" + key + "': " + what, {key}).got(path);
+  return key_error(recipe, name, key, what).got(path);
 }
 
 // Returns the absolute path, without "." and ".." unless removing a ".." would name another place (it follows

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "tessera/config/entry_error.h"
 #include "tessera/core/content_hash.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
@@ -89,8 +90,8 @@ data::PreparedData read_rows(const config::Recipe& recipe, const std::optional<t
 void set_special_token(const config::Recipe& recipe, text::Tokenizer& tokenizer, const std::string& role,
                        const std::string& token) {
   if (tokenizer.token_to_id(token)) return tokenizer.set_special_token(role, token);
-  const std::string key = "special_tokens." + role;
-  throw recipe.error("SPECIAL-TOKEN", "key '" + key + "': no token of the model's vocabulary", {key})
+  throw config::key_error(recipe, "SPECIAL-TOKEN", "special_tokens." + role,
+                          "no token of the model's vocabulary")
       .got("'" + token + "'")
       .need("a token of " + tokenizer_file(recipe))
       .hint("adding tokens to the vocabulary is not built yet");
@@ -102,10 +103,9 @@ void check_tokens(const config::Recipe& recipe, const text::Tokenizer& tokenizer
   for (const std::string& token : recipe.tokens) {
     const auto id = tokenizer.token_to_id(token);
     if (id && tokenizer.is_added(*id)) continue;
-    const char* what =
-        id ? "key 'tokens': an ordinary token of the vocabulary cannot be made one that is found whole"
-           : "key 'tokens': adding tokens to the vocabulary is not built yet";
-    throw recipe.error("UNSUPPORTED", what, {"tokens"})
+    const char* what = id ? "an ordinary token of the vocabulary cannot be made one that is found whole"
+                          : "adding tokens to the vocabulary is not built yet";
+    throw config::key_error(recipe, "UNSUPPORTED", "tokens", what)
         .got("'" + token + "'")
         .need("one of the added tokens of " + tokenizer_file(recipe))
         .hint("add it to the tokenizer and to the model's embeddings before, or leave it out");
@@ -119,9 +119,8 @@ void check_embeddings(const config::Recipe& recipe, const text::Tokenizer& token
   const int64_t need = (tokenizer.vocab_size() + 31) / 32 * 32;
   const int64_t got = models::BaseModel::open(recipe.base_model).config().vocab_size;
   if (got >= need) return;
-  const std::string key = "resize_token_embeddings_to_32x";
-  throw recipe
-      .error("UNSUPPORTED", "key '" + key + "': adding rows to the embeddings is not built yet", {key})
+  throw config::key_error(recipe, "UNSUPPORTED", "resize_token_embeddings_to_32x",
+                          "adding rows to the embeddings is not built yet")
       .got("a model with " + std::to_string(got) + " rows")
       .need(std::to_string(need))
       .hint("leave it out: rows beyond the vocabulary stand for no token");
