@@ -13,8 +13,9 @@ namespace {
 void validate_order(Rules& rules) {
   const Recipe& recipe = rules.recipe();
   if (recipe.group_by_length && recipe.sample_packing) {
-    rules.warn("group_by_length",
-               "key 'group_by_length' has no effect with 'sample_packing': packed sequences are alike");
+    rules.warn(
+        "group_by_length",
+        "key 'group_by_length' has no effect with 'sample_packing': packed sequences have similar lengths");
   }
   if (recipe.group_by_length && !recipe.shuffle_merged_datasets) {
     rules.refuse({"group_by_length", "shuffle_merged_datasets"},
@@ -22,7 +23,7 @@ void validate_order(Rules& rules) {
                      .error("CONFLICT",
                             "keys 'group_by_length' and 'shuffle_merged_datasets': false exclude each other",
                             "group_by_length")
-                     .hint("keep the order of the rows, or group them by length"));
+                     .hint("choose one: keep the order of the rows, or group them by length"));
   }
   if (recipe.sample_packing_sequentially && !recipe.sample_packing) {
     rules.warn("sample_packing_sequentially",
@@ -57,7 +58,7 @@ void validate_datasets(Rules& rules, const std::vector<DatasetConfig>& datasets,
     const bool is_known = style == "instruct" || style == "chat" || style == "chatml" || style == "phi";
     if (!is_known || (dataset.type.starts_with("reflection:") && style != "instruct")) {
       rules.refuse({prefix + "type"},
-                   rules.error("VALUE", "key '" + prefix + "type': no such style", prefix + "type")
+                   rules.error("VALUE", "key '" + prefix + "type': unknown style", prefix + "type")
                        .got(dataset.type)
                        .need(dataset.type.starts_with("reflection:") ? "reflection:instruct"
                                                                      : "instruct, chat, chatml or phi"));
@@ -113,13 +114,15 @@ void validate_endless(Rules& rules, const std::string& key, const std::string& s
             .hint(line.hint));
   }
   if (recipe.max_steps == 0) {
-    rules.refuse({"max_steps", key},
-                 rules.error("MISSING", "with '" + shown + "' the data have no end: 'max_steps' says it", key)
-                     .got("no max_steps")
-                     .need("the number of steps"));
+    rules.refuse(
+        {"max_steps", key},
+        rules.error("MISSING", "with '" + shown + "' the data have no end, so 'max_steps' is required", key)
+            .got("no max_steps")
+            .need("the number of steps"));
   }
   if (recipe.key_places.contains("num_epochs"))
-    rules.warn("num_epochs", "key 'num_epochs' has no effect with '" + shown + "': max_steps says the end");
+    rules.warn("num_epochs",
+               "key 'num_epochs' has no effect with '" + shown + "': max_steps sets the length of the run");
 }
 
 // Checks weight_from_step of prepared rows: the mixture changes with the step, so the data have no end.
@@ -131,9 +134,10 @@ void validate_curriculum(Rules& rules) {
   const std::string key = "datasets." + std::to_string(first - recipe.datasets.begin()) + ".weight_from_step";
   validate_endless(
       rules, key, key,
-      {{"mix_strategy", recipe.mix_strategy != "concat", "weights by step mix by themselves: leave it out"},
-       {"mix_temperature", recipe.mix_temperature > 0.0, "write the weights out"},
-       {"group_by_length", recipe.group_by_length, "neighbours come from other datasets"}});
+      {{"mix_strategy", recipe.mix_strategy != "concat",
+        "weight_from_step already mixes the datasets: leave this key out"},
+       {"mix_temperature", recipe.mix_temperature > 0.0, "multiply the weights yourself"},
+       {"group_by_length", recipe.group_by_length, "neighbouring rows come from different datasets"}});
 }
 
 // Checks `streaming`: rows that are made while the run goes on have no known number, and come in the order of
@@ -148,13 +152,14 @@ void validate_streaming(Rules& rules) {
   const std::initializer_list<Excluded> excluded = {
       {"val_set_size", recipe.val_set_size > 0.0, "name evaluation rows in test_datasets"},
       {"dataset_exact_deduplication", recipe.dataset_exact_deduplication,
-       "compare rows before: streaming: false with dataset_prepared_path"},
+       "deduplication needs all rows: set streaming: false with dataset_prepared_path"},
       {"dataset_near_deduplication", recipe.dataset_near_deduplication > 0.0,
-       "compare rows before: streaming: false with dataset_prepared_path"},
-      {"mix_temperature", recipe.mix_temperature > 0.0, "the sizes of streams are unknown: write weight"},
+       "deduplication needs all rows: set streaming: false with dataset_prepared_path"},
+      {"mix_temperature", recipe.mix_temperature > 0.0,
+       "the sizes of streams are unknown: set weight instead"},
       {"mix_strategy", recipe.mix_strategy == "interleave_under",
-       "streams have no end: they are mixed by weight"},
-      {"group_by_length", recipe.group_by_length, "the lengths of streamed rows are not known before"}};
+       "streams have no end and are mixed by weight"},
+      {"group_by_length", recipe.group_by_length, "the lengths of streamed rows are not known in advance"}};
   validate_endless(rules, "streaming", "streaming: true", excluded);
 }
 

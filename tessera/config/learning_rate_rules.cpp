@@ -80,25 +80,26 @@ void validate_schedule(Rules& rules) {
                  rules
                      .error("CONFLICT", "key 'cosine_constant_lr_ratio' needs 'cosine_min_lr_ratio'",
                             "cosine_constant_lr_ratio")
-                     .hint("the learning rate would stay at 0 from there on"));
+                     .hint("otherwise the learning rate stays at 0 from there on"));
   }
   if (recipe.lr_min > 0.0 && recipe.lr_min >= recipe.learning_rate) {
     rules.refuse({"lr_min", "learning_rate"},
-                 rules.error("RANGE", "key 'lr_min': not below 'learning_rate'", "lr_min")
+                 rules.error("RANGE", "key 'lr_min': must be below 'learning_rate'", "lr_min")
                      .got(std::to_string(recipe.lr_min) + " and " + std::to_string(recipe.learning_rate)));
   }
   const bool is_deepspeed = is_of_deepspeed(recipe.lr_scheduler),
              is_log = recipe.lr_warmup_type == RampKind::Log;
   if (is_deepspeed && !is_log && recipe.lr_warmup_type != RampKind::Linear) {
-    rules.refuse(
-        {"lr_warmup_type", "lr_scheduler"},
-        rules.error("CONFLICT", "key 'lr_warmup_type': not a warm-up of DeepSpeed's", "lr_warmup_type")
-            .need("linear or log"));
+    rules.refuse({"lr_warmup_type", "lr_scheduler"},
+                 rules
+                     .error("CONFLICT", "key 'lr_warmup_type': DeepSpeed's schedules have no such warm-up",
+                            "lr_warmup_type")
+                     .need("linear or log"));
   }
   if (is_log && recipe.lr_scheduler == ScheduleKind::WarmupStableDecay) {
     rules.refuse({"lr_warmup_type", "lr_scheduler"},
                  rules
-                     .error("CONFLICT", "key 'lr_warmup_type': log is for the schedules of DeepSpeed alone",
+                     .error("CONFLICT", "key 'lr_warmup_type': only DeepSpeed's schedules accept log",
                             "lr_warmup_type")
                      .need("linear, cosine or 1-sqrt"));
   }
@@ -111,7 +112,7 @@ void validate_schedule(Rules& rules) {
   }
   if (recipe.lr_scheduler == ScheduleKind::Polynomial && recipe.lr_end >= recipe.learning_rate) {
     rules.refuse({"lr_end", "learning_rate"},
-                 rules.error("RANGE", "key 'lr_end': not below 'learning_rate'", "lr_end")
+                 rules.error("RANGE", "key 'lr_end': must be below 'learning_rate'", "lr_end")
                      .got(std::to_string(recipe.lr_end) + " and " + std::to_string(recipe.learning_rate)));
   }
   if (recipe.jagged_restart_steps > 0 &&

@@ -25,15 +25,16 @@ void validate_deterministic(Rules& rules) {
   };
   if (recipe.dtype == ComputeType::Auto) refuse("dtype", "auto", "write bfloat16 or float32");
   if (recipe.pipeline_split_by == SplitBasis::Time)
-    refuse("pipeline_split_by", "time", "a run without the key writes the pipeline_split that it has found");
+    refuse("pipeline_split_by", "time",
+           "a run without 'deterministic' writes the pipeline_split that it has found");
 }
 
 void validate_fp8(Rules& rules) {
   const Recipe& recipe = rules.recipe();
   if (!recipe.fp8 || recipe.dtype == ComputeType::BFloat16) return;
   rules.refuse({"fp8", "dtype"},
-               rules.error("CONFLICT", "keys 'fp8' and 'dtype': beside products in fp8 is bfloat16", "fp8")
-                   .need("dtype: bfloat16, which fp8: true means alone"));
+               rules.error("CONFLICT", "keys 'fp8' and 'dtype': fp8 is combined only with bfloat16", "fp8")
+                   .need("dtype: bfloat16, which fp8: true implies"));
 }
 
 void validate_adapter(Rules& rules) {
@@ -58,18 +59,18 @@ void validate_adapter(Rules& rules) {
     return;
   }
   if (!recipe.unfrozen_parameters.empty()) {
-    rules.refuse({"unfrozen_parameters", "adapter"},
-                 rules
-                     .error("CONFLICT", "keys 'unfrozen_parameters' and 'adapter' exclude each other",
-                            "unfrozen_parameters")
-                     .hint("beside an adapter all weights are frozen; lora_modules_to_save trains modules "
-                           "whole"));
+    rules.refuse(
+        {"unfrozen_parameters", "adapter"},
+        rules
+            .error("CONFLICT", "keys 'unfrozen_parameters' and 'adapter' exclude each other",
+                   "unfrozen_parameters")
+            .hint("with an adapter all weights are frozen; lora_modules_to_save trains whole modules"));
   }
   if (!recipe.lora_target_linear && recipe.lora_target_modules.empty() && recipe.lora_target_regex.empty() &&
       recipe.lora_model_dir.empty()) {
     rules.refuse({"adapter", "lora_target_linear", "lora_target_modules", "lora_target_regex",
                   "lora_target_parameters"},
-                 rules.error("MISSING", "key 'adapter': lora has nothing to adapt", "adapter")
+                 rules.error("MISSING", "key 'adapter': lora has no layers to adapt", "adapter")
                      .need("lora_target_linear: true or lora_target_modules"));
   }
 }
@@ -96,7 +97,7 @@ void validate_evaluation_readers(Rules& rules, bool has_eval_data) {
   if (!is_loss) {
     rules.refuse({"metric_for_best_model"},
                  rules
-                     .error("UNSUPPORTED", "key 'metric_for_best_model': evaluations give losses alone",
+                     .error("UNSUPPORTED", "key 'metric_for_best_model': evaluations measure only losses",
                             "metric_for_best_model")
                      .got(metric)
                      .need("eval_loss, or eval_<name>_loss of one of several datasets"));
@@ -107,13 +108,13 @@ void validate_evaluation_readers(Rules& rules, bool has_eval_data) {
         rules
             .error("CONFLICT", "keys 'load_best_model_at_end' and 'save_strategy: no' exclude each other",
                    "load_best_model_at_end")
-            .hint("save_strategy: best saves what it needs"));
+            .hint("save_strategy: best saves the checkpoint that it needs"));
   }
   if (has_eval_data && recipe.eval_strategy != Cadence::No) return;
   for (const auto& [key, is_on] : readers) {
     if (!is_on) continue;
     rules.refuse({key, "val_set_size", "test_datasets", "eval_strategy"},
-                 rules.error("CONFLICT", std::string("key '") + key + "': this run evaluates nothing", key)
+                 rules.error("CONFLICT", std::string("key '") + key + "': this run has no evaluation", key)
                      .need("val_set_size or test_datasets, and an eval_strategy other than no"));
   }
 }
@@ -126,11 +127,11 @@ void validate_trackers(Rules& rules) {
   if (is_path) return;
   rules.refuse({"mlflow_tracking_uri"},
                rules
-                   .error("UNSUPPORTED", "key 'mlflow_tracking_uri': nothing is sent over a network",
+                   .error("UNSUPPORTED", "key 'mlflow_tracking_uri': Tessera sends nothing over a network",
                           "mlflow_tracking_uri")
                    .got(uri)
                    .need("a folder, such as ./mlruns or file:///data/mlruns")
-                   .hint("`mlflow server --backend-store-uri FOLDER` shows what a run writes there"));
+                   .hint("`mlflow server --backend-store-uri FOLDER` shows the runs in that folder"));
 }
 
 void validate_pipeline(Rules& rules) {
@@ -138,16 +139,17 @@ void validate_pipeline(Rules& rules) {
   if (recipe.pipeline_schedule == PipelineKind::OneFOneB && recipe.pipeline_stages_per_rank > 1) {
     rules.refuse({"pipeline_stages_per_rank", "pipeline_schedule"},
                  rules
-                     .error("CONFLICT", "key 'pipeline_stages_per_rank': 1f1b has one stage a rank",
+                     .error("CONFLICT", "key 'pipeline_stages_per_rank': 1f1b has one stage per rank",
                             "pipeline_stages_per_rank")
                      .got(std::to_string(recipe.pipeline_stages_per_rank))
                      .hint("pipeline_schedule: interleaved"));
   }
   if (!recipe.pipeline_split.empty() && recipe.pipeline_parallel_size == 1) {
-    rules.refuse({"pipeline_split", "pipeline_parallel_size"},
-                 rules.error("CONFLICT", "key 'pipeline_split': one rank holds all layers", "pipeline_split")
-                     .got("pipeline_parallel_size 1")
-                     .hint("pipeline_parallel_size: " + std::to_string(recipe.pipeline_split.size())));
+    rules.refuse(
+        {"pipeline_split", "pipeline_parallel_size"},
+        rules.error("CONFLICT", "key 'pipeline_split': a single rank holds all layers", "pipeline_split")
+            .got("pipeline_parallel_size 1")
+            .hint("pipeline_parallel_size: " + std::to_string(recipe.pipeline_split.size())));
   }
   if (!recipe.pipeline_split.empty() && recipe.pipeline_split_by == SplitBasis::Time) {
     rules.refuse(
@@ -162,15 +164,17 @@ void validate_pipeline(Rules& rules) {
   // with_accumulation() checks what global_batch_size comes to.
   if (parts == 0 || rows % parts == 0 || recipe.global_batch_size > 0) return;
   const int64_t below = nearest_sizes(parts, rows, [&](int64_t size) { return rows % size == 0; }).front();
-  rules.refuse({"pipeline_microbatches", "micro_batch_size", "gradient_accumulation_steps"},
-               rules
-                   .error("RANGE", "key 'pipeline_microbatches': the sequences of a step cannot be cut so",
-                          "pipeline_microbatches")
-                   .got(std::to_string(parts) + " and micro_batch_size " +
-                        std::to_string(recipe.micro_batch_size) + " x gradient_accumulation_steps " +
-                        std::to_string(recipe.gradient_accumulation_steps) + " = " + std::to_string(rows))
-                   .need("a divisor of " + std::to_string(rows))
-                   .hint("pipeline_microbatches: " + std::to_string(below)));
+  rules.refuse(
+      {"pipeline_microbatches", "micro_batch_size", "gradient_accumulation_steps"},
+      rules
+          .error("RANGE",
+                 "key 'pipeline_microbatches': the sequences of a step cannot be divided into this many",
+                 "pipeline_microbatches")
+          .got(std::to_string(parts) + " and micro_batch_size " + std::to_string(recipe.micro_batch_size) +
+               " x gradient_accumulation_steps " + std::to_string(recipe.gradient_accumulation_steps) +
+               " = " + std::to_string(rows))
+          .need("a divisor of " + std::to_string(rows))
+          .hint("pipeline_microbatches: " + std::to_string(below)));
 }
 
 void validate_saving(Rules& rules) {
@@ -182,10 +186,10 @@ void validate_saving(Rules& rules) {
   if (recipe.save_only_model && reader != nullptr) {
     rules.refuse({"save_only_model"},
                  rules
-                     .error("CONFLICT", "key 'save_only_model': a run cannot go on from such checkpoints",
+                     .error("CONFLICT", "key 'save_only_model': a run cannot resume from such checkpoints",
                             "save_only_model")
-                     .got("true, beside " + std::string(reader))
-                     .hint("leave it out; `tessera convert` makes a model folder of any checkpoint"));
+                     .got("true, together with " + std::string(reader))
+                     .hint("leave it out; `tessera convert` turns any checkpoint into a model folder"));
   }
   if (rolls_back && !recipe.saves_checkpoints()) {
     rules.warn("spike_action",
@@ -197,9 +201,10 @@ void validate_saving(Rules& rules) {
 // Checks a key that takes a share below 1, or a whole number of `unit` from 1 on.
 void validate_share(Rules& rules, const std::string& key, double value, const std::string& unit) {
   if (value < 1.0 || value == std::floor(value)) return;
-  rules.refuse({key}, rules.error("RANGE", "key '" + key + "': neither a share nor a number of " + unit, key)
-                          .got(std::to_string(value))
-                          .need("a number below 1, or a whole number of " + unit));
+  rules.refuse({key},
+               rules.error("RANGE", "key '" + key + "': neither a share nor a whole number of " + unit, key)
+                   .got(std::to_string(value))
+                   .need("a number below 1, or a whole number of " + unit));
 }
 
 }  // namespace
@@ -213,14 +218,14 @@ void validate(const Recipe& recipe, Problems& problems) {
   validate_share(rules, "save_steps", recipe.save_steps, "steps");
   if (recipe.auto_resume_from_checkpoints && !recipe.saves_checkpoints()) {
     rules.warn("auto_resume_from_checkpoints",
-               "key 'auto_resume_from_checkpoints': this run saves no checkpoint to go on from; write "
+               "key 'auto_resume_from_checkpoints': this run saves no checkpoint to resume from; write "
                "save_steps, saves_per_epoch or save_strategy");
   }
   validate_saving(rules);
   if (recipe.dp_shard_size == 0) {
     rules.refuse({"dp_shard_size"}, rules.error("RANGE", "key 'dp_shard_size': out of range", "dp_shard_size")
                                         .got("0")
-                                        .need("-1 (the ranks that remain) or at least 1"));
+                                        .need("-1 (all remaining ranks) or at least 1"));
   }
   if (recipe.gradient_checkpointing_every > 1 && recipe.gradient_checkpointing != Checkpointing::Block) {
     rules.warn("gradient_checkpointing_every",
@@ -235,15 +240,14 @@ void validate(const Recipe& recipe, Problems& problems) {
                "key 'optimizer_state_dtype' has no effect with 'optimizer: sgd', which keeps no states");
   }
   if (recipe.offload_param_device != OffloadDevice::None && recipe.zero_stage != ZeroStage::Zero3) {
-    rules.warn(
-        "offload_param_device",
-        "key 'offload_param_device' saves less without 'zero_stage: 3': gathered parameters stay on the "
-        "device to the end of the step");
+    rules.warn("offload_param_device",
+               "key 'offload_param_device' saves less memory without 'zero_stage: 3': gathered parameters "
+               "stay on the device until the end of the step");
   }
   if (recipe.lr_scaling != LrScaling::None && recipe.base_batch_size == 0) {
     rules.refuse({"lr_scaling", "base_batch_size"},
                  rules.error("CONFLICT", "key 'lr_scaling' needs 'base_batch_size'", "lr_scaling")
-                     .need("the sequences of a step that learning_rate is meant for"));
+                     .need("the number of sequences per step for which learning_rate was chosen"));
   }
   if (recipe.lr_scaling == LrScaling::None && recipe.base_batch_size > 0) {
     rules.warn("base_batch_size",

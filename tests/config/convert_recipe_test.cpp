@@ -97,7 +97,7 @@ TEST_F(ConvertRecipeTest, TheArgumentsOfACommandLine) {
   EXPECT_THAT(told_, HasSubstr("dataset 'trl-lib/Capybara'"));
   EXPECT_THAT(refusal({}, "--lr 1 2.0 x --lr 3"), HasSubstr("--lr is given twice"));
   EXPECT_THAT(refusal({}, "train.py --lr 1"), HasSubstr("'train.py' belongs to no argument"));
-  EXPECT_THAT(refusal({}, "--a 'b"), HasSubstr("end inside quotes"));
+  EXPECT_THAT(refusal({}, "--a 'b"), HasSubstr("is not closed"));
   EXPECT_THAT(refusal({}, "--learning_rat 3"), HasSubstr("did you mean 'learning_rate'?"));
 }
 
@@ -116,7 +116,7 @@ TEST_F(ConvertRecipeTest, DefaultsAreThoseOfTheTool) {
   EXPECT_EQ(trl.lora_dropout, 0.05);
   EXPECT_EQ(trl.gradient_checkpointing, Checkpointing::Block);
   EXPECT_THAT(text_, HasSubstr("# default of TRL\n"));
-  EXPECT_THAT(told_, HasSubstr("TRL trains on all of a conversation"));
+  EXPECT_THAT(told_, HasSubstr("TRL trains on whole conversations"));
   EXPECT_EQ(trl.dtype, ComputeType::BFloat16);
   EXPECT_EQ(convert({}, "--use_peft --bf16 False", rest).dtype, ComputeType::Float32);
   EXPECT_EQ(convert({}, "--use_peft --fp16", rest).dtype, ComputeType::Float16);
