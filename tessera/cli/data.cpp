@@ -28,7 +28,8 @@ namespace {
 // Number of sequences of a stream that `data show` looks at.
 constexpr int64_t kShownOfAStream = 100;
 
-constexpr const char* kAccelerateHelp = "A configuration file of Accelerate that says more than the recipe";
+constexpr const char* kAccelerateHelp =
+    "A configuration file of Accelerate to read in addition to the recipe";
 
 struct RecipeRows {
   config::Recipe recipe;
@@ -66,7 +67,7 @@ void add_prepare(CLI::App& data, Action& action) {
   };
   auto options = std::make_shared<Options>();
   CLI::App* verb =
-      data.add_subcommand("prepare", "Make the rows of a recipe and keep them in dataset_prepared_path");
+      data.add_subcommand("prepare", "Prepare the rows of a recipe and store them in dataset_prepared_path");
   verb->add_option("recipe", options->recipe, "The recipe")->required();
   verb->add_option("overrides", options->overrides, "key=value");
   verb->add_option("--accelerate-config", options->accelerate_config, kAccelerateHelp);
@@ -75,16 +76,19 @@ void add_prepare(CLI::App& data, Action& action) {
       config::Recipe recipe =
           config::load_recipe(options->recipe, options->overrides, options->accelerate_config);
       if (recipe.dataset_prepared_path.empty()) {
-        throw Error(ErrorKind::Config, "PREPARED-PATH", "dataset_prepared_path says where rows are kept")
+        throw Error(ErrorKind::Config, "PREPARED-PATH",
+                    "dataset_prepared_path is the folder for prepared rows")
             .at(options->recipe)
             .got("nothing")
             .need("a folder")
             .hint("tessera data prepare " + options->recipe + " dataset_prepared_path=prepared");
       }
       if (recipe.streaming && recipe.test_datasets.empty()) {
-        throw Error(ErrorKind::Config, "STREAMING", "there is nothing to prepare: the datasets are streamed")
+        throw Error(ErrorKind::Config, "STREAMING", "nothing to prepare: the datasets are streamed")
             .at(options->recipe)
-            .hint("streaming=false prepares them; tessera train makes their rows as it goes");
+            .hint(
+                "set streaming=false to prepare them; with streaming, tessera train makes rows while it "
+                "runs");
       }
       const RecipeRows made = read_rows(std::move(recipe), 0, 0);
       // Making the loaders packs the rows, and their packing is kept too.
@@ -118,23 +122,25 @@ void add_data(CLI::App& app, Action& action) {
     int64_t nproc = 0;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* data = app.add_subcommand("data", "Look at what a recipe trains on");
+  CLI::App* data = app.add_subcommand("data", "Prepare and inspect the training data of a recipe");
   data->require_subcommand(1);
   add_prepare(*data, action);
-  CLI::App* verb = data->add_subcommand("show", "Print rows with the trained tokens marked, and the counts");
+  CLI::App* verb = data->add_subcommand("show", "Print rows with the trained tokens marked, and statistics");
   verb->add_option("recipe", options->recipe, "The recipe")->required();
   verb->add_option("overrides", options->overrides, "key=value");
   options->num_rows = verb->add_option("--rows", options->show.num_rows, "Rows to print");
   options->num_rows->check(CLI::Range(0, 1000000));
   verb->add_option("--accelerate-config", options->accelerate_config, kAccelerateHelp);
-  verb->add_option("--nproc", options->nproc, "Ranks that will train: checks that the recipe fits them")
+  verb->add_option("--nproc", options->nproc,
+                   "Number of ranks of the training run, to check that the recipe fits them")
       ->check(CLI::Range(1, 4096));
-  verb->add_flag("--tokens", options->show.tokens, "Mark the borders of tokens");
-  verb->add_flag("--each-token", options->show.each_token, "A line for each token: place, id, label, text");
+  verb->add_flag("--tokens", options->show.tokens, "Mark the boundaries of tokens");
+  verb->add_flag("--each-token", options->show.each_token,
+                 "Print a line for each token: position, id, label, text");
   verb->add_option("--html", options->html,
-                   "Write a page with 50 rows (or --rows) and the counts to this file");
+                   "Write an HTML page with 50 rows (or --rows) and the statistics to this file");
   verb->add_flag("--overwrite", options->overwrite, kOverwriteHelp);
-  verb->add_flag("--no-color", options->no_color, "Brackets instead of colour on a terminal");
+  verb->add_flag("--no-color", options->no_color, "Mark trained tokens with brackets instead of colour");
   verb->callback([options, &action] {
     action = [options] {
       config::Recipe loaded =
@@ -167,9 +173,9 @@ void add_data(CLI::App& app, Action& action) {
         show.num_rows = 0;
       }
       if (recipe.streaming)
-        std::cout << "of a stream: its first " << rows.train.size() << " sequences, as a run sees them\n\n";
+        std::cout << "of a stream: the first " << rows.train.size() << " sequences, as in a run\n\n";
       if (show.drawn.rows.size() > 0)
-        std::cout << "drawn by the weights of the steps: the first ones, as a run takes them\n\n";
+        std::cout << "the first rows, drawn by the weights of the steps as in a run\n\n";
       data::show_data(std::cout, rows, *tokenizer, show);
       if (has_page) std::cout << "\nrows: " << text_for(STDOUT_FILENO, options->html) << '\n';
       return 0;

@@ -48,13 +48,15 @@ void add_logits(CLI::App& debug, Action& action) {
   takes_model(
       verb->add_option("--model", options->model, "A Hugging Face model folder, or a GGUF file")->required(),
       options->model, Takes::Model);
-  takes_model(verb->add_option("--adapter", options->adapter, "An adapter's folder to put on it"),
-              options->adapter, Takes::Adapter);
+  takes_model(
+      verb->add_option("--adapter", options->adapter, "Folder of a LoRA adapter to apply to the model"),
+      options->adapter, Takes::Adapter);
   verb->add_option("--ids", options->ids, "Token ids, separated by commas")->required()->delimiter(',');
-  verb->add_option("--out", options->out, "The file to write: tensor 'logits' [tokens, vocabulary], F32")
+  verb->add_option("--out", options->out,
+                   "File to write; it gets one tensor 'logits' [tokens, vocabulary], F32")
       ->required();
   verb->add_flag("--overwrite", options->overwrite, kOverwriteHelp);
-  verb->add_option("--dtype", options->dtype, "Type of the compute")->check(CLI::IsMember({"fp32", "fp64"}));
+  verb->add_option("--dtype", options->dtype, "Compute dtype")->check(CLI::IsMember({"fp32", "fp64"}));
   verb->add_option("--ops", options->ops,
                    "plain: LibTorch's operations, one by one as in Transformers; fused: Tessera's kernels")
       ->check(CLI::IsMember({"plain", "fused"}));
@@ -87,14 +89,15 @@ void add_tokenize(CLI::App& debug, Action& action) {
     bool no_special = false, add_special = false;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* verb =
-      debug.add_subcommand("tokenize", "Print the token ids of every line of a file, one JSON array a line");
+  CLI::App* verb = debug.add_subcommand(
+      "tokenize", "Print the token ids of every line of a file, one JSON array per line");
   takes_model(
       verb->add_option("--model", options->model, "A Hugging Face model folder, or a GGUF file")->required(),
       options->model, Takes::Model);
   verb->add_option("--file", options->file, "The text file")->required();
   verb->add_flag("--plain", options->no_special, "Do not recognise special tokens in the text");
-  verb->add_flag("--add-special-tokens", options->add_special, "Add what the tokenizer adds (BOS)");
+  verb->add_flag("--add-special-tokens", options->add_special,
+                 "Add the special tokens that the tokenizer adds (BOS)");
   verb->callback([options, &action] {
     action = [options] {
       constexpr int64_t kMaxFile = int64_t{4} << 30;
@@ -124,7 +127,7 @@ void add_tokenize(CLI::App& debug, Action& action) {
 }  // namespace
 
 void add_debug(CLI::App& app, Action& action) {
-  CLI::App* debug = app.add_subcommand("debug", "Look inside: logits, token ids, pipeline schedules");
+  CLI::App* debug = app.add_subcommand("debug", "Inspect logits, token ids and pipeline schedules");
   debug->require_subcommand(1);
   add_logits(*debug, action);
   add_tokenize(*debug, action);

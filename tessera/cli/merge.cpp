@@ -22,17 +22,19 @@ void add_merge(CLI::App& app, Action& action) {
     bool overwrite = false;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand("merge", "Fold a LoRA adapter into its base model");
+  CLI::App* verb = app.add_subcommand("merge", "Merge a LoRA adapter into its base model");
   takes_model(verb->add_option("adapter", options->adapter, "The adapter's folder (PEFT format)")->required(),
               options->adapter, Takes::Adapter);
-  verb->add_option("output", options->output, "The plain Hugging Face folder to write")->required();
-  takes_model(verb->add_option("--base", options->base,
-                               "The base model's folder, where the adapter's config names another place"),
-              options->base, Takes::Folder);
+  verb->add_option("output", options->output, "Hugging Face folder to write")->required();
+  takes_model(
+      verb->add_option("--base", options->base,
+                       "Folder of the base model, if it is not the one that the adapter's config names"),
+      options->base, Takes::Folder);
   verb->add_option("--dtype", options->dtype,
-                   "Type of all weights as they are written; by default each has that of the base model's")
+                   "Data type of the written weights; by default each weight keeps the type that it has in "
+                   "the base model")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
-  verb->add_flag("--overwrite", options->overwrite, "Take the place of a model that the folder holds");
+  verb->add_flag("--overwrite", options->overwrite, "Replace a model in the output folder");
   verb->callback([options, &action] {
     action = [options] {
       const std::string base =
@@ -40,10 +42,10 @@ void add_merge(CLI::App& app, Action& action) {
               ? options->base
               : generation::adapter_base(options->adapter, "give the base model's folder with --base");
       if (models::BaseModel::is_gguf(base)) {
-        throw Error(ErrorKind::Model, "ADAPTER-BASE", "an adapter is not merged into a GGUF file")
+        throw Error(ErrorKind::Model, "ADAPTER-BASE", "an adapter cannot be merged into a GGUF file")
             .got(base)
             .need("a model folder")
-            .hint("tessera convert makes a folder of the file; name that with --base");
+            .hint("convert the file to a folder with tessera convert, and name that folder with --base");
       }
       const auto report = peft::merge_adapter(base, options->adapter, options->output, options->overwrite,
                                               find_weight_dtype(options->dtype));

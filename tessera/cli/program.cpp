@@ -90,10 +90,10 @@ int run(const Action& action) {
     if (error.code() != std::errc::resource_unavailable_try_again) {
       return fail(ErrorKind::Internal, std::string("error[E-INTERNAL-SYSTEM]: ") + error.what());
     }
-    return fail(
-        ErrorKind::Config,
-        "error[E-CONFIG-THREADS]: the system does not let this process start another thread. hint: raise "
-        "the limits on processes (ulimit -u) and on address space (ulimit -v)");
+    return fail(ErrorKind::Config,
+                "error[E-CONFIG-THREADS]: the system does not allow this process to start another thread. "
+                "hint: raise "
+                "the limits on processes (ulimit -u) and on address space (ulimit -v)");
   } catch (const std::exception& error) {
     // LibTorch's messages carry a stack trace behind their first line.
     const std::string text = first_line(error.what());
@@ -120,23 +120,23 @@ std::string key_as_override(const std::string& flag, const std::vector<std::stri
       (given + 1)->find('=') == std::string::npos && (given + 1)->rfind("--", 0) != 0) {
     value = *(given + 1);
   }
-  return "keys of the recipe are written without dashes: " + key + "=" + value;
+  return "write keys of the recipe without dashes: " + key + "=" + value;
 }
 
 // Returns what stands for a verb of Axolotl or LLaMA-Factory; "" for any other word.
 std::string verb_instead_of(const std::string& word) {
   constexpr std::pair<std::string_view, std::string_view> kInstead[] = {
       {"preprocess",
-       "tessera data prepare RECIPE makes the rows ahead, tessera data show RECIPE prints some"},
+       "tessera data prepare RECIPE prepares the rows, tessera data show RECIPE prints some of them"},
       {"inference", "tessera chat --model FOLDER, or tessera generate for many prompts"},
       {"merge-lora", "tessera merge ADAPTER OUTPUT"},
       {"merge_lora", "tessera merge ADAPTER OUTPUT"},
       {"merge-sharded-fsdp-weights",
-       "a result is one folder already; tessera convert makes one of a checkpoint-<step>"},
-      {"fetch", "examples lie in recipes/, and tessera recipe init writes a recipe"},
-      {"quantize", "quantised weights are not built yet"},
-      {"vllm-serve", "serving is not built yet; vLLM loads the folder that a run leaves"},
-      {"lm-eval", "benchmarks of models are not built yet; lm-eval loads the folder that a run leaves"},
+       "the result of a run is already one folder; tessera convert turns a checkpoint-<step> into a folder"},
+      {"fetch", "example recipes are in recipes/, and tessera recipe init writes a recipe"},
+      {"quantize", "quantised weights are not supported yet"},
+      {"vllm-serve", "serving is not supported yet; vLLM can load the result of a run"},
+      {"lm-eval", "benchmarks of models are not supported yet; lm-eval can load the result of a run"},
       {"export", "tessera merge ADAPTER OUTPUT, or tessera convert"},
       {"finetune", "tessera train RECIPE"},
       {"sft", "tessera train RECIPE"},
@@ -159,7 +159,7 @@ int fail_unknown_help(const CLI::App& app, const std::vector<std::string>& words
       if (names.back() == word) next = verb;
     }
     if (next == nullptr) {
-      Error error(ErrorKind::Config, "USAGE", "unknown verb '" + word + "'");
+      Error error(ErrorKind::Config, "USAGE", "unknown subcommand '" + word + "'");
       const std::string nearest = nearest_name(word, names), instead = verb_instead_of(word);
       if (!names.empty()) error.need(join(names, ", "));
       error.hint(!instead.empty()  ? instead
@@ -188,9 +188,10 @@ int fail_usage(const CLI::App& app, const CLI::ParseError& error, const std::vec
   std::string hint = path + " --help";
   const auto extra = at->remaining();
   const bool needs_verb = at->get_require_subcommand_min() > 0;
-  if (needs_verb && extra.empty()) text = "no verb given";
+  if (needs_verb && extra.empty()) text = "no subcommand given";
   if (needs_verb && !extra.empty()) {
-    text = (extra.front().rfind('-', 0) == 0 ? "unknown flag '" : "unknown verb '") + extra.front() + "'";
+    text = (extra.front().rfind('-', 0) == 0 ? "unknown option '" : "unknown subcommand '") + extra.front() +
+           "'";
   }
   Error usage(ErrorKind::Config, "USAGE", text);
   if (!extra.empty()) {
@@ -234,10 +235,10 @@ void add_log_flags(CLI::App& app) {
   if (!verbs.empty()) return;
   CLI::Option* quiet = app.add_flag_callback(
       "--quiet", [] { log::set_detail(log::Detail::Few); },
-      "Tell warnings and errors alone, beside the verb's own output");
+      "Print only warnings and errors, in addition to the results");
   CLI::Option* verbose = app.add_flag_callback(
       "--verbose", [] { log::set_detail(log::Detail::All); },
-      "Begin each line of the log with its time, and tell every step");
+      "Log every step, and begin each line of the log with the time");
   quiet->excludes(verbose);
 }
 
@@ -275,15 +276,15 @@ int run_program(const std::string& path, const std::vector<std::string>& argumen
   log::set_detail(log::Detail::Usual);
   forget_named_models();
 
-  CLI::App app("Trains and finetunes large language models over many devices.", "tessera");
+  CLI::App app("Train and finetune large language models on many devices.", "tessera");
   app.require_subcommand(1);
   app.option_defaults()->always_capture_default();
   app.formatter(std::make_shared<HelpFormat>());
   app.set_version_flag("-V,--version", std::string("tessera ") + program_version());
   app.footer(
-      "Start with: tessera doctor; then write a recipe (base_model, datasets, learning_rate) and run\n"
-      "tessera train RECIPE.yaml --nproc 2.\n"
-      "tessera help VERB tells what a verb takes, tessera help environment which variables are read.");
+      "First steps: run tessera doctor, write a recipe (base_model, datasets, learning_rate), and "
+      "run\ntessera train RECIPE.yaml --nproc 2.\nRun tessera help SUBCOMMAND for the options of a "
+      "subcommand, and tessera help environment for the\nenvironment variables.");
   CommandLine line;
   line.arguments = arguments;
   Action action;
@@ -303,8 +304,8 @@ int run_program(const std::string& path, const std::vector<std::string>& argumen
   add_completion(app, action);
   add_log_flags(app);
   // These two are turned into flags before parsing; they are added so that the help lists them.
-  app.add_subcommand("help", "What a verb takes: tessera help VERB");
-  app.add_subcommand("version", "The version");
+  app.add_subcommand("help", "Show the options of a subcommand: tessera help SUBCOMMAND");
+  app.add_subcommand("version", "Show the version");
   if (!line.arguments.empty() && line.arguments[0] == "help") {
     const int code = fail_unknown_help(app, {line.arguments.begin() + 1, line.arguments.end()});
     if (code != 0) return code;

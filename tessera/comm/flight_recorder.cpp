@@ -412,12 +412,12 @@ Finding look_into(int64_t place, std::chrono::milliseconds timeout) {
         const Notes* notes = notes_of(i);
         if (notes == waiting || note_of(*notes, record->group) == nullptr) continue;
         if (const std::string why = why_silent(*notes); !why.empty())
-          return {way + name_of(*notes) + " has called it, but does not go on: " + why, false};
+          return {way + name_of(*notes) + " has called it, but does not continue: " + why, false};
       }
       if (const std::string unseen = unseen_in(*record, *waiting); !unseen.empty()) {
-        way +=
-            name_of(*waiting) + " waits for " + unseen +
-            ": what happens there is not seen from here; it hangs, or the link between the machines is down";
+        way += name_of(*waiting) + " waits for " + unseen +
+               ", which cannot be inspected from this machine; it hangs, or the link between the machines is "
+               "down";
       }
       return {way, is_recent(last_begin(*record))};
     }

@@ -55,8 +55,10 @@ struct Curl {
     library.find(free_all, "curl_slist_free_all");
     if (!library.is_usable() || global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
       throw Error(ErrorKind::Config, "HUB-LIBRARY",
-                  "nothing can be fetched without libcurl: " + library.why_not())
-          .hint("apt-get install libcurl4, or fetch by another tool and give the path of the folder");
+                  "nothing can be downloaded without libcurl: " + library.why_not())
+          .hint(
+              "apt-get install libcurl4, or download the files with another tool and give the path of the "
+              "folder");
     }
   }
 };
@@ -137,12 +139,12 @@ class HttpClient::Handle {
       // libcurl would read files too, and has no one way in all its versions to be told not to.
       if (!next.starts_with("https://") && (!next.starts_with("http://") || !url.starts_with("http://"))) {
         throw HttpFault{std::string(origin_of(url)) + ": redirects to " + std::string(origin_of(next)) +
-                            ", which has no encryption or is no web address",
+                            ", which is not encrypted or not a web address",
                         false, true};
       }
       url = next;
     }
-    throw HttpFault{std::string(origin_of(url)) + ": redirects without an end", false, true};
+    throw HttpFault{std::string(origin_of(url)) + ": too many redirects", false, true};
   }
 
  private:
