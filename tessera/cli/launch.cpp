@@ -124,7 +124,7 @@ int job_exit_code(const LauncherEnd& end, const RankLinks& links, int64_t nproc)
   if (end.has_not_started) {
     throw Error(ErrorKind::Peer, "LAUNCHER",
                 "only " + std::to_string(links.num_started()) + " of " + std::to_string(nproc) +
-                    " ranks have started on " + host_name() + ", it is up to " + end.missing +
+                    " ranks have started on " + host_name() + "; the start waits for " + end.missing +
                     "; the output of mpirun is " + first_words(end.output))
         .hint(std::string("TESSERA_START_TIMEOUT=SECONDS gives them more time; ") + kHint);
   }

@@ -120,7 +120,7 @@ TEST_F(RankErrorsTest, ARankThatNeverJoinsEndsTheJobAndIsNamed) {
       {"of the job cannot connect to each other: rank 2 has not started; present are rank 0 (process ",
        "rank 1 (process ", "all 3 ranks", "TESSERA_START_TIMEOUT"});
   const ProgramResult two = ended({"-n", "2", "sleep", "600"});
-  expect_error(two, 9, "E-PEER-START", {": rank 2, rank 3 have not come; present are rank 0 (process "});
+  expect_error(two, 9, "E-PEER-START", {": rank 2, rank 3 have not started; present are rank 0 (process "});
   for (const std::string& name : here.entries()) EXPECT_FALSE(name.starts_with(".tessera-start")) << name;
 }
 

@@ -188,7 +188,7 @@ TEST_F(SlurmTest, RanksOfSrunTrainAndOneThatDoesNotComeIsNamed) {
   const Words errors = missing.error_lines();
   ASSERT_EQ(errors.size(), 1U) << missing.told();
   for (const char* part :
-       {"E-PEER-START", "rank 1 has not come; present are rank 0 (process ", "all 2 ranks"})
+       {"E-PEER-START", "rank 1 has not started; present are rank 0 (process ", "all 2 ranks"})
     EXPECT_NE(errors[0].find(part), std::string::npos) << missing.told();
 }
 

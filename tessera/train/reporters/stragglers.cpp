@@ -83,7 +83,7 @@ void Stragglers::tell(const std::optional<measure::Straggler>& now) {
   if (before >= 0 && (!now || now->rank != before))
     log::info(ranks_[static_cast<size_t>(before)] + " keeps up with the other ranks again");
   if (!now || now->rank == before) return;
-  char text[256];
+  char text[320];
   std::snprintf(text, sizeof text,
                 " slows down the other ranks: %s takes %.3g s on it, %.1f times as long as on the others "
                 "(%.3g s, without waiting), mostly in section '%s'. hint: check for other programs on its "
