@@ -183,8 +183,8 @@ TEST_F(ConvertRecipeTest, WhatIsSaidOfNamedDatasetsIsInTheirEntries) {
       "--model_name_or_path m --dataset_name org/set --dataset_config de --dataset_train_split train_sft");
   EXPECT_EQ(trl.datasets.at(0).name, "de");
   EXPECT_EQ(trl.datasets.at(0).split, "train_sft");
-  EXPECT_THAT(refusal({}, "--max_samples 3"), HasSubstr("needs 'dataset' beside it"));
-  EXPECT_THAT(refusal({}, "--dataset_train_split x"), HasSubstr("needs 'dataset_name' beside it"));
+  EXPECT_THAT(refusal({}, "--max_samples 3"), HasSubstr("needs 'dataset' next to it"));
+  EXPECT_THAT(refusal({}, "--dataset_train_split x"), HasSubstr("needs 'dataset_name' next to it"));
 }
 
 // The inputs hold traps of YAML 1.1 and of shells.
