@@ -99,7 +99,7 @@ void merge(const std::vector<std::string>& texts, const std::string& folder, Man
       throw Error(ErrorKind::Storage, "NOT-SHARED",
                   "the first rank does not see what rank " + std::to_string(rank) + " has written")
           .in(io::join_path(folder, file))
-          .hint("output_dir must lie on a file system that all machines share");
+          .hint("output_dir must be on a file system that all machines share");
     }
     manifest.files[file] = num_bytes;
     for (const json& entry : written.at("tensors")) {
@@ -121,7 +121,7 @@ void require_space(const std::string& folder, int64_t num_bytes) {
       .in(folder)
       .got(format_bytes(free) + " free")
       .need(format_bytes(needed))
-      .hint("the older checkpoints are whole; free some space and go on from them");
+      .hint("the older checkpoints are intact; free some space and resume from them");
 }
 
 }  // namespace

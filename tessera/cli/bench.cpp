@@ -49,7 +49,7 @@ config::Recipe recipe_of(const Options& options) {
   }
   config::Recipe recipe = config::parse_recipe(keys.dump(), "bench", options.overrides);
   if (!options.data.empty() && recipe.streaming) {
-    throw Error(ErrorKind::Config, "STREAMING", "the rows of --data are read as a whole")
+    throw Error(ErrorKind::Config, "STREAMING", "the rows of --data cannot be streamed")
         .at("command line")
         .got("streaming=true")
         .need("streaming=false");
@@ -129,37 +129,36 @@ int measure_training(const Options& options, const CommandLine& line) {
 
 void add_training(CLI::App& bench, CommandLine& line) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = bench.add_subcommand("train", "Training steps on random tokens");
+  CLI::App* verb = bench.add_subcommand("train", "Run training steps on random tokens");
   line.add_model(*verb, "--model", options->model, "A Hugging Face model folder, or a GGUF file")->required();
-  verb->add_option("--micro-batch", options->micro_batch, "Documents of a rank's step")
+  verb->add_option("--micro-batch", options->micro_batch, "Documents per rank and step")
       ->check(CLI::Range(1, 65536));
-  verb->add_option("--seq", options->seq, "Tokens of a document")->check(CLI::Range(2, 1 << 24));
+  verb->add_option("--seq", options->seq, "Tokens per document")->check(CLI::Range(2, 1 << 24));
   verb->add_option(
       "--data", options->data,
-      "Rows of token ids (input_ids, attention_mask, labels; JSON Lines) in place of random tokens; "
-      "keys such as sample_packing=true and shuffle_merged_datasets=false say how steps take them");
-  verb->add_option("--steps", options->steps, "Counted steps; one more runs before them")
+      "Rows of token ids (input_ids, attention_mask, labels; JSON Lines) to use instead of random tokens; "
+      "keys such as sample_packing=true and shuffle_merged_datasets=false control how steps use them");
+  verb->add_option("--steps", options->steps, "Steps to measure, after one warm-up step")
       ->check(CLI::Range(1, 100000));
-  verb->add_option("--adapter", options->adapter, "none, or lora on all linear layers")
+  verb->add_option("--adapter", options->adapter, "none, or lora (on all linear layers)")
       ->check(CLI::IsMember({"none", "lora"}));
   verb->add_option("--lora-r", options->lora_r, "Rank of the adapter")->check(CLI::Range(1, 4096));
-  verb->add_option("--dtype", options->dtype, "Type of the compute")
+  verb->add_option("--dtype", options->dtype, "Compute dtype")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16", "fp64"}));
   add_device(*verb, options->device);
-  verb->add_option("--zero", options->zero, "0 (DDP), 1, 2 or 3: what is sharded")->check(CLI::Range(0, 3));
+  verb->add_option("--zero", options->zero, "ZeRO stage: 0 (DDP), 1, 2 or 3")->check(CLI::Range(0, 3));
   verb->add_option("--nproc", options->nproc, "Ranks to start on this machine")->check(CLI::Range(1, 4096));
   verb->add_option("--gradient-checkpointing", options->checkpointing,
-                   "What the backward computes again instead of keeping it: false (nothing), mlp (the two "
-                   "widest products of every block) or true (every block)")
+                   "Activations to recompute in the backward pass: false (none), mlp (the two largest "
+                   "tensors of every block) or true (all of every block)")
       ->check(CLI::IsMember({"false", "mlp", "true"}));
   verb->add_option(
       "--trace", options->trace,
-      "Record the last counted step of all ranks into this file, for Perfetto, and print what took "
-      "its time");
+      "Record the last measured step of all ranks in this file, for Perfetto, and print where its time went");
   verb->add_flag("--overwrite", options->overwrite, kOverwriteHelp);
-  verb->add_flag("--json", options->as_json, "One JSON object as the last line");
+  verb->add_flag("--json", options->as_json, "Print one JSON object as the last line");
   verb->add_option("overrides", options->overrides,
-                   "Keys of a recipe, as key=value: tensor_parallel_size=2 gradient_accumulation_steps=4");
+                   "Recipe keys as key=value: tensor_parallel_size=2 gradient_accumulation_steps=4");
   line.set_action(*verb, [options, &line] { return measure_training(*options, line); });
 }
 

@@ -167,7 +167,7 @@ std::string completion_script(const CLI::App& app, const std::string& shell) {
 
 void add_completion(CLI::App& app, CommandLine& line) {
   auto shell = std::make_shared<std::string>();
-  CLI::App* verb = app.add_subcommand("completion", "Print a script that completes command lines in a shell");
+  CLI::App* verb = app.add_subcommand("completion", "Print a script for command-line completion in a shell");
   verb->add_option("shell", *shell, "The shell")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
   verb->footer("bash: source <(tessera completion bash)");
   line.set_action(*verb, [shell, &app] {

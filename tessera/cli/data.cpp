@@ -28,7 +28,8 @@ namespace {
 // Number of sequences of a stream that `data show` looks at.
 constexpr int64_t kShownOfAStream = 100;
 
-constexpr const char* kAccelerateHelp = "A configuration file of Accelerate that says more than the recipe";
+constexpr const char* kAccelerateHelp =
+    "A configuration file of Accelerate to read in addition to the recipe";
 
 struct RecipeRows {
   config::Recipe recipe;
@@ -66,7 +67,7 @@ void add_prepare(CLI::App& data, CommandLine& line) {
   };
   auto options = std::make_shared<Options>();
   CLI::App* verb =
-      data.add_subcommand("prepare", "Make the rows of a recipe and keep them in dataset_prepared_path");
+      data.add_subcommand("prepare", "Prepare the rows of a recipe and store them in dataset_prepared_path");
   verb->add_option("recipe", options->recipe, "The recipe")->required();
   verb->add_option("overrides", options->overrides, "key=value");
   verb->add_option("--accelerate-config", options->accelerate_config, kAccelerateHelp);
@@ -74,16 +75,17 @@ void add_prepare(CLI::App& data, CommandLine& line) {
     config::Recipe recipe =
         config::load_recipe(options->recipe, options->overrides, options->accelerate_config);
     if (recipe.dataset_prepared_path.empty()) {
-      throw Error(ErrorKind::Config, "PREPARED-PATH", "dataset_prepared_path says where rows are kept")
+      throw Error(ErrorKind::Config, "PREPARED-PATH", "dataset_prepared_path is the folder for prepared rows")
           .at(options->recipe)
           .got("nothing")
           .need("a folder")
           .hint("tessera data prepare " + options->recipe + " dataset_prepared_path=prepared");
     }
     if (recipe.streaming && recipe.test_datasets.empty()) {
-      throw Error(ErrorKind::Config, "STREAMING", "there is nothing to prepare: the datasets are streamed")
+      throw Error(ErrorKind::Config, "STREAMING", "nothing to prepare: the datasets are streamed")
           .at(options->recipe)
-          .hint("streaming=false prepares them; tessera train makes their rows as it goes");
+          .hint(
+              "set streaming=false to prepare them; with streaming, tessera train makes rows while it runs");
     }
     const RecipeRows made = read_rows(std::move(recipe), 0, 0);
     // Making the loaders packs the rows, and their packing is kept too.
@@ -150,9 +152,9 @@ int show_rows(const ShowArguments& arguments) {
     show.num_rows = 0;
   }
   if (recipe.streaming)
-    std::cout << "of a stream: its first " << rows.train.size() << " sequences, as a run sees them\n\n";
+    std::cout << "of a stream: the first " << rows.train.size() << " sequences, as in a run\n\n";
   if (show.drawn.rows.size() > 0)
-    std::cout << "drawn by the weights of the steps: the first ones, as a run takes them\n\n";
+    std::cout << "the first rows, drawn by the weights of the steps as in a run\n\n";
   data::show_data(std::cout, rows, *tokenizer, show);
   if (arguments.has_page()) std::cout << "\nrows: " << text_for(STDOUT_FILENO, arguments.html) << '\n';
   return 0;
@@ -160,27 +162,29 @@ int show_rows(const ShowArguments& arguments) {
 
 void add_show(CLI::App& data, CommandLine& line) {
   auto arguments = std::make_shared<ShowArguments>();
-  CLI::App* verb = data.add_subcommand("show", "Print rows with the trained tokens marked, and the counts");
+  CLI::App* verb = data.add_subcommand("show", "Print rows with the trained tokens marked, and statistics");
   verb->add_option("recipe", arguments->recipe, "The recipe")->required();
   verb->add_option("overrides", arguments->overrides, "key=value");
   arguments->num_rows = verb->add_option("--rows", arguments->show.num_rows, "Rows to print");
   arguments->num_rows->check(CLI::Range(0, 1000000));
   verb->add_option("--accelerate-config", arguments->accelerate_config, kAccelerateHelp);
-  verb->add_option("--nproc", arguments->nproc, "Ranks that will train: checks that the recipe fits them")
+  verb->add_option("--nproc", arguments->nproc,
+                   "Number of ranks of the training run, to check that the recipe fits them")
       ->check(CLI::Range(1, 4096));
-  verb->add_flag("--tokens", arguments->show.tokens, "Mark the borders of tokens");
-  verb->add_flag("--each-token", arguments->show.each_token, "A line for each token: place, id, label, text");
+  verb->add_flag("--tokens", arguments->show.tokens, "Mark the boundaries of tokens");
+  verb->add_flag("--each-token", arguments->show.each_token,
+                 "Print a line for each token: position, id, label, text");
   verb->add_option("--html", arguments->html,
-                   "Write a page with 50 rows (or --rows) and the counts to this file");
+                   "Write an HTML page with 50 rows (or --rows) and the statistics to this file");
   verb->add_flag("--overwrite", arguments->overwrite, kOverwriteHelp);
-  verb->add_flag("--no-color", arguments->no_color, "Brackets instead of colour on a terminal");
+  verb->add_flag("--no-color", arguments->no_color, "Mark trained tokens with brackets instead of colour");
   line.set_action(*verb, [arguments] { return show_rows(*arguments); });
 }
 
 }  // namespace
 
 void add_data(CLI::App& app, CommandLine& line) {
-  CLI::App* data = app.add_subcommand("data", "Look at what a recipe trains on");
+  CLI::App* data = app.add_subcommand("data", "Prepare and inspect the training data of a recipe");
   data->require_subcommand(1);
   add_prepare(*data, line);
   add_show(*data, line);

@@ -45,12 +45,14 @@ void add_logits(CLI::App& debug, CommandLine& line) {
   CLI::App* verb =
       debug.add_subcommand("logits", "Write a model's logits for token ids to a safetensors file");
   line.add_model(*verb, "--model", options->model, "A Hugging Face model folder, or a GGUF file")->required();
-  line.add_model(*verb, "--adapter", options->adapter, "An adapter's folder to put on it", Takes::Adapter);
+  line.add_model(*verb, "--adapter", options->adapter, "Folder of a LoRA adapter to apply to the model",
+                 Takes::Adapter);
   verb->add_option("--ids", options->ids, "Token ids, separated by commas")->required()->delimiter(',');
-  verb->add_option("--out", options->out, "The file to write: tensor 'logits' [tokens, vocabulary], F32")
+  verb->add_option("--out", options->out,
+                   "File to write; it gets one tensor 'logits' [tokens, vocabulary], F32")
       ->required();
   verb->add_flag("--overwrite", options->overwrite, kOverwriteHelp);
-  verb->add_option("--dtype", options->dtype, "Type of the compute")->check(CLI::IsMember({"fp32", "fp64"}));
+  verb->add_option("--dtype", options->dtype, "Compute dtype")->check(CLI::IsMember({"fp32", "fp64"}));
   verb->add_option("--ops", options->ops,
                    "plain: LibTorch's operations, one by one as in Transformers; fused: Tessera's kernels")
       ->check(CLI::IsMember({"plain", "fused"}));
@@ -81,12 +83,13 @@ void add_tokenize(CLI::App& debug, CommandLine& line) {
     bool no_special = false, add_special = false;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* verb =
-      debug.add_subcommand("tokenize", "Print the token ids of every line of a file, one JSON array a line");
+  CLI::App* verb = debug.add_subcommand(
+      "tokenize", "Print the token ids of every line of a file, one JSON array per line");
   line.add_model(*verb, "--model", options->model, "A Hugging Face model folder, or a GGUF file")->required();
   verb->add_option("--file", options->file, "The text file")->required();
   verb->add_flag("--plain", options->no_special, "Do not recognise special tokens in the text");
-  verb->add_flag("--add-special-tokens", options->add_special, "Add what the tokenizer adds (BOS)");
+  verb->add_flag("--add-special-tokens", options->add_special,
+                 "Add the special tokens that the tokenizer adds (BOS)");
   line.set_action(*verb, [options] {
     constexpr int64_t kMaxFile = int64_t{4} << 30;
     const text::Tokenizer tokenizer = models::BaseModel::tokenizer(options->model);
@@ -114,7 +117,7 @@ void add_tokenize(CLI::App& debug, CommandLine& line) {
 }  // namespace
 
 void add_debug(CLI::App& app, CommandLine& line) {
-  CLI::App* debug = app.add_subcommand("debug", "Look inside: logits, token ids, pipeline schedules");
+  CLI::App* debug = app.add_subcommand("debug", "Inspect logits, token ids and pipeline schedules");
   debug->require_subcommand(1);
   add_logits(*debug, line);
   add_tokenize(*debug, line);

@@ -82,7 +82,8 @@ std::string cores_of_ranks(size_t num_ranks) {
     texts.push_back(to_string(share.cores));
   }
   const bool is_crowded = running_threads_of_others() > kCrowd;
-  return join(texts, " and ") + (is_crowded ? " when idle; now others compute here: unbound" : "");
+  return join(texts, " and ") +
+         (is_crowded ? " when idle; not bound now, because other programs are computing" : "");
 }
 
 template <class T>
@@ -94,7 +95,7 @@ std::string units_in_use() {
                                                       : "on the vector units (AVX2)";
   const bool is_float = sizeof(T) == sizeof(float);
   const std::string form = is_float && units->isa == Isa::Amx    ? ", in three bfloat16 parts"
-                           : !is_float && !ops::has_bf16_units() ? ", widened to float32 on their way"
+                           : !is_float && !ops::has_bf16_units() ? ", converted to float32 on the fly"
                                                                  : "";
   return way + form + " (TESSERA_PRODUCTS=libtorch: in LibTorch)";
 }
@@ -132,7 +133,7 @@ void tell_gpus(const CudaDevices& devices) {
 // Prints rates that are measured on the first device.
 void print_device_rates() {
   const c10::Device device(c10::DeviceType::CUDA, 0);
-  std::printf("\nthe first GPU: %s of its memory are free\n",
+  std::printf("\nthe first GPU has %s of free memory\n",
               format_bytes(device_room(device).free_bytes).c_str());
   for (const measure::DeviceRate& rate : measure::measure_device_rates(device)) {
     if (rate.problem.empty()) {
@@ -190,10 +191,10 @@ int run_doctor() {
   row("waiting threads", describe_wait_policy());
   row("instruction sets", instruction_sets(cpu));
   if (cpu.amx_palette_missing) {
-    row("AMX trap", "CPUID shows AMX without tile palettes; oneDNN is held at " +
+    row("AMX trap", "CPUID reports AMX without tile palettes; oneDNN is held at " +
                         environment::get("ONEDNN_MAX_CPU_ISA").value_or("its own choice"));
   }
-  row("in use", name_of(usable_isa()) + std::string(" (TESSERA_ISA holds it lower)"));
+  row("in use", name_of(usable_isa()) + std::string(" (limited by TESSERA_ISA)"));
   row("float32 products", float_products);
   row("bfloat16 products", bf16_products);
   row("memory",
@@ -218,7 +219,7 @@ int run_doctor() {
 }  // namespace
 
 void add_doctor(CLI::App& app, CommandLine& line) {
-  CLI::App* verb = app.add_subcommand("doctor", "What this machine has and what Tessera will use of it");
+  CLI::App* verb = app.add_subcommand("doctor", "Show what this machine has and what Tessera will use");
   line.set_action(*verb, run_doctor);
 }
 

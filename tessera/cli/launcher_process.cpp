@@ -113,7 +113,7 @@ Child start(const std::vector<std::string>& command, bool has_launcher) {
   errno = error_number;
   throw cannot_start("cannot start mpirun")
       .need("OpenMPI for --nproc")
-      .hint("install openmpi-bin, or start the ranks by your cluster's own launcher");
+      .hint("install openmpi-bin, or start the ranks with your cluster's own launcher");
 }
 
 // Reads the output that is there and keeps its beginning; returns whether more may come.

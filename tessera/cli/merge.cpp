@@ -21,26 +21,28 @@ void add_merge(CLI::App& app, CommandLine& line) {
     bool overwrite = false;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand("merge", "Fold a LoRA adapter into its base model");
+  CLI::App* verb = app.add_subcommand("merge", "Merge a LoRA adapter into its base model");
   line.add_model(*verb, "adapter", options->adapter, "The adapter's folder (PEFT format)", Takes::Adapter)
       ->required();
-  verb->add_option("output", options->output, "The plain Hugging Face folder to write")->required();
+  verb->add_option("output", options->output, "Hugging Face folder to write")->required();
   line.add_model(*verb, "--base", options->base,
-                 "The base model's folder, where the adapter's config names another place", Takes::Folder);
+                 "Folder of the base model, if it is not the one that the adapter's config names",
+                 Takes::Folder);
   verb->add_option("--dtype", options->dtype,
-                   "Type of all weights as they are written; by default each has that of the base model's")
+                   "Data type of the written weights; by default each weight keeps the type that it has in "
+                   "the base model")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
-  verb->add_flag("--overwrite", options->overwrite, "Take the place of a model that the folder holds");
+  verb->add_flag("--overwrite", options->overwrite, "Replace a model in the output folder");
   line.set_action(*verb, [options] {
     const std::string base =
         !options->base.empty()
             ? options->base
             : generation::adapter_base(options->adapter, "give the base model's folder with --base");
     if (models::BaseModel::is_gguf(base)) {
-      throw Error(ErrorKind::Model, "ADAPTER-BASE", "an adapter is not merged into a GGUF file")
+      throw Error(ErrorKind::Model, "ADAPTER-BASE", "an adapter cannot be merged into a GGUF file")
           .got(base)
           .need("a model folder")
-          .hint("tessera convert makes a folder of the file; name that with --base");
+          .hint("convert the file to a folder with tessera convert, and name that folder with --base");
     }
     const auto report = peft::merge_adapter(base, options->adapter, options->output, options->overwrite,
                                             find_weight_dtype(options->dtype));

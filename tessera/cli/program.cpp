@@ -90,10 +90,9 @@ int run(const Action& action) {
     if (error.code() != std::errc::resource_unavailable_try_again) {
       return fail(ErrorKind::Internal, std::string("error[E-INTERNAL-SYSTEM]: ") + error.what());
     }
-    return fail(
-        ErrorKind::Config,
-        "error[E-CONFIG-THREADS]: the system does not let this process start another thread. hint: raise "
-        "the limits on processes (ulimit -u) and on address space (ulimit -v)");
+    return fail(ErrorKind::Config,
+                "error[E-CONFIG-THREADS]: the system does not allow this process to start another thread. "
+                "hint: raise the limits on processes (ulimit -u) and on address space (ulimit -v)");
   } catch (const std::exception& error) {
     // LibTorch's messages carry a stack trace behind their first line.
     const std::string text = first_line(error.what());
@@ -120,23 +119,23 @@ std::string key_as_override(const std::string& flag, const std::vector<std::stri
       (given + 1)->find('=') == std::string::npos && (given + 1)->rfind("--", 0) != 0) {
     value = *(given + 1);
   }
-  return "keys of the recipe are written without dashes: " + key + "=" + value;
+  return "write keys of the recipe without dashes: " + key + "=" + value;
 }
 
 // Returns what stands for a verb of Axolotl or LLaMA-Factory; "" for any other word.
 std::string verb_instead_of(const std::string& word) {
   constexpr std::pair<std::string_view, std::string_view> kInstead[] = {
       {"preprocess",
-       "tessera data prepare RECIPE makes the rows ahead, tessera data show RECIPE prints some"},
+       "tessera data prepare RECIPE prepares the rows, tessera data show RECIPE prints some of them"},
       {"inference", "tessera chat --model FOLDER, or tessera generate for many prompts"},
       {"merge-lora", "tessera merge ADAPTER OUTPUT"},
       {"merge_lora", "tessera merge ADAPTER OUTPUT"},
       {"merge-sharded-fsdp-weights",
-       "a result is one folder already; tessera convert makes one of a checkpoint-<step>"},
-      {"fetch", "examples lie in recipes/, and tessera recipe init writes a recipe"},
-      {"quantize", "quantised weights are not built yet"},
-      {"vllm-serve", "serving is not built yet; vLLM loads the folder that a run leaves"},
-      {"lm-eval", "benchmarks of models are not built yet; lm-eval loads the folder that a run leaves"},
+       "the result of a run is already one folder; tessera convert turns a checkpoint-<step> into a folder"},
+      {"fetch", "example recipes are in recipes/, and tessera recipe init writes a recipe"},
+      {"quantize", "quantised weights are not supported yet"},
+      {"vllm-serve", "serving is not supported yet; vLLM can load the result of a run"},
+      {"lm-eval", "benchmarks of models are not supported yet; lm-eval can load the result of a run"},
       {"push", "tessera upload FOLDER ORG/NAME"},
       {"export", "tessera merge ADAPTER OUTPUT, or tessera convert"},
       {"finetune", "tessera train RECIPE"},
@@ -160,7 +159,7 @@ int fail_unknown_help(const CLI::App& app, const std::vector<std::string>& words
       if (names.back() == word) next = verb;
     }
     if (next == nullptr) {
-      Error error(ErrorKind::Config, "USAGE", "unknown verb '" + word + "'");
+      Error error(ErrorKind::Config, "USAGE", "unknown subcommand '" + word + "'");
       const std::string nearest = nearest_name(word, names), instead = verb_instead_of(word);
       if (!names.empty()) error.need(join(names, ", "));
       error.hint(!instead.empty()  ? instead
@@ -189,9 +188,10 @@ int fail_usage(const CLI::App& app, const CLI::ParseError& error, const std::vec
   std::string hint = path + " --help";
   const auto extra = at->remaining();
   const bool needs_verb = at->get_require_subcommand_min() > 0;
-  if (needs_verb && extra.empty()) text = "no verb given";
+  if (needs_verb && extra.empty()) text = "no subcommand given";
   if (needs_verb && !extra.empty()) {
-    text = (extra.front().rfind('-', 0) == 0 ? "unknown flag '" : "unknown verb '") + extra.front() + "'";
+    text = (extra.front().rfind('-', 0) == 0 ? "unknown option '" : "unknown subcommand '") + extra.front() +
+           "'";
   }
   Error usage(ErrorKind::Config, "USAGE", text);
   if (!extra.empty()) {
@@ -235,10 +235,10 @@ void add_log_flags(CLI::App& app) {
   if (!verbs.empty()) return;
   CLI::Option* quiet = app.add_flag_callback(
       "--quiet", [] { log::set_detail(log::Detail::Few); },
-      "Tell warnings and errors alone, beside the verb's own output");
+      "Print only warnings and errors, in addition to the results");
   CLI::Option* verbose = app.add_flag_callback(
       "--verbose", [] { log::set_detail(log::Detail::All); },
-      "Begin each line of the log with its time, and tell every step");
+      "Log every step, and begin each line of the log with the time");
   quiet->excludes(verbose);
 }
 
@@ -248,20 +248,20 @@ void describe(CLI::App& app) {
   app.formatter(std::make_shared<HelpFormat>());
   app.set_version_flag("-V,--version", std::string("tessera ") + program_version());
   app.footer(
-      "Start with: tessera doctor; then write a recipe (base_model, datasets, learning_rate) and run\n"
-      "tessera train RECIPE.yaml --nproc 2.\n"
-      "tessera help VERB tells what a verb takes, tessera help environment which variables are read.");
+      "First steps: run tessera doctor, write a recipe (base_model, datasets, learning_rate), and "
+      "run\ntessera train RECIPE.yaml --nproc 2.\nRun tessera help SUBCOMMAND for the options of a "
+      "subcommand, and tessera help environment for the\nenvironment variables.");
 }
 
 void add_verbs(CLI::App& app, CommandLine& line) {
   for (const auto add :
-       {add_train, add_evaluate, add_convert, add_merge, add_upload, add_generate, add_chat, add_data, add_recipe,
-        add_bench, add_debug, add_doctor, add_report, add_environment, add_completion})
+       {add_train, add_evaluate, add_convert, add_merge, add_upload, add_generate, add_chat, add_data,
+        add_recipe, add_bench, add_debug, add_doctor, add_report, add_environment, add_completion})
     add(app, line);
   add_log_flags(app);
   // These two are turned into flags before parsing; they are added so that the help lists them.
-  app.add_subcommand("help", "What a verb takes: tessera help VERB");
-  app.add_subcommand("version", "The version");
+  app.add_subcommand("help", "Show the options of a subcommand: tessera help SUBCOMMAND");
+  app.add_subcommand("version", "Show the version");
 }
 
 // Parses the command line. Returns the exit code if no verb is to run: after help, the version or a mistake.
@@ -317,7 +317,7 @@ int run_program(const std::string& path, const std::vector<std::string>& argumen
   log::set_detail(log::Detail::Usual);
 
   CommandLine line(arguments);
-  CLI::App app("Trains and finetunes large language models over many devices.", "tessera");
+  CLI::App app("Train and finetune large language models on many devices.", "tessera");
   describe(app);
   add_verbs(app, line);
   if (const auto code = parse(app, arguments)) return *code;

@@ -92,9 +92,9 @@ bool will_come_again(int code) {
 int run_with_restarts(const config::Recipe& recipe, int64_t max_restarts,
                       const std::function<JobEnd(const std::vector<std::string>& more_keys)>& start) {
   if (!recipe.saves_checkpoints()) {
-    throw Error(ErrorKind::Config, "RESTARTS", "--max-restarts, and a recipe that saves no checkpoints")
+    throw Error(ErrorKind::Config, "RESTARTS", "--max-restarts needs a recipe that saves checkpoints")
         .need("save_steps, saves_per_epoch, save_strategy or save_minutes")
-        .hint("a restart goes on from the newest checkpoint");
+        .hint("a restart resumes from the newest checkpoint");
   }
   const OwnCheckpoints checkpoints(recipe);
   constexpr int64_t kMostStarts = 3;  // starts in a row from one checkpoint
@@ -117,7 +117,7 @@ int run_with_restarts(const config::Recipe& recipe, int64_t max_restarts,
       throw Error(ErrorKind::Checkpoint, "CRASH-LOOP",
                   std::to_string(starts) + " starts from " + place + " ended without a newer checkpoint")
           .got(end.text)
-          .hint(from.empty() ? "" : "to go on from an older checkpoint, move this one away");
+          .hint(from.empty() ? "" : "to resume from an older checkpoint, move this one away");
     }
     if (restarts >= max_restarts) {
       log::warn("no restart is left of " + std::to_string(max_restarts));

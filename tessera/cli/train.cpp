@@ -33,8 +33,8 @@ int run_train(const Options& options, const CommandLine& line) {
   const auto info = comm::launch_info();
   if (options.max_restarts > 0 && info.has_launcher) {
     throw Error(ErrorKind::Config, "RESTARTS", "--max-restarts under another launcher")
-        .need("--nproc, by which tessera starts the ranks itself")
-        .hint("under Slurm a job is requeued: recipes/slurm.sbatch");
+        .need("--nproc, with which tessera starts the ranks itself")
+        .hint("under Slurm, let the job be requeued instead: recipes/slurm.sbatch");
   }
   const bool has_restarts = options.max_restarts > 0;
   const bool will_relaunch = (options.nproc > 1 && !is_under_launcher(options.nproc)) || has_restarts;
@@ -64,25 +64,22 @@ int run_train(const Options& options, const CommandLine& line) {
 
 void add_train(CLI::App& app, CommandLine& line) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand("train", "Train or finetune by a recipe");
+  CLI::App* verb = app.add_subcommand("train", "Train or finetune a model as a recipe says");
   verb->add_option("recipe", options->recipe, "The recipe (YAML; docs/recipes.md)")->required();
   verb->add_option("overrides", options->overrides,
-                   "key=value: replaces what the recipe says (a.b=value for nested keys)");
+                   "key=value overrides a key of the recipe (a.b=value for nested keys)");
   verb->add_option("--accelerate-config", options->accelerate_config,
-                   "A configuration file of Accelerate that says more than the recipe");
+                   "A configuration file of Accelerate to read in addition to the recipe");
   verb->add_option("--nproc", options->nproc, "Ranks to start on this machine")->check(CLI::Range(1, 4096));
   verb->add_option("--max-restarts", options->max_restarts,
-                   "Start again from the newest checkpoint, this often, when a rank is lost or hangs")
+                   "How often to restart from the newest checkpoint when a rank is lost or hangs")
       ->check(CLI::Range(0, 1000000));
   verb->footer(
-      "Leaves output_dir with the model or adapter, metrics.jsonl, runs/ (TensorBoard) and recipe.yaml. It "
-      "is\n"
-      "put in place as a whole at the end; until then they are in <output_dir>.tessera-partial. A folder "
-      "that\n"
-      "holds a result already is replaced with overwrite_output_dir=true.\n"
-      "Ctrl-C or SIGTERM: a run that saves checkpoints saves one and ends (exit code 75); twice ends it at "
-      "once.\n"
-      "SIGUSR1, or touch <output_dir>.tessera-save: it saves one and goes on. See docs/operations.md.");
+      "The result in output_dir is the model or adapter, metrics.jsonl, runs/ (TensorBoard) and recipe.yaml. "
+      "Until\nthe end of the run these files are in <output_dir>.tessera-partial; then they are put in place "
+      "as a whole.\noverwrite_output_dir=true replaces an existing result.\nOn Ctrl-C or SIGTERM, a run that "
+      "saves checkpoints saves one and ends (exit code 75); a second signal ends\nit at once. On SIGUSR1, or "
+      "touch <output_dir>.tessera-save, it saves one and continues. See docs/operations.md.");
   line.set_action(*verb, [options, &line] { return run_train(*options, line); });
 }
 

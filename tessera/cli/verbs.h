@@ -6,8 +6,7 @@
 namespace tessera::cli {
 
 // Help of the flag of every verb that writes a file (io/output_file.h).
-inline constexpr const char* kOverwriteHelp =
-    "Take the place of any file that is there, unless it is an input";
+inline constexpr const char* kOverwriteHelp = "Replace an existing file, unless it is an input";
 
 void add_train(CLI::App& app, CommandLine& line);
 void add_evaluate(CLI::App& app, CommandLine& line);

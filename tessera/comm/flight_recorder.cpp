@@ -247,12 +247,13 @@ Finding explain_without_missing(const Link& link, std::chrono::milliseconds time
     const Notes* notes = notes_of(i);
     if (notes == link.waiting || note_of(*notes, link.record->group) == nullptr) continue;
     if (const std::string why = why_silent(*notes); !why.empty())
-      return {link.way + name_of(*notes) + " has called it, but does not go on: " + why, false};
+      return {link.way + name_of(*notes) + " has called it, but does not continue: " + why, false};
   }
   std::string text = link.way;
   if (const std::string unseen = unseen_in(*link.record, *link.waiting); !unseen.empty()) {
-    text += name_of(*link.waiting) + " waits for " + unseen +
-            ": what happens there is not seen from here; it hangs, or the link between the machines is down";
+    text +=
+        name_of(*link.waiting) + " waits for " + unseen +
+        ", which cannot be inspected from this machine; it hangs, or the link between the machines is down";
   }
   return {text, is_recent(last_begin(*link.record), timeout)};
 }

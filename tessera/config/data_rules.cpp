@@ -13,12 +13,12 @@ namespace {
 void validate_order(Rules& rules) {
   const Recipe& recipe = rules.recipe();
   if (recipe.group_by_length && recipe.sample_packing)
-    rules.warn_idle("group_by_length", "with 'sample_packing': packed sequences are alike");
+    rules.warn_idle("group_by_length", "with 'sample_packing': packed sequences have similar lengths");
   if (recipe.group_by_length && !recipe.shuffle_merged_datasets) {
     rules
         .refuse_text("CONFLICT", {"group_by_length", "shuffle_merged_datasets"},
                      "keys 'group_by_length' and 'shuffle_merged_datasets': false exclude each other")
-        .hint("keep the order of the rows, or group them by length");
+        .hint("choose one: keep the order of the rows, or group them by length");
   }
   if (recipe.sample_packing_sequentially && !recipe.sample_packing)
     rules.warn_idle("sample_packing_sequentially", "without 'sample_packing: true'");
@@ -47,7 +47,7 @@ void validate_datasets(Rules& rules, const std::vector<DatasetConfig>& datasets,
     const std::string style = colon == std::string::npos ? "instruct" : dataset.type.substr(colon + 1);
     const bool is_known = style == "instruct" || style == "chat" || style == "chatml" || style == "phi";
     if (!is_known || (dataset.type.starts_with("reflection:") && style != "instruct")) {
-      rules.refuse("VALUE", {prefix + "type"}, "no such style")
+      rules.refuse("VALUE", {prefix + "type"}, "unknown style")
           .got(dataset.type)
           .need(dataset.type.starts_with("reflection:") ? "reflection:instruct"
                                                         : "instruct, chat, chatml or phi");
@@ -99,13 +99,13 @@ void validate_endless(Rules& rules, const std::string& key, const std::string& s
   if (recipe.max_steps == 0) {
     rules
         .refuse_text("MISSING", {"max_steps", key},
-                     "with '" + shown + "' the data have no end: 'max_steps' says it")
+                     "with '" + shown + "' the data have no end, so 'max_steps' is required")
         .at(recipe.place_of({key}))
         .got("no max_steps")
         .need("the number of steps");
   }
   if (recipe.key_places.contains("num_epochs"))
-    rules.warn_idle("num_epochs", "with '" + shown + "': max_steps says the end");
+    rules.warn_idle("num_epochs", "with '" + shown + "': max_steps sets the length of the run");
 }
 
 // Checks weight_from_step of prepared rows: the mixture changes with the step, so the data have no end.
@@ -117,9 +117,10 @@ void validate_curriculum(Rules& rules) {
   const std::string key = "datasets." + std::to_string(first - recipe.datasets.begin()) + ".weight_from_step";
   validate_endless(
       rules, key, key,
-      {{"mix_strategy", recipe.mix_strategy != "concat", "weights by step mix by themselves: leave it out"},
-       {"mix_temperature", recipe.mix_temperature > 0.0, "write the weights out"},
-       {"group_by_length", recipe.group_by_length, "neighbours come from other datasets"}});
+      {{"mix_strategy", recipe.mix_strategy != "concat",
+        "weight_from_step already mixes the datasets: leave this key out"},
+       {"mix_temperature", recipe.mix_temperature > 0.0, "multiply the weights yourself"},
+       {"group_by_length", recipe.group_by_length, "neighbouring rows come from different datasets"}});
 }
 
 // Checks `streaming`: rows that are made while the run goes on have no known number, and come in the order of
@@ -134,13 +135,14 @@ void validate_streaming(Rules& rules) {
   const std::initializer_list<Excluded> excluded = {
       {"val_set_size", recipe.val_set_size > 0.0, "name evaluation rows in test_datasets"},
       {"dataset_exact_deduplication", recipe.dataset_exact_deduplication,
-       "compare rows before: streaming: false with dataset_prepared_path"},
+       "deduplication needs all rows: set streaming: false with dataset_prepared_path"},
       {"dataset_near_deduplication", recipe.dataset_near_deduplication > 0.0,
-       "compare rows before: streaming: false with dataset_prepared_path"},
-      {"mix_temperature", recipe.mix_temperature > 0.0, "the sizes of streams are unknown: write weight"},
+       "deduplication needs all rows: set streaming: false with dataset_prepared_path"},
+      {"mix_temperature", recipe.mix_temperature > 0.0,
+       "the sizes of streams are unknown: set weight instead"},
       {"mix_strategy", recipe.mix_strategy == "interleave_under",
-       "streams have no end: they are mixed by weight"},
-      {"group_by_length", recipe.group_by_length, "the lengths of streamed rows are not known before"}};
+       "streams have no end and are mixed by weight"},
+      {"group_by_length", recipe.group_by_length, "the lengths of streamed rows are not known in advance"}};
   validate_endless(rules, "streaming", "streaming: true", excluded);
 }
 

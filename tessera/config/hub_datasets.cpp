@@ -65,9 +65,10 @@ hub::Choice take_all(const DatasetConfig& dataset, const hub::Names& names) {
       join({names.begin(), std::next(names.begin(), std::min<std::ptrdiff_t>(6, std::ssize(names)))}, ", "));
   const bool is_script =
       std::any_of(names.begin(), names.end(), [](const std::string& name) { return name.ends_with(".py"); });
-  throw is_script
-      ? error.hint("its script is not run; the hub may have made files of it: revision: refs/convert/parquet")
-      : error;
+  throw is_script ? error.hint(
+                        "Tessera does not run the dataset's script; the hub may have converted its data to "
+                        "files: revision: refs/convert/parquet")
+                  : error;
 }
 
 hub::Choice choose(const DatasetConfig& dataset, const hub::Names& names, const hub::ReadFile& read) {

@@ -81,19 +81,18 @@ void validate_schedule(Rules& rules) {
     rules
         .refuse_text("CONFLICT", {"cosine_constant_lr_ratio", "cosine_min_lr_ratio"},
                      "key 'cosine_constant_lr_ratio' needs 'cosine_min_lr_ratio'")
-        .hint("the learning rate would stay at 0 from there on");
+        .hint("otherwise the learning rate stays at 0 from there on");
   }
   if (recipe.lr_min > 0.0 && recipe.lr_min >= recipe.learning_rate)
-    rules.refuse("RANGE", {"lr_min", "learning_rate"}, "not below 'learning_rate'")
+    rules.refuse("RANGE", {"lr_min", "learning_rate"}, "must be below 'learning_rate'")
         .got(std::to_string(recipe.lr_min) + " and " + std::to_string(recipe.learning_rate));
   const bool is_deepspeed = is_of_deepspeed(recipe.lr_scheduler),
              is_log = recipe.lr_warmup_type == RampKind::Log;
   if (is_deepspeed && !is_log && recipe.lr_warmup_type != RampKind::Linear)
-    rules.refuse("CONFLICT", {"lr_warmup_type", "lr_scheduler"}, "not a warm-up of DeepSpeed's")
+    rules.refuse("CONFLICT", {"lr_warmup_type", "lr_scheduler"}, "DeepSpeed's schedules have no such warm-up")
         .need("linear or log");
   if (is_log && recipe.lr_scheduler == ScheduleKind::WarmupStableDecay) {
-    rules
-        .refuse("CONFLICT", {"lr_warmup_type", "lr_scheduler"}, "log is for the schedules of DeepSpeed alone")
+    rules.refuse("CONFLICT", {"lr_warmup_type", "lr_scheduler"}, "only DeepSpeed's schedules accept log")
         .need("linear, cosine or 1-sqrt");
   }
   if (recipe.lr_scheduler == ScheduleKind::ReduceOnPlateau) {
@@ -103,7 +102,7 @@ void validate_schedule(Rules& rules) {
     if (!warmup.empty()) rules.warn_idle(warmup, "with 'lr_scheduler: reduce_lr_on_plateau'");
   }
   if (recipe.lr_scheduler == ScheduleKind::Polynomial && recipe.lr_end >= recipe.learning_rate)
-    rules.refuse("RANGE", {"lr_end", "learning_rate"}, "not below 'learning_rate'")
+    rules.refuse("RANGE", {"lr_end", "learning_rate"}, "must be below 'learning_rate'")
         .got(std::to_string(recipe.lr_end) + " and " + std::to_string(recipe.learning_rate));
   if (recipe.jagged_restart_steps > 0 &&
       recipe.jagged_restart_steps < recipe.jagged_restart_warmup_steps + recipe.jagged_restart_anneal_steps) {

@@ -20,7 +20,9 @@ void validate_upload(Rules& rules) {
   if (!hub::is_upload_id(recipe.hub_model_id)) {
     rules.refuse("RANGE", {"hub_model_id"}, "no repository of the hub can have this name")
         .got("'" + recipe.hub_model_id + "'")
-        .need("org/name: the user or organisation that owns it, and a name of letters, digits, '-', '_' and '.'");
+        .need(
+            "org/name: the user or organisation that owns it, and a name of letters, digits, '-', '_' and "
+            "'.'");
   }
   if (!recipe.hub_revision.empty() && !hub::is_revision(recipe.hub_revision)) {
     rules.refuse("RANGE", {"hub_revision"}, "no branch has this name").got("'" + recipe.hub_revision + "'");

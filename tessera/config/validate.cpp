@@ -24,15 +24,16 @@ void validate_deterministic(Rules& rules) {
   };
   if (recipe.dtype == ComputeType::Auto) refuse("dtype", "auto", "write bfloat16 or float32");
   if (recipe.pipeline_split_by == SplitBasis::Time)
-    refuse("pipeline_split_by", "time", "a run without the key writes the pipeline_split that it has found");
+    refuse("pipeline_split_by", "time",
+           "a run without 'deterministic' writes the pipeline_split that it has found");
 }
 
 void validate_fp8(Rules& rules) {
   const Recipe& recipe = rules.recipe();
   if (!recipe.fp8 || recipe.dtype == ComputeType::BFloat16) return;
   rules
-      .refuse_text("CONFLICT", {"fp8", "dtype"}, "keys 'fp8' and 'dtype': beside products in fp8 is bfloat16")
-      .need("dtype: bfloat16, which fp8: true means alone");
+      .refuse_text("CONFLICT", {"fp8", "dtype"}, "keys 'fp8' and 'dtype': fp8 is combined only with bfloat16")
+      .need("dtype: bfloat16, which fp8: true implies");
 }
 
 void validate_adapter(Rules& rules) {
@@ -60,9 +61,7 @@ void validate_adapter(Rules& rules) {
     rules
         .refuse_text("CONFLICT", {"unfrozen_parameters", "adapter"},
                      "keys 'unfrozen_parameters' and 'adapter' exclude each other")
-        .hint(
-            "beside an adapter all weights are frozen; lora_modules_to_save trains modules "
-            "whole");
+        .hint("with an adapter all weights are frozen; lora_modules_to_save trains whole modules");
   }
   if (!recipe.lora_target_linear && recipe.lora_target_modules.empty() && recipe.lora_target_regex.empty() &&
       recipe.lora_model_dir.empty()) {
@@ -70,7 +69,7 @@ void validate_adapter(Rules& rules) {
         .refuse("MISSING",
                 {"adapter", "lora_target_linear", "lora_target_modules", "lora_target_regex",
                  "lora_target_parameters"},
-                "lora has nothing to adapt")
+                "lora has no layers to adapt")
         .need("lora_target_linear: true or lora_target_modules");
   }
 }
@@ -94,7 +93,7 @@ void validate_evaluation_readers(Rules& rules, bool has_eval_data) {
   const bool is_loss =
       metric.empty() || metric == "loss" || (metric.starts_with("eval_") && metric.ends_with("loss"));
   if (!is_loss) {
-    rules.refuse("UNSUPPORTED", {"metric_for_best_model"}, "evaluations give losses alone")
+    rules.refuse("UNSUPPORTED", {"metric_for_best_model"}, "evaluations measure only losses")
         .got(metric)
         .need("eval_loss, or eval_<name>_loss of one of several datasets");
   }
@@ -102,14 +101,14 @@ void validate_evaluation_readers(Rules& rules, bool has_eval_data) {
     rules
         .refuse_text("CONFLICT", {"load_best_model_at_end", "save_strategy"},
                      "keys 'load_best_model_at_end' and 'save_strategy: no' exclude each other")
-        .hint("save_strategy: best saves what it needs");
+        .hint("save_strategy: best saves the checkpoint that it needs");
   }
   if (has_eval_data && recipe.eval_strategy != Cadence::No) return;
   for (const auto& [key, is_on] : readers) {
     if (!is_on) continue;
     rules
         .refuse("CONFLICT", {key, "val_set_size", "test_datasets", "eval_strategy"},
-                "this run evaluates nothing")
+                "this run has no evaluation")
         .need("val_set_size or test_datasets, and an eval_strategy other than no");
   }
 }
@@ -123,18 +122,18 @@ void validate_trackers(Rules& rules) {
   rules.refuse("UNSUPPORTED", {"mlflow_tracking_uri"}, "runs are not sent to a tracking server")
       .got(uri)
       .need("a folder, such as ./mlruns or file:///data/mlruns")
-      .hint("`mlflow server --backend-store-uri FOLDER` shows what a run writes there");
+      .hint("`mlflow server --backend-store-uri FOLDER` shows the runs in that folder");
 }
 
 void validate_pipeline(Rules& rules) {
   const Recipe& recipe = rules.recipe();
   if (recipe.pipeline_schedule == PipelineKind::OneFOneB && recipe.pipeline_stages_per_rank > 1) {
-    rules.refuse("CONFLICT", {"pipeline_stages_per_rank", "pipeline_schedule"}, "1f1b has one stage a rank")
+    rules.refuse("CONFLICT", {"pipeline_stages_per_rank", "pipeline_schedule"}, "1f1b has one stage per rank")
         .got(std::to_string(recipe.pipeline_stages_per_rank))
         .hint("pipeline_schedule: interleaved");
   }
   if (!recipe.pipeline_split.empty() && recipe.pipeline_parallel_size == 1) {
-    rules.refuse("CONFLICT", {"pipeline_split", "pipeline_parallel_size"}, "one rank holds all layers")
+    rules.refuse("CONFLICT", {"pipeline_split", "pipeline_parallel_size"}, "a single rank holds all layers")
         .got("pipeline_parallel_size 1")
         .hint("pipeline_parallel_size: " + std::to_string(recipe.pipeline_split.size()));
   }
@@ -151,7 +150,7 @@ void validate_pipeline(Rules& rules) {
   const int64_t below = nearest_sizes(parts, rows, [&](int64_t size) { return rows % size == 0; }).front();
   rules
       .refuse("RANGE", {"pipeline_microbatches", "micro_batch_size", "gradient_accumulation_steps"},
-              "the sequences of a step cannot be cut so")
+              "the sequences of a step cannot be divided into this many")
       .got(std::to_string(parts) + " and micro_batch_size " + std::to_string(recipe.micro_batch_size) +
            " x gradient_accumulation_steps " + std::to_string(recipe.gradient_accumulation_steps) + " = " +
            std::to_string(rows))
@@ -164,16 +163,16 @@ void validate_saving(Rules& rules) {
   if (recipe.auto_resume_from_checkpoints && !recipe.saves_checkpoints()) {
     rules.warn(
         "auto_resume_from_checkpoints",
-        "this run saves no checkpoint to go on from; write save_steps, saves_per_epoch or save_strategy");
+        "this run saves no checkpoint to resume from; write save_steps, saves_per_epoch or save_strategy");
   }
   const bool rolls_back = recipe.spike_action == SpikeAction::Rollback;
   const char* const reader = rolls_back                            ? "spike_action: rollback"
                              : recipe.auto_resume_from_checkpoints ? "auto_resume_from_checkpoints"
                                                                    : nullptr;
   if (recipe.save_only_model && reader != nullptr) {
-    rules.refuse("CONFLICT", {"save_only_model"}, "a run cannot go on from such checkpoints")
-        .got("true, beside " + std::string(reader))
-        .hint("leave it out; `tessera convert` makes a model folder of any checkpoint");
+    rules.refuse("CONFLICT", {"save_only_model"}, "a run cannot resume from such checkpoints")
+        .got("true, together with " + std::string(reader))
+        .hint("leave it out; `tessera convert` turns any checkpoint into a model folder");
   }
   if (rolls_back && !recipe.saves_checkpoints()) {
     rules.warn(
@@ -185,7 +184,7 @@ void validate_saving(Rules& rules) {
 // Checks a key that takes a share below 1, or a whole number of `unit` from 1 on.
 void validate_share(Rules& rules, const std::string& key, double value, const std::string& unit) {
   if (value < 1.0 || value == std::floor(value)) return;
-  rules.refuse("RANGE", {key}, "neither a share nor a number of " + unit)
+  rules.refuse("RANGE", {key}, "neither a share nor a whole number of " + unit)
       .got(std::to_string(value))
       .need("a number below 1, or a whole number of " + unit);
 }
@@ -200,9 +199,9 @@ void warn_of_idle_memory_keys(Rules& rules) {
   if (recipe.optimizer_state_dtype != StateType::OfWeights && recipe.optimizer == OptimizerKind::Sgd)
     rules.warn_idle("optimizer_state_dtype", "with 'optimizer: sgd', which keeps no states");
   if (recipe.offload_param_device != OffloadDevice::None && recipe.zero_stage != ZeroStage::Zero3) {
-    rules.warn_text(
-        "offload_param_device",
-        "saves less without 'zero_stage: 3': gathered parameters stay on the device to the end of the step");
+    rules.warn_text("offload_param_device",
+                    "saves less memory without 'zero_stage: 3': gathered parameters stay on the device until "
+                    "the end of the step");
   }
 }
 
@@ -219,14 +218,14 @@ void validate(const Recipe& recipe, Problems& problems) {
   if (recipe.dp_shard_size == 0) {
     rules.refuse("RANGE", {"dp_shard_size"}, "out of range")
         .got("0")
-        .need("-1 (the ranks that remain) or at least 1");
+        .need("-1 (all remaining ranks) or at least 1");
   }
   warn_of_idle_memory_keys(rules);
   if (recipe.lr_scaling != LrScaling::None && recipe.base_batch_size == 0) {
     rules
         .refuse_text("CONFLICT", {"lr_scaling", "base_batch_size"},
                      "key 'lr_scaling' needs 'base_batch_size'")
-        .need("the sequences of a step that learning_rate is meant for");
+        .need("the number of sequences per step for which learning_rate was chosen");
   }
   if (recipe.lr_scaling == LrScaling::None && recipe.base_batch_size > 0)
     rules.warn_idle("base_batch_size", "without 'lr_scaling: linear' or 'sqrt'");

@@ -115,7 +115,7 @@ std::optional<std::vector<std::shared_ptr<const RowFile>>> PreparedRows::load() 
     is_sound = files.back() != nullptr;
   }
   if (is_sound) return files;
-  log::warn(path_ + ": these prepared rows are damaged; they are made again");
+  log::warn(path_ + ": these prepared rows are damaged and are prepared again");
   // Only the note goes: claim() finds and removes the damaged chunk.
   io::remove_file(note);
   return std::nullopt;

@@ -99,9 +99,9 @@ std::string adapter_base(const std::string& adapter, const std::string& how_to_n
       throw;
     }
   }
-  Error error(
-      ErrorKind::Model, "ADAPTER-BASE",
-      name.empty() ? "the adapter does not name its base model" : "the adapter's base model is not here");
+  Error error(ErrorKind::Model, "ADAPTER-BASE",
+              name.empty() ? "the adapter does not name its base model"
+                           : "the adapter's base model is not on this machine");
   error.in(config.source_file + ": base_model_name_or_path");
   if (!name.empty()) error.got("'" + name + "'");
   throw error.need("a model folder or a GGUF file").hint(how_to_name);

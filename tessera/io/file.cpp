@@ -140,7 +140,7 @@ void File::read_at(int64_t offset, void* destination, int64_t num_bytes) const {
 std::string read_file(const std::string& path, int64_t max_bytes) {
   const File file = File::open(path);
   if (file.size() > max_bytes) {
-    throw Error(ErrorKind::Storage, "TOO-LARGE", "the file is larger than what is accepted here")
+    throw Error(ErrorKind::Storage, "TOO-LARGE", "the file is larger than the limit for such files")
         .in(path)
         .got(format_bytes(file.size()))
         .need("at most " + format_bytes(max_bytes));

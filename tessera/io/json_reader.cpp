@@ -39,7 +39,7 @@ Error missing_file(const std::string& file) {
   if (wants_adapter && has("config.json")) {
     return error.got("the folder of a model")
         .need("an adapter's folder")
-        .hint("name the folder that holds adapter_config.json");
+        .hint("name the folder that contains adapter_config.json");
   }
   if (!wants_adapter && has("adapter_config.json")) {
     return error.got("the folder of an adapter")

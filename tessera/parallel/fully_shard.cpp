@@ -170,7 +170,7 @@ void allocate_on_host(std::vector<ShardedParameter>& parameters, at::Device devi
   int64_t all_bytes = 0;
   for (const ShardedParameter& owned : parameters) all_bytes += num_bytes(owned);
   require_host_memory(all_bytes, "HOST-PARAMETERS", "the parameters",
-                      "share them out over more ranks (zero_stage 3), or leave them on the device");
+                      "shard them over more ranks (zero_stage 3), or leave them on the device");
   PinnedArena arena(device, all_bytes);
   for (ShardedParameter& owned : parameters) {
     if (has_memory(owned)) continue;

@@ -88,7 +88,7 @@ std::vector<fs::path> find_folders(const std::string& given) {
   if (found.empty()) {
     throw Error(ErrorKind::Config, "REPORT", "no run")
         .at(given)
-        .need("a folder with metrics.jsonl, as training leaves it, or a folder of such folders");
+        .need("a folder with metrics.jsonl, as training writes it, or a folder of such folders");
   }
   return found;
 }

@@ -192,7 +192,7 @@ TEST(Preferences, BradleyTerryRowsAreAQuestionWithTwoAnswers) {
   config::DataConfig recipe;
   recipe.datasets.push_back(dataset_of(dataset));
   EXPECT_THAT(error_text("E-CONFIG-UNSUPPORTED", [&] { refuse_unbuilt_objective(recipe); }),
-              HasSubstr("training on preferences is not built yet"));
+              HasSubstr("training on preferences is not supported yet"));
 }
 
 TEST(Preferences, BadRecordsNameTheField) {
@@ -222,10 +222,10 @@ TEST(Preferences, TrainingOnThemIsRefusedAtTheEntry) {
   EXPECT_NO_THROW(refuse_unbuilt_objective(recipe));
   recipe.datasets.push_back(dataset_of({{"type", "chatml.intel"}}));
   EXPECT_THAT(error_text("E-CONFIG-UNSUPPORTED", [&] { refuse_unbuilt_objective(recipe); }),
-              HasSubstr("r.yaml:7: training on preferences is not built yet; got type: chatml.intel"));
+              HasSubstr("r.yaml:7: training on preferences is not supported yet; got type: chatml.intel"));
   recipe.datasets[1].type = "stepwise_supervised";
   EXPECT_THAT(error_text("E-CONFIG-UNSUPPORTED", [&] { refuse_unbuilt_objective(recipe); }),
-              HasSubstr("training a reward model on steps is not built yet"));
+              HasSubstr("training a reward model on steps is not supported yet"));
 }
 
 TEST(Stepwise, MarksTheLastTokenOfEveryStep) {
@@ -247,9 +247,9 @@ TEST(OwnFormat, BadFormatsAreTheRecipes) {
     });
   };
   EXPECT_THAT(text_of("format", "{instructon}"),
-              HasSubstr("r.yaml:7: key 'format': unknown place {instructon}"));
+              HasSubstr("r.yaml:7: key 'format': unknown placeholder {instructon}"));
   EXPECT_THAT(text_of("no_input_format", "{input}"), HasSubstr("need {instruction}"));
-  EXPECT_THAT(text_of("system_format", "{system"), HasSubstr("a brace without its other"));
+  EXPECT_THAT(text_of("system_format", "{system"), HasSubstr("unmatched brace"));
 }
 
 TEST(TrainingDetail, BadOnesAreTold) {
@@ -272,7 +272,7 @@ TEST(TrainingDetail, BadOnesAreTold) {
   upper["chat_template_jinja"] = "{% for m in messages %}{{ m['content'] | upper }}{% endfor %}";
   EXPECT_THAT(
       text_of("E-DATA-TRAINING-DETAIL", {{{"begin_offset", 0}, {"end_offset", 1}, {"train", true}}}, upper),
-      HasSubstr("the chat template rewrites this text"));
+      HasSubstr("the chat template changes this text"));
 }
 
 TEST(LlamaFactory, AlpacaRowsAreConversations) {
@@ -313,7 +313,7 @@ TEST(LlamaFactory, DatasetInfoNamesFileColumnsAndTags) {
   EXPECT_EQ(trained_texts(rows.at(0)), std::vector<std::string>{"a<|im_end|>"});
   EXPECT_THAT(error_text("E-CONFIG-DATASET-INFO", [&] { resolve("onw"); }), HasSubstr("did you mean 'own'?"));
   EXPECT_THAT(error_text("E-CONFIG-DATASET-INFO", [&] { resolve("pairs"); }), HasSubstr("preferences"));
-  EXPECT_THAT(error_text("E-CONFIG-DATASET-INFO", [&] { resolve("hub"); }), HasSubstr("lies on a hub"));
+  EXPECT_THAT(error_text("E-CONFIG-DATASET-INFO", [&] { resolve("hub"); }), HasSubstr("is on a hub"));
 }
 
 TEST(LlamaFactory, ADescriptionIsFollowedOrItsKeyNamed) {
@@ -349,12 +349,12 @@ TEST(LlamaFactory, ADescriptionIsFollowedOrItsKeyNamed) {
   };
   EXPECT_THAT(refused(R"("num_samples": 10)"), HasSubstr("`split: train[:N]`"));
   EXPECT_THAT(refused(R"("columns": {"prompt": "q"})"), HasSubstr("name no response"));
-  EXPECT_THAT(refused(R"("columns": {"prompt": 5})"), HasSubstr("'prompt' is no text; got 5"));
+  EXPECT_THAT(refused(R"("columns": {"prompt": 5})"), HasSubstr("'prompt' is not text; got 5"));
   ::testing::internal::CaptureStderr();
   describe(R"("subset": "x", "license": "mit", "columns": {"promt": "q", "response": "a"})");
   const std::string told = ::testing::internal::GetCapturedStderr();
-  EXPECT_THAT(told, HasSubstr("'a': 'subset' has no effect beside file_name"));
-  EXPECT_THAT(told, HasSubstr("nothing reads the key 'license' of its description"));
+  EXPECT_THAT(told, HasSubstr("'a': 'subset' has no effect together with file_name"));
+  EXPECT_THAT(told, HasSubstr("unused key 'license' of its description"));
   EXPECT_THAT(told, HasSubstr("'promt' of its columns; did you mean 'prompt'?"));
 }
 
@@ -386,7 +386,7 @@ TEST(LlamaFactory, FunctionCallsAreToolCalls) {
                          [&] {
                            tokenize_record(dataset, {{"conversations", {turn("function_call", "x")}}});
                          }),
-              HasSubstr("a function call is no JSON of one; got x"));
+              HasSubstr("a function call is not valid JSON; got x"));
 }
 
 // Returns a value that a column should not hold.

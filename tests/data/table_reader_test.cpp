@@ -72,9 +72,9 @@ TEST_F(TableReaderTest, AStructHasTheKeysOfItsRowAlone) {
 }
 
 TEST_F(TableReaderTest, RowsThatUnpackToTooMuchAreRefusedBeforeTheyAreUnpacked) {
-  EXPECT_THAT(
-      error_text("E-DATA-TABLE", [&] { read_all(data_ + "/unpacks.parquet"); }),
-      AllOf(HasSubstr("more memory than a file of this size may take"), HasSubstr("smaller row groups")));
+  EXPECT_THAT(error_text("E-DATA-TABLE", [&] { read_all(data_ + "/unpacks.parquet"); }),
+              AllOf(HasSubstr("more memory than is allowed for a file of this size"),
+                    HasSubstr("smaller row groups")));
   const auto reader = open_records(data_ + "/long_row.parquet", FileFormat::Table);
   RawRecord record;
   ASSERT_TRUE(reader->next(record));

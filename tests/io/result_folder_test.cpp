@@ -119,7 +119,7 @@ TEST(ResultFolder, ReplacesAnOlderResultAsAWholeWhenToldTo) {
   write_tree(folder / "out", kOldResult);
   std::string text;
   EXPECT_EQ(code_of([&] { ResultFolder(folder / "out", careful()); }, &text), "E-CONFIG-OUTPUT-USED");
-  EXPECT_THAT(text, HasSubstr("holds a result already"));
+  EXPECT_THAT(text, HasSubstr("already contains a result"));
   EXPECT_THAT(text, HasSubstr(kKey));
   EXPECT_EQ(tree_of(folder / "out"), kOldResult);
   EXPECT_THAT(folder.entries(), ElementsAre("out"));
@@ -418,7 +418,7 @@ TEST(ResultFolder, ACompleteResultThatCannotBeRenamedEitherIsTold) {
   std::string text;
   EXPECT_EQ(code_of([&] { run_once(folder / "out", kNewResult, overwriting()); }, &text), "E-STORAGE-IO");
   disk::set_hook(nullptr);
-  EXPECT_THAT(text, HasSubstr("out.tessera-partial, which the next run clears away"));
+  EXPECT_THAT(text, HasSubstr("out.tessera-partial, which the next run deletes"));
   EXPECT_EQ(tree_of(folder / "out.tessera-partial"), kNewResult);
 }
 
@@ -661,7 +661,7 @@ TEST(ResultFolder, OnlyWhoGoesOnTakesCheckpoints) {
   write_tree(folder / "out", {{"checkpoint-3/manifest.json", "three"}});
   std::string text;
   EXPECT_EQ(code_of([&] { ResultFolder(folder / "out", careful()); }, &text), "E-CONFIG-OUTPUT-USED");
-  EXPECT_THAT(text, HasSubstr("go on from its checkpoints"));
+  EXPECT_THAT(text, HasSubstr("resume from its checkpoints"));
   ResultOptions continuing = careful();
   continuing.continues = true;
   EXPECT_EQ(code_of([&] { ResultFolder(folder / "out", continuing); }), "");

@@ -134,7 +134,7 @@ TEST(PipelineScheduleTest, SizesThatAreNoneAreRefused) {
   };
   EXPECT_THAT(error_of(PipelineKind::GPipe, {0, 1, 1}), ::testing::HasSubstr("ranks; got 0"));
   EXPECT_THAT(error_of(PipelineKind::GPipe, {1, 1, 0}), ::testing::HasSubstr("micro-batches; got 0"));
-  EXPECT_THAT(error_of(PipelineKind::OneFOneB, {2, 2, 4}), ::testing::HasSubstr("one stage a rank; got 2"));
+  EXPECT_THAT(error_of(PipelineKind::OneFOneB, {2, 2, 4}), ::testing::HasSubstr("one stage per rank; got 2"));
 }
 
 // Each fault is found and named.

@@ -46,9 +46,9 @@ std::string what_fits(const Json& object) {
     if (has(first, {"role", "content"})) return "these rows are type: chat_template" + field;
   }
   if (has(object, {"from", "value"}))
-    return "these messages want message_property_mappings: {role: from, content: value}";
+    return "these messages need message_property_mappings: {role: from, content: value}";
   if (has(object, {"role", "content"}))
-    return "these messages want message_property_mappings: {role: role, content: content}";
+    return "these messages need message_property_mappings: {role: role, content: content}";
   if (has(object, {"chosen", "rejected"}))
     return "these rows are preferences: set rl (docs/datasets.md lists the types)";
   if (has(object, {"prompt", "completion"})) return "these rows are type: prompt_completion";
@@ -85,7 +85,7 @@ const std::string& required_text(const Json& object, const std::string& field) {
   throw Error(ErrorKind::Data, "FIELD-TYPE", "field '" + field + "' is not a text")
       .got(value.type_name())
       .need("string")
-      .hint(value.is_null() ? "on_bad_line: skip leaves such records out" : "");
+      .hint(value.is_null() ? "on_bad_line: skip skips such records" : "");
 }
 
 std::string optional_text(const Json& object, const std::string& field) {

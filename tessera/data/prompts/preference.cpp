@@ -178,7 +178,7 @@ std::string PreferencePrompt::last_content(const Json& record, const std::string
   if (const auto* text = value.get_ptr<const std::string*>()) return *text;
   const Json list = value.is_object() ? Json::array({value}) : value;
   if (!list.is_array() || list.empty() || !list.back().is_object()) {
-    throw Error(ErrorKind::Data, "FIELD-TYPE", "field '" + field + "' is no answer")
+    throw Error(ErrorKind::Data, "FIELD-TYPE", "field '" + field + "' is not an answer")
         .got(value.type_name())
         .need("a text, a message, or a list of messages");
   }
@@ -271,7 +271,7 @@ bool PreferencePrompt::read_label(const Json& record) const {
   if (label.is_boolean()) return label.get<bool>();
   throw Error(ErrorKind::Data, "FIELD-TYPE", "field '" + field + "' is not a boolean")
       .got(label.type_name())
-      .need("true for an answer that is liked, false for one that is not");
+      .need("true for a preferred answer, false for a rejected one");
 }
 
 void PreferencePrompt::tokenize(const PromptRecord& record, std::vector<Row>& rows) const {

@@ -48,13 +48,13 @@ void count_requeued_start(const std::string& output_dir, int64_t step, comm::Com
     if (own["starts"] > kMostStarts) {
       const std::string place = step == 0 ? "the beginning" : "checkpoint-" + std::to_string(step);
       throw Error(ErrorKind::Checkpoint, "CRASH-LOOP",
-                  "job " + *job + " was put back into the queue " + *restart + " times, and its last " +
+                  "job " + *job + " was requeued " + *restart + " times, and its last " +
                       std::to_string(kMostStarts) + " starts from " + place +
                       " ended without a newer checkpoint")
           .in(output_dir)
           .hint(
-              "give the job more time, or save more often (save_steps); a job that is submitted anew goes "
-              "on");
+              "give the job more time, or save more often (save_steps); a job that is submitted again "
+              "resumes");
     }
     io::make_directories(io::parent_path(path));
     io::write_file_atomic(path, own.dump() + "\n");

@@ -111,17 +111,17 @@ Opened find_checkpoint(const config::CheckpointConfig& keys, comm::Communicator&
       if (fault.empty()) {
         found = checkpoint;
       } else {
-        log::warn(path + " is not whole and is passed over: " + fault);
+        log::warn(path + " is incomplete or damaged and is skipped: " + fault);
       }
     }
     if (!found && !fault.empty()) {
-      throw Error(ErrorKind::Checkpoint, "NONE-WHOLE", "no checkpoint is whole")
+      throw Error(ErrorKind::Checkpoint, "NONE-WHOLE", "no checkpoint is complete")
           .in(keys.output_dir)
-          .hint("to start from the beginning move them away; the warnings above say what is wrong");
+          .hint("to start from the beginning, move them away; the warnings above say what is wrong");
     }
   }
   if (found) {
-    log::info("going on from " + found->place() + ", after step " + std::to_string(found->manifest().step));
+    log::info("resuming from " + found->place() + ", after step " + std::to_string(found->manifest().step));
   }
   return found;
 }
@@ -150,8 +150,8 @@ config::Recipe with_batch_of(config::Recipe recipe, const ShardedCheckpoint& che
   if (before == 0 || before == own) return recipe;  // 0: an older program noted none
   const std::string change = "global_batch_size: " + std::to_string(own);
   if (recipe.global_batch_size > 0) {
-    log::warn("the run goes on with another " + change + " sequences a step, it was " +
-              std::to_string(before) + ": it is another run from here");
+    log::warn("the run continues with another " + change + " sequences per step instead of " +
+              std::to_string(before) + ": from here on it is a different run");
     return recipe;
   }
   const int64_t rows = before / readers, parts = std::max<int64_t>(1, recipe.pipeline_microbatches);
@@ -162,11 +162,12 @@ config::Recipe with_batch_of(config::Recipe recipe, const ShardedCheckpoint& che
         .got("micro_batch_size " + std::to_string(recipe.micro_batch_size) + " x " + std::to_string(readers) +
              (readers == 1 ? " rank" : " ranks") +
              (parts > 1 ? " and pipeline_microbatches " + std::to_string(parts) : ""))
-        .need("what divides the " + std::to_string(before) + " sequences a step of " + checkpoint.place())
-        .hint("another micro_batch_size or number of ranks keeps it; " + change + " goes on with that many");
+        .need("a divisor of the " + std::to_string(before) + " sequences per step of " + checkpoint.place())
+        .hint("choose another micro_batch_size or number of ranks to keep it; " + change +
+              " continues with that many");
   }
   log::info("the global batch stays at the " + std::to_string(before) +
-            " sequences a step of the checkpoint's run: gradient_accumulation_steps is " +
+            " sequences per step of the checkpoint's run: gradient_accumulation_steps is " +
             std::to_string(before / at_once) + ", not " + std::to_string(recipe.gradient_accumulation_steps) +
             "; " + change + " would change it");
   recipe.gradient_accumulation_steps = before / at_once;
@@ -178,13 +179,13 @@ void check_resumable(const ShardedCheckpoint& checkpoint, const RunInputs& input
   if (checkpoint.manifest().state.value("only_model", false)) {
     throw Error(ErrorKind::Checkpoint, "ONLY-MODEL", "the checkpoint was saved with save_only_model: true")
         .in(checkpoint.place())
-        .need("the optimizer's states, to go on with the same numbers")
-        .hint("`tessera convert` makes a model folder of it, which base_model or lora_model_dir can name");
+        .need("the optimizer states, to resume with the same results")
+        .hint("`tessera convert` turns it into a model folder for base_model or lora_model_dir");
   }
   if (noted(checkpoint, "rows") != inputs.rows && keys.allow_data_change) {
     log::warn(
-        "the run goes on with other training rows than its checkpoint's, from the same place on "
-        "(allow_data_change): it is another run from here");
+        "the run continues from the same position with other training rows than its checkpoint "
+        "(allow_data_change): from here on it is a different run");
   } else if (noted(checkpoint, "rows") != inputs.rows) {
     throw Error(ErrorKind::Data, "CHANGED",
                 "the training rows, or their order, are not those of the checkpoint's run")
@@ -192,16 +193,16 @@ void check_resumable(const ShardedCheckpoint& checkpoint, const RunInputs& input
         .got("hash " + inputs.rows)
         .need(noted(checkpoint, "rows"))
         .hint(
-            "datasets, tokenizer, seed, sequence_len and sample_packing must be as they were; "
-            "allow_data_change: true goes on all the same");
+            "datasets, tokenizer, seed, sequence_len and sample_packing must not change; allow_data_change: "
+            "true resumes anyway");
   }
   check_same_parameters(checkpoint, inputs.model, model);
   const auto warn = [](const std::string& key, const std::string& before, const std::string& now) {
     if (before == now) return;
     const bool is_line = (before + now).find('\n') == std::string::npos;
     const auto shown = [](const std::string& value) { return value.empty() ? "its default" : value; };
-    log::warn("the run goes on with another " + key +
-              (is_line ? ": " + shown(now) + ", it was " + shown(before) : ""));
+    log::warn("the run continues with another " + key +
+              (is_line ? ": " + shown(now) + " instead of " + shown(before) : ""));
   };
   if (!noted(checkpoint, "dtype").empty()) warn("dtype", noted(checkpoint, "dtype"), inputs.dtype);
   for (const ChangedKey& key : changed_keys(noted(checkpoint, "recipe"), inputs.recipe))
@@ -216,7 +217,7 @@ void check_same_parameters(const ShardedCheckpoint& checkpoint, const std::strin
         .got("hash " + model_fingerprint)
         .need(noted(checkpoint, "model"));
   }
-  MismatchList wrong({"missing in it", "of no use to this run", "of another shape"});
+  MismatchList wrong({"missing in it", "not used by this run", "of another shape"});
   const auto parameters = model.named_parameters();
   for (const auto& parameter : parameters) {
     const bool is_stored = checkpoint.find(kParameterPrefix + parameter.key()) != nullptr;
@@ -226,13 +227,13 @@ void check_same_parameters(const ShardedCheckpoint& checkpoint, const std::strin
     if (!stored.name.starts_with(kParameterPrefix)) continue;
     const at::Tensor* own = parameters.find(stored.name.substr(std::string(kParameterPrefix).size()));
     if (own == nullptr || !own->requires_grad()) {
-      wrong.add("of no use to this run", stored.name);
+      wrong.add("not used by this run", stored.name);
     } else if (own->sizes() != at::IntArrayRef(stored.shape)) {
       wrong.add("of another shape", stored.name);
     }
   }
   if (!wrong.empty()) {
-    throw Error(ErrorKind::Checkpoint, "TENSORS", "the checkpoint is of another model or adapter")
+    throw Error(ErrorKind::Checkpoint, "TENSORS", "the checkpoint belongs to another model or adapter")
         .in(checkpoint.place())
         .got(wrong.text());
   }

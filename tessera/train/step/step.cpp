@@ -101,13 +101,14 @@ auto random_places(const parallel::DeviceMesh& mesh, const StepInput& input) {
                                   first_bad_tensor(trained, mesh, *input.micro_batches)
                             : ""))
       .got(std::to_string(is_found ? of_rank[rank] : total))
-      .hint("nothing was updated; lower learning_rate, check the data, or set max_grad_norm");
+      .hint("the weights were not updated; lower learning_rate, check the data, or set max_grad_norm");
 }
 
 // Throws an error that names the first tensor whose gradient is not finite, or says that the norm of finite
 // ones overflows. Collective over the world, and all ranks come here.
 [[noreturn]] void refuse_gradient(const optim::GradientNorm& norm, comm::Communicator& world, int64_t step) {
-  const std::string hint = "nothing was updated; lower learning_rate, check the data, or set max_grad_norm";
+  const std::string hint =
+      "the weights were not updated; lower learning_rate, check the data, or set max_grad_norm";
   if (norm.bad_name.empty()) {
     throw Error(ErrorKind::Numerics, "GRADIENT",
                 "the gradient norm of step " + std::to_string(step + 1) + " overflows")
