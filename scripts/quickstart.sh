@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Finetunes SmolLM2-135M-Instruct on two ranks and shows the same questions answered before and after.
+# Finetunes SmolLM2-135M-Instruct on two ranks and shows answers to the same questions before and after.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/common.sh

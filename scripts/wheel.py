@@ -43,7 +43,7 @@ def run_path_of(file):
 
 def metadata(version, torch_version, licences, readme):
     lines = ['Metadata-Version: 2.4', 'Name: tessera-train', f'Version: {version}',
-             'Summary: Trains and finetunes large language models over many devices, in native C++20',
+             'Summary: Train and finetune large language models on many devices, in native C++20',
              'Requires-Python: >=3.10', f'Requires-Dist: torch=={torch_version}',
              *(f'License-File: {name}' for name in licences), 'Description-Content-Type: text/markdown']
     return '\n'.join(lines) + '\n\n' + readme

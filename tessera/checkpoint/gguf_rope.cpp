@@ -69,7 +69,8 @@ ordered_json from_factors(const io::GgufFile& file, const io::GgufTensor& tensor
   if (std::ranges::all_of(factors, [](float factor) { return factor == 1.0f; })) return nullptr;
   const auto rule = fit_llama3_rope(factors, theta);
   if (!rule) {
-    throw unsupported(file.place_of(tensor), "the factors of the rotary frequencies follow no known rule")
+    throw unsupported(file.place_of(tensor),
+                      "the scaling factors of the rotary frequencies follow no known rule")
         .got(std::to_string(factors.front()) + " for the highest to " + std::to_string(factors.back()) +
              " for the lowest frequency")
         .need("those of Llama 3.1: 1, then a smooth rise, then one number");

@@ -173,24 +173,27 @@ std::string manifest_text(const Manifest& manifest) {
   return content.dump() + "\n";
 }
 
+std::string manifest_path(const std::string& folder) { return io::join_path(folder, "manifest.json"); }
+bool is_checkpoint(const std::string& folder) { return io::exists(manifest_path(folder)); }
+
 Manifest read_manifest(const std::string& folder) {
-  const std::string path = io::join_path(folder, "manifest.json");
+  const std::string path = manifest_path(folder);
   const auto fault = [&](const char* name, const std::string& what) {
     return Error(ErrorKind::Checkpoint, name, what).in(path);
   };
   if (!io::exists(path)) throw fault("NO-MANIFEST", "the checkpoint has no manifest");
   json content = io::read_json_file(path, ErrorKind::Checkpoint);
   try {
-    require(content.is_object() && content.value("format", "") == kFormat, "no manifest of a checkpoint");
+    require(content.is_object() && content.value("format", "") == kFormat, "not a checkpoint's manifest");
     const int64_t version = content.at("version");
     if (version != kCheckpointVersion) {
-      throw fault("VERSION", "the checkpoint is of another format version")
+      throw fault("VERSION", "the checkpoint has another format version")
           .got(std::to_string(version))
           .need(std::to_string(kCheckpointVersion));
     }
     const std::string checksum = content.at("checksum");
     content.erase("checksum");
-    require(checksum == checksum_of(content), "its checksum is another: the file is damaged");
+    require(checksum == checksum_of(content), "its checksum differs: the file is damaged");
     return parse(content);
   } catch (const Error&) {
     throw;

@@ -38,6 +38,10 @@ struct Manifest {
   std::vector<CheckpointTensor> tensors;
 };
 
+// Returns the path of the manifest of a checkpoint's folder. A folder is a checkpoint's if it has one.
+std::string manifest_path(const std::string& folder);
+bool is_checkpoint(const std::string& folder);
+
 // Returns the text of manifest.json, which ends with a checksum of itself.
 std::string manifest_text(const Manifest& manifest);
 // Reads and checks `folder`/manifest.json. The tiles of every tensor must be the boxes of its layout, each

@@ -117,7 +117,7 @@ const ParameterSource& SourceList::require(const std::string& parameter) const {
   const ParameterSource* found = find(parameter);
   if (found != nullptr) return *found;
   throw Error(ErrorKind::Config, "NO-VALUES", "nothing gives the parameter '" + parameter + "' its values")
-      .hint("a module of your own says what its parameters start from: nn::HasInitialValues");
+      .hint("a custom module defines its initial values through nn::HasInitialValues");
 }
 
 std::optional<DType> SourceList::stored_dtype(const std::string& parameter) const {

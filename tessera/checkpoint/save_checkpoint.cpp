@@ -99,7 +99,7 @@ void merge(const std::vector<std::string>& texts, const std::string& folder, Man
       throw Error(ErrorKind::Storage, "NOT-SHARED",
                   "the first rank does not see what rank " + std::to_string(rank) + " has written")
           .in(io::join_path(folder, file))
-          .hint("output_dir must lie on a file system that all machines share");
+          .hint("output_dir must be on a file system that all machines share");
     }
     manifest.files[file] = num_bytes;
     for (const json& entry : written.at("tensors")) {
@@ -121,7 +121,7 @@ void require_space(const std::string& folder, int64_t num_bytes) {
       .in(folder)
       .got(format_bytes(free) + " free")
       .need(format_bytes(needed))
-      .hint("the older checkpoints are whole; free some space and go on from them");
+      .hint("the older checkpoints are intact; free some space and resume from them");
 }
 
 }  // namespace
@@ -192,7 +192,7 @@ void save_checkpoint(const std::vector<StateTensor>& tensors, const CheckpointNo
       hash.add(bytes);
       manifest.others[name] = {{"bytes", bytes.size()}, {"hash", hash.text()}};
     }
-    io::write_file_atomic(io::join_path(staging, "manifest.json"), manifest_text(manifest));
+    io::write_file_atomic(manifest_path(staging), manifest_text(manifest));
     folder->commit();
   });
   work.finish();

@@ -73,7 +73,7 @@ struct ShardedCheckpoint::State {
     const io::TensorInfo* found = file(tile.file).find(tensor.name);
     if (found == nullptr || found->shape != tile.box.size || found->dtype != tensor.layout.dtype()) {
       throw damaged(io::join_path(folder, tile.file),
-                    "the tile of '" + tensor.name + "' is not as the manifest says");
+                    "the shard of '" + tensor.name + "' is not as the manifest says");
     }
     return *found;
   }
@@ -183,7 +183,7 @@ std::shared_ptr<const ParameterSource> checkpoint_source(
 
 void load_checkpoint(const ShardedCheckpoint& checkpoint, const std::vector<StateTensor>& tensors,
                      const std::string& prefix) {
-  MismatchList wrong({"missing", "of another shape", "of no use to this run"});
+  MismatchList wrong({"missing", "of another shape", "not used by this run"});
   std::set<std::string> names;
   for (const StateTensor& tensor : tensors) {
     names.insert(tensor.name);
@@ -195,10 +195,10 @@ void load_checkpoint(const ShardedCheckpoint& checkpoint, const std::vector<Stat
     }
   }
   for (const io::TensorSpec& stored : checkpoint.tensors()) {
-    if (!names.contains(stored.name)) wrong.add("of no use to this run", stored.name);
+    if (!names.contains(stored.name)) wrong.add("not used by this run", stored.name);
   }
   if (!wrong.empty()) {
-    throw Error(ErrorKind::Checkpoint, "TENSORS", "the checkpoint is of another model or optimizer")
+    throw Error(ErrorKind::Checkpoint, "TENSORS", "the checkpoint belongs to another model or optimizer")
         .in(checkpoint.place())
         .got(wrong.text());
   }

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tessera/io/json_integer.h"
+
 namespace tessera::checkpoint {
 namespace {
 
@@ -16,7 +18,7 @@ void put_end(ordered_json& json, int64_t id, bool keeps_one) {
   if (held.is_array()) {
     if (std::find(held.begin(), held.end(), ordered_json(id)) == held.end()) held.insert(held.begin(), id);
   } else if (held != ordered_json(id)) {
-    const bool joins = keeps_one && held.is_number_integer() && held.get<int64_t>() >= 0;
+    const bool joins = keeps_one && io::integer_of(held).value_or(-1) >= 0;
     held = joins ? ordered_json::array({id, held}) : ordered_json(id);
   }
 }
@@ -40,7 +42,7 @@ SpecialTokenIds special_token_ids(const text::Tokenizer& tokenizer) {
 BaseFiles with_special_tokens(BaseFiles files, const SpecialTokenIds& ids) {
   const ordered_json config = ordered_json::parse(files.config, nullptr, /*allow_exceptions=*/false);
   const auto size = config.find("vocab_size");
-  const int64_t limit = size != config.end() && size->is_number_integer() ? size->get<int64_t>() : INT64_MAX;
+  const int64_t limit = size != config.end() ? io::integer_of(*size).value_or(INT64_MAX) : INT64_MAX;
   SpecialTokenIds known = ids;
   for (std::optional<int64_t>* id : {&known.bos, &known.eos, &known.pad}) {
     if (*id && **id >= limit) id->reset();

@@ -65,9 +65,9 @@ void AnswerOutput::write(size_t index, const generation::AnswerEnd& end) {
   answers_[index].pending.clear();
   if (file_->append(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n"))
     return;
-  throw Error(ErrorKind::Storage, "WRITE", "an answer cannot be written")
+  throw Error(ErrorKind::Storage, "WRITE", "cannot write an answer")
       .in(file_->path())
-      .hint("the answers before it are in the file");
+      .hint("the file contains the answers before it");
 }
 
 void AnswerOutput::begin() {

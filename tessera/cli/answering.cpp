@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "tessera/cli/launch.h"
-#include "tessera/cli/model_path.h"
 #include "tessera/cli/rank_link.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
@@ -18,57 +17,57 @@ namespace tessera::cli {
 
 void add_sampling_options(CLI::App& verb, generation::SamplingOptions& sampling) {
   verb.add_option("--temperature", sampling.temperature, "0 = greedy");
-  verb.add_option("--top-p", sampling.top_p, "Nucleus sampling");
-  verb.add_option("--top-k", sampling.top_k, "0 = all tokens");
+  verb.add_option("--top-p", sampling.top_p,
+                  "Nucleus sampling: keep the smallest set of tokens whose probabilities add up to this");
+  verb.add_option("--top-k", sampling.top_k, "Sample from this many most likely tokens; 0 = all");
   verb.add_option("--min-p", sampling.min_p,
-                  "Tokens at least this fraction as likely as the likeliest; 0 = all");
+                  "Sample from tokens at least this fraction as likely as the most likely one; 0 = all");
   verb.add_option("--repetition-penalty", sampling.repetition_penalty,
-                  "Makes tokens that have occurred less likely; 1 = off");
+                  "Make tokens that have already occurred less likely; 1 = off");
 }
 
-void add_answering_options(CLI::App& verb, AnsweringOptions& options) {
-  takes_model(
-      verb.add_option(
-              "--model", options.model,
-              "A Hugging Face model folder, a GGUF file, an adapter's folder, whose base is found, or the "
-              "name of a model of the hub, which is downloaded")
-          ->required(),
-      options.model, Takes::Model);
-  takes_model(verb.add_option("--adapter", options.adapter, "An adapter's folder to put on it"),
-              options.adapter, Takes::Adapter);
+void add_answering_options(CLI::App& verb, CommandLine& line, AnsweringOptions& options) {
+  line.add_model(verb, "--model", options.model,
+                 "A Hugging Face model folder, a GGUF file, an adapter's folder (its base model is found "
+                 "automatically), or the name of a model on the hub, which is downloaded")
+      ->required();
+  line.add_model(verb, "--adapter", options.adapter, "Folder of a LoRA adapter to apply to the model",
+                 Takes::Adapter);
   add_compute_options(verb, options.compute);
   add_rank_options(verb, options.ranks);
   verb.add_option("--system", options.system, "System message of the chat");
   verb.add_option("--chat-template", options.chat_template,
                   "chatml, llama3, mistral or alpaca; default: the model's");
-  verb.add_option("--max-new-tokens", options.generate.max_new_tokens, "Longest answer")
+  verb.add_option("--max-new-tokens", options.generate.max_new_tokens,
+                  "Maximum length of an answer, in tokens")
       ->check(CLI::Range(1, 1 << 20));
   verb.add_option("--stop", options.stop_strings,
-                  "Text that ends an answer and is not part of it; repeatable")
+                  "Text at which an answer ends; it is not printed; repeatable")
       ->allow_extra_args(false)
       ->check(CLI::Validator([](const std::string& text) { return text.empty() ? "the text is empty" : ""; },
                              ""));
   add_sampling_options(verb, options.generate.sampling);
-  verb.add_option("--seed", options.seed, "Seed of the sampling; default: another in every run")
+  verb.add_option("--seed", options.seed, "Random seed for sampling; default: a new one in every run")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 53));
 }
 
 void add_rank_options(CLI::App& verb, RankOptions& options) {
-  verb.add_option(
-          "--nproc", options.nproc,
-          options.has_many_prompts
-              ? "Ranks to start on this machine, which share the model; with a multiple of the sizes below, "
-                "each group of that size holds a copy and answers its share of the prompts"
-              : "Ranks to start on this machine, which share the model")
+  verb.add_option("--nproc", options.nproc,
+                  options.has_many_prompts
+                      ? "Ranks to start on this machine; they share one model. If this is a multiple of the "
+                        "product of the sizes below, each group of that many ranks holds a copy of the model "
+                        "and answers its share of the prompts"
+                      : "Ranks to start on this machine; they share one model")
       ->check(CLI::Range(1, 4096));
-  verb.add_option("--tensor-parallel-size", options.tensor_parallel,
-                  "Ranks that compute each layer together; default: all that --pipeline-parallel-size leaves")
+  verb.add_option(
+          "--tensor-parallel-size", options.tensor_parallel,
+          "Ranks that compute each layer together; default: the number of ranks / --pipeline-parallel-size")
       ->check(CLI::Range(1, 4096));
   verb.add_option("--pipeline-parallel-size", options.pipeline_parallel,
-                  "Ranks that hold a part of the layers each and take turns")
+                  "Pipeline stages: each rank holds a part of the layers")
       ->check(CLI::Range(1, 4096));
   verb.add_option("--context-parallel-size", options.context_parallel,
-                  "1: a step makes one token of a sequence")
+                  "Only 1 is supported: a step generates one token per sequence")
       ->check(CLI::Range(1, 4096));
 }
 
@@ -97,7 +96,7 @@ void settle_sampling(AnsweringOptions& options) {
 
 void show_text(const std::string& text) {
   std::cout << text_for(STDOUT_FILENO, text) << std::flush;
-  if (!std::cout) throw Error(ErrorKind::Storage, "OUTPUT", "standard output cannot be written");
+  if (!std::cout) throw Error(ErrorKind::Storage, "OUTPUT", "cannot write to standard output");
 }
 
 }  // namespace tessera::cli

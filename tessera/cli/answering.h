@@ -23,7 +23,7 @@ struct AnsweringOptions : generation::AnswerOptions {
   std::optional<int64_t> seed;
 };
 
-void add_answering_options(CLI::App& verb, AnsweringOptions& options);
+void add_answering_options(CLI::App& verb, CommandLine& line, AnsweringOptions& options);
 // Adds the options that say how a token is chosen, all but the seed.
 void add_sampling_options(CLI::App& verb, generation::SamplingOptions& sampling);
 void add_rank_options(CLI::App& verb, RankOptions& options);

@@ -61,7 +61,8 @@ void check_working_folder() {
   char folder[PATH_MAX];
   if (getcwd(folder, sizeof folder) != nullptr || errno != ENOENT) return;
   end_early(
-      "tessera: error[E-CONFIG-FOLDER]: the working folder was removed. hint: cd into a folder that exists\n",
+      "tessera: error[E-CONFIG-FOLDER]: the current folder no longer exists. hint: cd into a folder that "
+      "exists\n",
       2);
 }
 
@@ -69,7 +70,7 @@ void check_limits() {
   rlimit stack = {};
   if (getrlimit(RLIMIT_STACK, &stack) == 0 && stack.rlim_cur < kLeastStack) {
     end_early(
-        "tessera: error[E-CONFIG-LIMIT]: the limit on the stack is too small; need 1 MiB. hint: ulimit -s "
+        "tessera: error[E-CONFIG-LIMIT]: the limit on the stack size is too low; need 1 MiB. hint: ulimit -s "
         "8192\n",
         2);
   }
@@ -77,7 +78,7 @@ void check_limits() {
       mmap(nullptr, kLeastAddressSpace, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == MAP_FAILED) {
     end_early(
-        "tessera: error[E-MEMORY-ADDRESS-SPACE]: the limit on address space leaves no room to start; need 1 "
+        "tessera: error[E-MEMORY-ADDRESS-SPACE]: the limit on the address space is too low to start; need 1 "
         "GiB. hint: ulimit -v unlimited\n",
         10);
   }

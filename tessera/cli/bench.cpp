@@ -9,7 +9,6 @@
 
 #include "tessera/cli/compute_options.h"
 #include "tessera/cli/launch.h"
-#include "tessera/cli/model_path.h"
 #include "tessera/cli/rank_link.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/comm/bootstrap.h"
@@ -23,6 +22,40 @@
 
 namespace tessera::cli {
 namespace {
+
+struct Options {
+  std::string model, adapter = "none", dtype = "fp32", device = "auto", checkpointing = "false", trace, data;
+  int64_t micro_batch = 2, seq = 512, steps = 6, nproc = 1, lora_r = 16, zero = 3;
+  std::vector<std::string> overrides;
+  bool as_json = false, overwrite = false;
+};
+
+// Returns the recipe of a training with these options.
+config::Recipe recipe_of(const Options& options) {
+  nlohmann::ordered_json keys = {{"base_model", options.model},
+                                 {"datasets", {{{"path", options.data.empty() ? "random" : options.data}}}},
+                                 {"learning_rate", 1e-4},
+                                 {"lr_scheduler", "constant"},
+                                 {"micro_batch_size", options.micro_batch},
+                                 {"sequence_len", options.seq},
+                                 {"gradient_checkpointing", options.checkpointing},
+                                 {"zero_stage", options.zero},
+                                 {"dtype", options.dtype}};
+  if (options.adapter == "lora") {
+    keys["adapter"] = "lora";
+    keys["lora_target_linear"] = true;
+    keys["lora_r"] = options.lora_r;
+    keys["lora_alpha"] = 2 * options.lora_r;
+  }
+  config::Recipe recipe = config::parse_recipe(keys.dump(), "bench", options.overrides);
+  if (!options.data.empty() && recipe.streaming) {
+    throw Error(ErrorKind::Config, "STREAMING", "the rows of --data cannot be streamed")
+        .at("command line")
+        .got("streaming=true")
+        .need("streaming=false");
+  }
+  return recipe;
+}
 
 void print_table(const train::BenchResult& result) {
   std::printf("tokens/s            %.1f\n", result.tokens_per_s);
@@ -66,107 +99,77 @@ void print_trace(const train::BenchResult& result, const std::string& path, std:
   std::fprintf(stream, "timeline of all ranks: %s (open it with ui.perfetto.dev)\n", path.c_str());
 }
 
-}  // namespace
+int measure_training(const Options& options, const CommandLine& line) {
+  const at::Device device = device_named(options.device);
+  if (!options.trace.empty()) {
+    io::check_output_file({.path = options.trace,
+                           .named_by = "--trace",
+                           .inputs = {{"the model", options.model}, {"the rows", options.data}},
+                           .is_earlier_output = io::begins_with(measure::kTraceBegin),
+                           .overwrites = options.overwrite});
+  }
+  if (const auto code = relaunch(options.nproc, line.arguments)) return *code;
+  const train::BenchOptions bench_options = {.recipe = recipe_of(options),
+                                             .trains_on_data = !options.data.empty(),
+                                             .steps = options.steps,
+                                             .trace_path = options.trace};
+  const comm::Bootstrap bootstrap(device, own_start_timeout_s());
+  comm::share_cores(*bootstrap.world());
+  tell_started();
+  const train::BenchResult result = train::bench_train(bench_options, bootstrap.world());
+  if (bootstrap.world()->rank() != 0) return 0;
+  if (options.as_json) {
+    std::printf("%s\n", result.to_json().c_str());
+  } else {
+    print_table(result);
+  }
+  if (!result.trace.empty()) print_trace(result, options.trace, options.as_json ? log::stream() : stdout);
+  return 0;
+}
 
-void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
-  struct Options {
-    std::string model, adapter = "none", dtype = "fp32", device = "auto", checkpointing = "false", trace,
-                       data;
-    int64_t micro_batch = 2, seq = 512, steps = 6, nproc = 1, lora_r = 16, zero = 3;
-    std::vector<std::string> overrides;
-    bool as_json = false, overwrite = false;
-  };
+void add_training(CLI::App& bench, CommandLine& line) {
   auto options = std::make_shared<Options>();
-  CLI::App* bench = app.add_subcommand("bench", "Measure speed and memory");
-  bench->require_subcommand(1);
-  add_bench_tokenize(*bench, action);
-  add_bench_generate(*bench, line, action);
-  CLI::App* verb = bench->add_subcommand("train", "Training steps on random tokens");
-  takes_model(
-      verb->add_option("--model", options->model, "A Hugging Face model folder, or a GGUF file")->required(),
-      options->model, Takes::Model);
-  verb->add_option("--micro-batch", options->micro_batch, "Documents of a rank's step")
+  CLI::App* verb = bench.add_subcommand("train", "Run training steps on random tokens");
+  line.add_model(*verb, "--model", options->model, "A Hugging Face model folder, or a GGUF file")->required();
+  verb->add_option("--micro-batch", options->micro_batch, "Documents per rank and step")
       ->check(CLI::Range(1, 65536));
-  verb->add_option("--seq", options->seq, "Tokens of a document")->check(CLI::Range(2, 1 << 24));
+  verb->add_option("--seq", options->seq, "Tokens per document")->check(CLI::Range(2, 1 << 24));
   verb->add_option(
       "--data", options->data,
-      "Rows of token ids (input_ids, attention_mask, labels; JSON Lines) in place of random tokens; "
-      "keys such as sample_packing=true and shuffle_merged_datasets=false say how steps take them");
-  verb->add_option("--steps", options->steps, "Counted steps; one more runs before them")
+      "Rows of token ids (input_ids, attention_mask, labels; JSON Lines) to use instead of random tokens; "
+      "keys such as sample_packing=true and shuffle_merged_datasets=false control how steps use them");
+  verb->add_option("--steps", options->steps, "Steps to measure, after one warm-up step")
       ->check(CLI::Range(1, 100000));
-  verb->add_option("--adapter", options->adapter, "none, or lora on all linear layers")
+  verb->add_option("--adapter", options->adapter, "none, or lora (on all linear layers)")
       ->check(CLI::IsMember({"none", "lora"}));
   verb->add_option("--lora-r", options->lora_r, "Rank of the adapter")->check(CLI::Range(1, 4096));
-  verb->add_option("--dtype", options->dtype, "Type of the compute")
+  verb->add_option("--dtype", options->dtype, "Compute dtype")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16", "fp64"}));
   add_device(*verb, options->device);
-  verb->add_option("--zero", options->zero, "0 (DDP), 1, 2 or 3: what is sharded")->check(CLI::Range(0, 3));
+  verb->add_option("--zero", options->zero, "ZeRO stage: 0 (DDP), 1, 2 or 3")->check(CLI::Range(0, 3));
   verb->add_option("--nproc", options->nproc, "Ranks to start on this machine")->check(CLI::Range(1, 4096));
   verb->add_option("--gradient-checkpointing", options->checkpointing,
-                   "What the backward computes again instead of keeping it: false (nothing), mlp (the two "
-                   "widest products of every block) or true (every block)")
+                   "Activations to recompute in the backward pass: false (none), mlp (the two largest "
+                   "tensors of every block) or true (all of every block)")
       ->check(CLI::IsMember({"false", "mlp", "true"}));
   verb->add_option(
       "--trace", options->trace,
-      "Record the last counted step of all ranks into this file, for Perfetto, and print what took "
-      "its time");
+      "Record the last measured step of all ranks in this file, for Perfetto, and print where its time went");
   verb->add_flag("--overwrite", options->overwrite, kOverwriteHelp);
-  verb->add_flag("--json", options->as_json, "One JSON object as the last line");
+  verb->add_flag("--json", options->as_json, "Print one JSON object as the last line");
   verb->add_option("overrides", options->overrides,
-                   "Keys of a recipe, as key=value: tensor_parallel_size=2 gradient_accumulation_steps=4");
-  verb->callback([options, line, &action] {
-    action = [options, line] {
-      const at::Device device = device_named(options->device);
-      if (!options->trace.empty()) {
-        io::check_output_file({.path = options->trace,
-                               .named_by = "--trace",
-                               .inputs = {{"the model", options->model}, {"the rows", options->data}},
-                               .is_earlier_output = io::begins_with(measure::kTraceBegin),
-                               .overwrites = options->overwrite});
-      }
-      if (const auto code = relaunch(options->nproc, line.arguments)) return *code;
-      train::BenchOptions bench_options;
-      bench_options.steps = options->steps;
-      bench_options.trains_on_data = !options->data.empty();
-      bench_options.trace_path = options->trace;
-      nlohmann::ordered_json recipe = {
-          {"base_model", options->model},
-          {"datasets", {{{"path", options->data.empty() ? "random" : options->data}}}},
-          {"learning_rate", 1e-4},
-          {"lr_scheduler", "constant"},
-          {"micro_batch_size", options->micro_batch},
-          {"sequence_len", options->seq},
-          {"gradient_checkpointing", options->checkpointing},
-          {"zero_stage", options->zero},
-          {"dtype", options->dtype}};
-      if (options->adapter == "lora") {
-        recipe["adapter"] = "lora";
-        recipe["lora_target_linear"] = true;
-        recipe["lora_r"] = options->lora_r;
-        recipe["lora_alpha"] = 2 * options->lora_r;
-      }
-      bench_options.recipe = config::parse_recipe(recipe.dump(), "bench", options->overrides);
-      if (bench_options.trains_on_data && bench_options.recipe.streaming) {
-        throw Error(ErrorKind::Config, "STREAMING", "the rows of --data are read as a whole")
-            .at("command line")
-            .got("streaming=true")
-            .need("streaming=false");
-      }
-      const comm::Bootstrap bootstrap(device, own_start_timeout_s());
-      comm::share_cores(*bootstrap.world());
-      tell_started();
-      const train::BenchResult result = train::bench_train(bench_options, bootstrap.world());
-      if (bootstrap.world()->rank() != 0) return 0;
-      if (options->as_json) {
-        std::printf("%s\n", result.to_json().c_str());
-      } else {
-        print_table(result);
-      }
-      if (!result.trace.empty())
-        print_trace(result, options->trace, options->as_json ? log::stream() : stdout);
-      return 0;
-    };
-  });
+                   "Recipe keys as key=value: tensor_parallel_size=2 gradient_accumulation_steps=4");
+  line.set_action(*verb, [options, &line] { return measure_training(*options, line); });
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, CommandLine& line) {
+  CLI::App* bench = app.add_subcommand("bench", "Measure speed and memory");
+  bench->require_subcommand(1);
+  add_bench_tokenize(*bench, line);
+  add_bench_generate(*bench, line);
+  add_training(*bench, line);
 }
 
 }  // namespace tessera::cli

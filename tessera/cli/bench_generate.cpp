@@ -11,7 +11,6 @@
 
 #include "tessera/cli/answering.h"
 #include "tessera/cli/compute_options.h"
-#include "tessera/cli/model_path.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/core/median.h"
 #include "tessera/core/process_stats.h"
@@ -190,37 +189,34 @@ void print_json(const Result& r, const Options& options, const ParallelDims& dim
 
 }  // namespace
 
-void add_bench_generate(CLI::App& bench, const CommandLine& line, Action& action) {
+void add_bench_generate(CLI::App& bench, CommandLine& line) {
   auto options = std::make_shared<Options>();
   options->ranks.has_many_prompts = true;
-  CLI::App* verb = bench.add_subcommand("generate", "Generation from random prompts, without a stop");
-  takes_model(
-      verb->add_option("--model", options->model, "A Hugging Face model folder, or a GGUF file")->required(),
-      options->model, Takes::Model);
-  verb->add_option("--batch", options->batch, "Sequences at once, of each copy of the model")
+  CLI::App* verb = bench.add_subcommand("generate", "Generate from random prompts, without stopping");
+  line.add_model(*verb, "--model", options->model, "A Hugging Face model folder, or a GGUF file")->required();
+  verb->add_option("--batch", options->batch, "Sequences generated at once by each copy of the model")
       ->check(CLI::Range(1, 4096));
-  verb->add_option("--prompt-tokens", options->prompt_tokens, "Tokens of a prompt")
+  verb->add_option("--prompt-tokens", options->prompt_tokens, "Tokens per prompt")
       ->check(CLI::Range(1, 1 << 20));
-  verb->add_option("--new-tokens", options->new_tokens, "Tokens made of each")->check(CLI::Range(2, 1 << 20));
+  verb->add_option("--new-tokens", options->new_tokens, "Tokens to generate per prompt")
+      ->check(CLI::Range(2, 1 << 20));
   add_sampling_options(*verb, options->sampling);
   add_compute_options(*verb, options->compute);
   add_rank_options(*verb, options->ranks);
-  verb->add_flag("--json", options->as_json, "One JSON object as the last line");
-  verb->callback([options, line, &action] {
-    action = [options, line] {
-      options->sampling.check();
-      const at::Device device = options->compute.resolved().device();
-      if (const auto code = start_ranks(options->ranks, line)) return *code;
-      const generation::InferenceRank rank = join_ranks(options->ranks, device);
-      const Result result = measure(*options, rank);
-      if (!rank.is_first()) return 0;
-      if (options->as_json) {
-        print_json(result, *options, rank.mesh().dims());
-      } else {
-        print_table(result);
-      }
-      return 0;
-    };
+  verb->add_flag("--json", options->as_json, "Print one JSON object as the last line");
+  line.set_action(*verb, [options, &line] {
+    options->sampling.check();
+    const at::Device device = options->compute.resolved().device();
+    if (const auto code = start_ranks(options->ranks, line)) return *code;
+    const generation::InferenceRank rank = join_ranks(options->ranks, device);
+    const Result result = measure(*options, rank);
+    if (!rank.is_first()) return 0;
+    if (options->as_json) {
+      print_json(result, *options, rank.mesh().dims());
+    } else {
+      print_table(result);
+    }
+    return 0;
   });
 }
 

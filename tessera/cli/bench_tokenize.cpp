@@ -7,7 +7,6 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "tessera/cli/model_path.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/core/error.h"
 #include "tessera/core/median.h"
@@ -101,20 +100,19 @@ int run_bench_tokenize(const Options& options) {
 
 }  // namespace
 
-void add_bench_tokenize(CLI::App& bench, Action& action) {
+void add_bench_tokenize(CLI::App& bench, CommandLine& line) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = bench.add_subcommand("tokenize", "Tokenising the lines of a text, on one thread");
-  takes_model(verb->add_option("--model", options->model, "A folder with a tokenizer.json, or a GGUF file")
-                  ->required(),
-              options->model, Takes::Model);
-  verb->add_option("--file", options->file, "The text, UTF-8; its lines are encoded one by one")
+  CLI::App* verb = bench.add_subcommand("tokenize", "Tokenise the lines of a text on one thread");
+  line.add_model(*verb, "--model", options->model, "A folder with a tokenizer.json, or a GGUF file")
+      ->required();
+  verb->add_option("--file", options->file, "A UTF-8 text file; its lines are encoded one by one")
       ->required()
       ->check(CLI::ExistingFile);
   verb->add_option("--passes", options->passes,
-                   "Passes over the text after the first one, which is told apart")
+                   "Passes over the text to measure, after a first one that is reported separately")
       ->check(CLI::Range(1, 1000));
-  verb->add_flag("--json", options->as_json, "One JSON object as the last line");
-  verb->callback([options, &action] { action = [options] { return run_bench_tokenize(*options); }; });
+  verb->add_flag("--json", options->as_json, "Print one JSON object as the last line");
+  line.set_action(*verb, [options] { return run_bench_tokenize(*options); });
 }
 
 }  // namespace tessera::cli

@@ -30,7 +30,7 @@ struct Command {
 };
 constexpr Command kCommands[] = {{"/help", "lists the commands"},
                                  {"/reset", "forgets the conversation"},
-                                 {"/exit", "ends the program, as the end of the input does"}};
+                                 {"/exit", "ends the program, like the end of the input"}};
 
 volatile std::sig_atomic_t interrupted = 0;
 
@@ -162,7 +162,7 @@ class Conversation {
 
 void list_commands() {
   for (const Command& command : kCommands) log::info(std::string(command.name) + " " + command.help);
-  log::info("a backslash at the end of a line: the message goes on on the next line");
+  log::info("a backslash at the end of a line: the message continues on the next line");
 }
 
 // Refuses a line such as "/exti", which is a slip and no message; "/usr/bin is ..." is a message.
@@ -174,9 +174,9 @@ void refuse_unknown_command(const std::string& line) {
   for (const Command& command : kCommands) names.emplace_back(command.name);
   Error error(ErrorKind::Config, "COMMAND", "unknown command '" + word + "'");
   const std::string near = nearest_name(word, names);
-  throw error.need("/help, /reset or /exit, alone on the line")
+  throw error.need("/help, /reset or /exit, and nothing else on the line")
       .hint((near.empty() ? "" : "did you mean '" + near + "'? ") +
-            std::string("a space before the slash makes it a message"));
+            std::string("put a space before the slash to send the line as a message"));
 }
 
 // Settles the sampling on all ranks; the first rank chooses the seed if none is given. Collective.
@@ -197,7 +197,7 @@ int run_chat(AnsweringOptions options, const CommandLine& command_line) {
   Conversation conversation(options, compute, source, rank, listening);
   const bool is_terminal = listening.are_typed();
   if (is_terminal) log::info("/help lists the commands; /exit or the end of the input ends the program");
-  if (listening.misses_editor()) log::info("apt-get install libedit2 gives line editing");
+  if (listening.misses_editor()) log::info("for line editing: apt-get install libedit2");
   while (true) {
     const std::optional<std::string> asked = listening.next_message();
     if (!asked) break;
@@ -228,17 +228,15 @@ int run_chat(AnsweringOptions options, const CommandLine& command_line) {
 
 }  // namespace
 
-void add_chat(CLI::App& app, const CommandLine& line, Action& action) {
+void add_chat(CLI::App& app, CommandLine& line) {
   auto options = std::make_shared<AnsweringOptions>();
-  CLI::App* verb = app.add_subcommand("chat", "Talk with a chat model, line by line");
-  add_answering_options(*verb, *options);
+  CLI::App* verb = app.add_subcommand("chat", "Chat with a model on the terminal or through a pipe");
+  add_answering_options(*verb, line, *options);
   verb->footer(
-      "Each line of standard input is a message, with the next line if it ends in a backslash; the model "
-      "sees\n"
-      "the whole conversation. /reset forgets it, /exit or the end of the input ends the program, /help "
-      "lists\n"
-      "the commands, and an interrupt ends an answer.");
-  verb->callback([options, line, &action] { action = [options, line] { return run_chat(*options, line); }; });
+      "Each line of standard input is a message; a backslash at its end continues the message on the "
+      "next\nline. The model sees the whole conversation. /reset forgets the conversation, /exit or the end "
+      "of the\ninput ends the program, /help lists the commands, and Ctrl-C ends an answer.");
+  line.set_action(*verb, [options, &line] { return run_chat(*options, line); });
 }
 
 }  // namespace tessera::cli

@@ -1,5 +1,5 @@
-#include "tessera/cli/completion.h"
-
+// The verb `tessera completion`, which makes the scripts by which a shell completes the program's command
+// line.
 #include <algorithm>
 #include <iostream>
 #include <memory>
@@ -155,24 +155,24 @@ std::string fish(const std::vector<Verb>& verbs) {
   return script;
 }
 
-}  // namespace
-
+// Returns the script for `shell`. It completes verbs, flags and, for verbs that take key=value, the keys of a
+// recipe; otherwise files.
 std::string completion_script(const CLI::App& app, const std::string& shell) {
   std::vector<Verb> verbs;
   add_verbs(app, "", verbs);
   return shell == "bash" ? bash(verbs) : shell == "zsh" ? zsh(verbs) : fish(verbs);
 }
 
-void add_completion(CLI::App& app, Action& action) {
+}  // namespace
+
+void add_completion(CLI::App& app, CommandLine& line) {
   auto shell = std::make_shared<std::string>();
-  CLI::App* verb = app.add_subcommand("completion", "Print a script that completes command lines in a shell");
+  CLI::App* verb = app.add_subcommand("completion", "Print a script for command-line completion in a shell");
   verb->add_option("shell", *shell, "The shell")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
   verb->footer("bash: source <(tessera completion bash)");
-  verb->callback([shell, &app, &action] {
-    action = [shell, &app] {
-      std::cout << completion_script(app, *shell);
-      return 0;
-    };
+  line.set_action(*verb, [shell, &app] {
+    std::cout << completion_script(app, *shell);
+    return 0;
   });
 }
 

@@ -8,10 +8,8 @@
 namespace tessera::cli {
 
 void add_device(CLI::App& verb, std::string& value) {
-  verb.add_option(
-          "--device", value,
-          "Where it computes: cpu, cuda, cuda:1 (of several devices that one), or auto (cuda where there is "
-          "one)")
+  verb.add_option("--device", value,
+                  "Device: cpu, cuda, cuda:1 (one particular GPU), or auto (a GPU if there is one)")
       ->check([](const std::string& text) {
         return DeviceChoice::parse(text) ? "" : text + " is none of auto, cpu, cuda, cuda:0, cuda:1, ...";
       });
@@ -30,7 +28,7 @@ c10::TensorOptions ComputeOptions::resolved() const {
 }
 
 void add_compute_options(CLI::App& verb, ComputeOptions& options) {
-  verb.add_option("--dtype", options.dtype, "Type of the weights and the cache: fp32, bf16 or fp64")
+  verb.add_option("--dtype", options.dtype, "Data type of the weights and the KV cache: fp32, bf16 or fp64")
       ->check(CLI::IsMember({"fp32", "bf16", "fp64"}));
   add_device(verb, options.device);
 }

@@ -1,5 +1,4 @@
 // The verb `tessera convert`.
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -8,8 +7,8 @@
 
 #include "tessera/checkpoint/gguf_export.h"
 #include "tessera/checkpoint/gguf_import.h"
+#include "tessera/checkpoint/manifest.h"
 #include "tessera/checkpoint/rewrite_folder.h"
-#include "tessera/cli/model_path.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/cli/weight_dtype.h"
 #include "tessera/core/error.h"
@@ -44,7 +43,8 @@ void check_loads(const std::string& folder, const std::string& source) {
     for (size_t at = text.find(folder + "/"); at != std::string::npos; at = text.find(folder + "/")) {
       text.erase(at, folder.size() + 1);
     }
-    throw Error(ErrorKind::Model, "GGUF-RESULT", "what the file holds is no model that loads: " + text)
+    throw Error(ErrorKind::Model, "GGUF-RESULT",
+                "the file does not contain a model that can be loaded: " + text)
         .in(source);
   }
 }
@@ -58,7 +58,7 @@ struct Options {
 
 std::string check_dtype(const std::string& name) {
   if (find_weight_dtype(name) || checkpoint::find_gguf_mixture(name)) return "";
-  return "--dtype: no type '" + name + "'; fp32, bf16 or fp16, and for a GGUF file one of " +
+  return "--dtype: unknown type '" + name + "'; fp32, bf16 or fp16, and for a GGUF file one of " +
          checkpoint::gguf_mixture_names();
 }
 
@@ -74,10 +74,11 @@ std::optional<DType> dtype_of(const Options& options) {
   if (options.dtype.empty()) return std::nullopt;
   const auto type = find_weight_dtype(options.dtype);
   if (type) return type;
-  throw Error(ErrorKind::Config, "CONVERT-DTYPE", "the weights of a folder cannot have this type")
+  throw Error(ErrorKind::Config, "CONVERT-DTYPE",
+              "the weights of a Hugging Face folder cannot have this type")
       .got("--dtype " + options.dtype)
       .need("fp32, bf16 or fp16")
-      .hint("a GGUF file can: give the output a name that ends in .gguf");
+      .hint("a GGUF file can have it: choose an output name that ends in .gguf");
 }
 
 // Throws unless the file to write is new, or one that may be replaced. Any part of a GGUF model is an input.
@@ -93,7 +94,8 @@ void check_output(const Options& options) {
 
 checkpoint::GgufMixture mixture_of(const Options& options) {
   if (options.dtype.empty() && models::BaseModel::is_gguf(options.input)) {
-    throw Error(ErrorKind::Config, "CONVERT-DTYPE", "a GGUF file is written in another type")
+    throw Error(ErrorKind::Config, "CONVERT-DTYPE",
+                "converting a GGUF file to a GGUF file needs another type")
         .in(options.input)
         .need("--dtype " + checkpoint::gguf_mixture_names());
   }
@@ -145,10 +147,13 @@ void convert_checkpoint(const Options& options) {
 void convert_folder(const Options& options) {
   const std::optional<DType> dtype = dtype_of(options);
   if (!dtype) {
-    throw Error(ErrorKind::Config, "CONVERT-DTYPE", "a Hugging Face folder is converted to another type")
+    throw Error(ErrorKind::Config, "CONVERT-DTYPE",
+                "converting a Hugging Face folder to a folder needs another type")
         .in(options.input)
         .need("--dtype fp32, bf16 or fp16")
-        .hint("Tessera reads the folder as it is; a GGUF file is written if the output's name ends in .gguf");
+        .hint(
+            "Tessera can use this folder without conversion; to write a GGUF file, choose an output name "
+            "that ends in .gguf");
   }
   io::ResultFolder result = result_of(options, "the model");
   const int64_t weight_bytes = checkpoint::rewrite_folder(options.input, *dtype, result);
@@ -156,18 +161,18 @@ void convert_folder(const Options& options) {
 }
 
 void convert(const Options& options) {
-  std::error_code ignored;
-  const bool is_folder = std::filesystem::is_directory(options.input, ignored);
-  const bool is_checkpoint = is_folder && io::exists(io::join_path(options.input, "manifest.json"));
+  const bool is_folder = io::is_folder(options.input);
+  const bool is_checkpoint = is_folder && checkpoint::is_checkpoint(options.input);
   if (is_folder && !is_checkpoint && generation::is_adapter(options.input)) {
-    throw Error(ErrorKind::Model, "ADAPTER-CONVERT", "the folder holds an adapter and no model")
+    throw Error(ErrorKind::Model, "ADAPTER-CONVERT", "the folder contains an adapter, not a model")
         .in(options.input)
-        .hint("tessera merge " + options.input + " FOLDER makes a model of it and its base; convert that");
+        .hint("tessera merge " + options.input + " FOLDER merges it into its base model; convert the result");
   }
   if (is_checkpoint && options.is_to_gguf()) {
-    throw Error(ErrorKind::Config, "CONVERT-INPUT", "a checkpoint is not converted to a GGUF file at once")
+    throw Error(ErrorKind::Config, "CONVERT-INPUT",
+                "a checkpoint cannot be converted directly to a GGUF file")
         .in(options.input)
-        .hint("tessera convert " + options.input + " FOLDER makes a model of it; convert that");
+        .hint("tessera convert " + options.input + " FOLDER turns it into a model; convert that");
   }
   if (options.is_to_gguf()) return convert_to_gguf(options);
   if (is_checkpoint) return convert_checkpoint(options);
@@ -176,38 +181,31 @@ void convert(const Options& options) {
 
 }  // namespace
 
-void add_convert(CLI::App& app, Action& action) {
+void add_convert(CLI::App& app, CommandLine& line) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand(
-      "convert",
-      "Write a model in another form: a checkpoint of a run or a GGUF file as a Hugging Face folder, such a "
-      "folder in another type, or either as a GGUF file");
-  takes_model(
-      verb->add_option("input", options->input, "The checkpoint's or model's folder, or the GGUF file")
-          ->required(),
-      options->input, Takes::Model);
-  verb->add_option("output", options->output,
-                   "The folder to write, or the GGUF file if the name ends in .gguf")
+  CLI::App* verb = app.add_subcommand("convert",
+                                      "Convert a checkpoint or a GGUF file to a Hugging Face folder, a "
+                                      "folder to another data type, or a folder to a GGUF file");
+  line.add_model(*verb, "input", options->input, "Folder of a checkpoint or a model, or a GGUF file")
+      ->required();
+  verb->add_option("output", options->output, "Folder to write, or GGUF file if the name ends in .gguf")
       ->required();
   verb->add_option(
           "--dtype", options->dtype,
-          "Type of the weights as they are written: fp32, bf16 or fp16, and for a GGUF file also Q8_0, Q4_0 "
-          "or Q4_K_M; by default that of the model, or of the run's result for a checkpoint, and fp32 for a "
-          "folder from a GGUF file. A GGUF file from a GGUF file needs it")
+          "Data type of the written weights: fp32, bf16 or fp16, and for a GGUF file also Q8_0, Q4_0 or "
+          "Q4_K_M. The default is the type of the model; for a checkpoint, the type of the run's result; for "
+          "a folder made from a GGUF file, fp32. Required to convert a GGUF file to a GGUF file")
       ->check(CLI::Validator(check_dtype, "TYPE", "type"));
-  takes_model(
-      verb->add_option("--base", options->base,
-                       "The base model's folder or GGUF file, where a checkpoint's run had it elsewhere"),
-      options->base, Takes::Model);
-  verb->add_flag("--overwrite", options->overwrite, "Take the place of the model that the output holds");
+  line.add_model(
+      *verb, "--base", options->base,
+      "Folder or GGUF file of the base model, if it is no longer where the checkpoint's run found it");
+  verb->add_flag("--overwrite", options->overwrite, "Replace a model at the output");
   verb->footer(
-      "Writes config.json, the weights, tokenizer.json and the chat template; of a LoRA run the adapter's "
+      "Writes config.json, the weights, tokenizer.json and the chat template; for a LoRA run, the adapter's "
       "folder.");
-  verb->callback([options, &action] {
-    action = [options] {
-      convert(*options);
-      return 0;
-    };
+  line.set_action(*verb, [options] {
+    convert(*options);
+    return 0;
   });
 }
 

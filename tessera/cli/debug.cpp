@@ -7,7 +7,6 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "tessera/cli/model_path.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/core/error.h"
 #include "tessera/device/host_memory.h"
@@ -41,94 +40,88 @@ void check_output(const LogitsOptions& options) {
                          .overwrites = options.overwrite});
 }
 
-void add_logits(CLI::App& debug, Action& action) {
+void add_logits(CLI::App& debug, CommandLine& line) {
   auto options = std::make_shared<LogitsOptions>();
   CLI::App* verb =
       debug.add_subcommand("logits", "Write a model's logits for token ids to a safetensors file");
-  takes_model(
-      verb->add_option("--model", options->model, "A Hugging Face model folder, or a GGUF file")->required(),
-      options->model, Takes::Model);
-  takes_model(verb->add_option("--adapter", options->adapter, "An adapter's folder to put on it"),
-              options->adapter, Takes::Adapter);
+  line.add_model(*verb, "--model", options->model, "A Hugging Face model folder, or a GGUF file")->required();
+  line.add_model(*verb, "--adapter", options->adapter, "Folder of a LoRA adapter to apply to the model",
+                 Takes::Adapter);
   verb->add_option("--ids", options->ids, "Token ids, separated by commas")->required()->delimiter(',');
-  verb->add_option("--out", options->out, "The file to write: tensor 'logits' [tokens, vocabulary], F32")
+  verb->add_option("--out", options->out,
+                   "File to write; it gets one tensor 'logits' [tokens, vocabulary], F32")
       ->required();
   verb->add_flag("--overwrite", options->overwrite, kOverwriteHelp);
-  verb->add_option("--dtype", options->dtype, "Type of the compute")->check(CLI::IsMember({"fp32", "fp64"}));
+  verb->add_option("--dtype", options->dtype, "Compute dtype")->check(CLI::IsMember({"fp32", "fp64"}));
   verb->add_option("--ops", options->ops,
                    "plain: LibTorch's operations, one by one as in Transformers; fused: Tessera's kernels")
       ->check(CLI::IsMember({"plain", "fused"}));
-  verb->callback([options, &action] {
-    action = [options] {
-      check_output(*options);
-      const at::NoGradGuard no_grad;
-      std::optional<ops::PlainOps> plain;
-      if (options->ops == "plain") plain.emplace();
-      const auto model = generation::load_for_inference(options->model, options->adapter,
-                                                        options->dtype == "fp64" ? at::kDouble : at::kFloat);
-      const auto count = static_cast<int64_t>(options->ids.size());
-      nn::TokenBatch batch;
-      batch.input_ids = at::tensor(options->ids, on_host(at::kLong));
-      batch.position_ids = at::arange(count, on_host(at::kLong));
-      batch.document_starts = {0, count};
-      const at::Tensor logits = model->logits(batch).to(at::kFloat).contiguous();
-      io::SafetensorsWriter writer(options->out, {{"logits", DType::F32, logits.sizes().vec()}});
-      const auto bytes = host_span<const char>(logits);
-      writer.write("logits", 0, bytes.data(), static_cast<int64_t>(bytes.size()));
-      writer.commit();
-      return 0;
-    };
+  line.set_action(*verb, [options] {
+    check_output(*options);
+    const at::NoGradGuard no_grad;
+    std::optional<ops::PlainOps> plain;
+    if (options->ops == "plain") plain.emplace();
+    const auto model = generation::load_for_inference(options->model, options->adapter,
+                                                      options->dtype == "fp64" ? at::kDouble : at::kFloat);
+    const auto count = static_cast<int64_t>(options->ids.size());
+    nn::TokenBatch batch;
+    batch.input_ids = at::tensor(options->ids, on_host(at::kLong));
+    batch.position_ids = at::arange(count, on_host(at::kLong));
+    batch.document_starts = {0, count};
+    const at::Tensor logits = model->logits(batch).to(at::kFloat).contiguous();
+    io::SafetensorsWriter writer(options->out, {{"logits", DType::F32, logits.sizes().vec()}});
+    const auto bytes = host_span<const char>(logits);
+    writer.write("logits", 0, bytes.data(), static_cast<int64_t>(bytes.size()));
+    writer.commit();
+    return 0;
   });
 }
 
-void add_tokenize(CLI::App& debug, Action& action) {
+void add_tokenize(CLI::App& debug, CommandLine& line) {
   struct Options {
     std::string model, file;
     bool no_special = false, add_special = false;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* verb =
-      debug.add_subcommand("tokenize", "Print the token ids of every line of a file, one JSON array a line");
-  takes_model(
-      verb->add_option("--model", options->model, "A Hugging Face model folder, or a GGUF file")->required(),
-      options->model, Takes::Model);
+  CLI::App* verb = debug.add_subcommand(
+      "tokenize", "Print the token ids of every line of a file, one JSON array per line");
+  line.add_model(*verb, "--model", options->model, "A Hugging Face model folder, or a GGUF file")->required();
   verb->add_option("--file", options->file, "The text file")->required();
   verb->add_flag("--plain", options->no_special, "Do not recognise special tokens in the text");
-  verb->add_flag("--add-special-tokens", options->add_special, "Add what the tokenizer adds (BOS)");
-  verb->callback([options, &action] {
-    action = [options] {
-      constexpr int64_t kMaxFile = int64_t{4} << 30;
-      const text::Tokenizer tokenizer = models::BaseModel::tokenizer(options->model);
-      const std::string text = io::read_file(options->file, kMaxFile);
-      size_t begin = 0;
-      while (begin < text.size()) {
-        size_t end = text.find('\n', begin);
-        if (end == std::string::npos) end = text.size();
-        const auto ids = tokenizer.encode(
-            std::string_view(text).substr(begin, end - begin),
-            {.parse_special = !options->no_special, .add_special_tokens = options->add_special});
-        std::string line = "[";
-        for (size_t i = 0; i < ids.size(); ++i) {
-          if (i > 0) line += ',';
-          line += std::to_string(ids[i]);
-        }
-        line += "]\n";
-        std::fwrite(line.data(), 1, line.size(), stdout);
-        begin = end + 1;
+  verb->add_flag("--add-special-tokens", options->add_special,
+                 "Add the special tokens that the tokenizer adds (BOS)");
+  line.set_action(*verb, [options] {
+    constexpr int64_t kMaxFile = int64_t{4} << 30;
+    const text::Tokenizer tokenizer = models::BaseModel::tokenizer(options->model);
+    const std::string text = io::read_file(options->file, kMaxFile);
+    size_t begin = 0;
+    while (begin < text.size()) {
+      size_t end = text.find('\n', begin);
+      if (end == std::string::npos) end = text.size();
+      const auto ids = tokenizer.encode(
+          std::string_view(text).substr(begin, end - begin),
+          {.parse_special = !options->no_special, .add_special_tokens = options->add_special});
+      std::string line = "[";
+      for (size_t i = 0; i < ids.size(); ++i) {
+        if (i > 0) line += ',';
+        line += std::to_string(ids[i]);
       }
-      return 0;
-    };
+      line += "]\n";
+      std::fwrite(line.data(), 1, line.size(), stdout);
+      begin = end + 1;
+    }
+    return 0;
   });
 }
 
 }  // namespace
 
-void add_debug(CLI::App& app, Action& action) {
-  CLI::App* debug = app.add_subcommand("debug", "Look inside: logits, token ids, pipeline schedules");
+void add_debug(CLI::App& app, CommandLine& line) {
+  CLI::App* debug = app.add_subcommand("debug", "Inspect logits, token ids and pipeline schedules");
   debug->require_subcommand(1);
-  add_logits(*debug, action);
-  add_tokenize(*debug, action);
-  add_debug_schedule(*debug, action);
+  add_logits(*debug, line);
+  add_tokenize(*debug, line);
+  add_debug_schedule(*debug, line);
 }
 
 }  // namespace tessera::cli

@@ -53,30 +53,30 @@ int print_schedule(const ScheduleOptions& options) {
 
 }  // namespace
 
-void add_debug_schedule(CLI::App& debug, Action& action) {
+void add_debug_schedule(CLI::App& debug, CommandLine& line) {
   auto options = std::make_shared<ScheduleOptions>();
   CLI::App* verb =
-      debug.add_subcommand("schedule", "Draw a pipeline schedule: a row a rank, time in columns");
-  verb->add_option("kind", options->kind, "As the recipe's pipeline_schedule")
+      debug.add_subcommand("schedule", "Draw a pipeline schedule, with one row per rank and time in columns");
+  verb->add_option("kind", options->kind, "Schedule, as in the recipe's pipeline_schedule")
       ->required()
       ->check(CLI::IsMember({"gpipe", "1f1b", "interleaved", "zero_bubble"}));
   verb->add_option("--ranks", options->ranks, "pipeline_parallel_size")->check(CLI::Range(1, 64));
-  verb->add_option("--micro-batches", options->micro_batches, "Micro-batches of a step")
+  verb->add_option("--micro-batches", options->micro_batches, "Micro-batches per step")
       ->check(CLI::Range(1, 512));
   verb->add_option("--stages-per-rank", options->stages_per_rank,
-                   "Stages that each rank holds; 0: 2 for interleaved, else 1")
+                   "Stages per rank; 0: 2 for interleaved, otherwise 1")
       ->check(CLI::Range(0, 8));
-  verb->add_option(
-          "--costs", options->costs,
-          "Time of a forward, of the gradients of inputs and of weights, for a micro-batch in a stage")
+  verb->add_option("--costs", options->costs,
+                   "Time that a stage needs for the forward pass, the input gradients and the weight "
+                   "gradients of a micro-batch")
       ->delimiter(',')
       ->expected(3)
       ->check(CLI::Range(0, 100));
   verb->footer(
-      "F3: forward of micro-batch 3. B3: its backward, or the gradients of inputs where these are split (W3: "
-      "of\n"
-      "weights). A letter tells the stages of a rank apart. '=' goes on with what stands before, '.' waits.");
-  verb->callback([options, &action] { action = [options] { return print_schedule(*options); }; });
+      "F3 is the forward pass of micro-batch 3 and B3 its backward pass. If the backward pass is split, B3 "
+      "computes the\ninput gradients and W3 the weight gradients. A letter distinguishes the stages of a "
+      "rank. '=' continues the\nprevious item, '.' is waiting time.");
+  line.set_action(*verb, [options] { return print_schedule(*options); });
 }
 
 }  // namespace tessera::cli

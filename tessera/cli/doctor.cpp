@@ -82,7 +82,8 @@ std::string cores_of_ranks(size_t num_ranks) {
     texts.push_back(to_string(share.cores));
   }
   const bool is_crowded = running_threads_of_others() > kCrowd;
-  return join(texts, " and ") + (is_crowded ? " when idle; now others compute here: unbound" : "");
+  return join(texts, " and ") +
+         (is_crowded ? " when idle; not bound now, because other programs are computing" : "");
 }
 
 template <class T>
@@ -94,7 +95,7 @@ std::string units_in_use() {
                                                       : "on the vector units (AVX2)";
   const bool is_float = sizeof(T) == sizeof(float);
   const std::string form = is_float && units->isa == Isa::Amx    ? ", in three bfloat16 parts"
-                           : !is_float && !ops::has_bf16_units() ? ", widened to float32 on their way"
+                           : !is_float && !ops::has_bf16_units() ? ", converted to float32 on the fly"
                                                                  : "";
   return way + form + " (TESSERA_PRODUCTS=libtorch: in LibTorch)";
 }
@@ -132,7 +133,7 @@ void tell_gpus(const CudaDevices& devices) {
 // Prints rates that are measured on the first device.
 void print_device_rates() {
   const c10::Device device(c10::DeviceType::CUDA, 0);
-  std::printf("\nthe first GPU: %s of its memory are free\n",
+  std::printf("\nthe first GPU has %s of free memory\n",
               format_bytes(device_room(device).free_bytes).c_str());
   for (const measure::DeviceRate& rate : measure::measure_device_rates(device)) {
     if (rate.problem.empty()) {
@@ -141,6 +142,39 @@ void print_device_rates() {
       std::printf("%-22s %10s %s\n", rate.name.c_str(), "-", rate.problem.c_str());
     }
   }
+}
+
+std::string instruction_sets(const CpuFeatures& cpu) {
+  std::vector<std::string> isa;
+  if (cpu.avx2) isa.emplace_back("AVX2");
+  if (cpu.avx512f) isa.emplace_back("AVX-512");
+  if (cpu.avx512_bf16) isa.emplace_back("AVX512-BF16");
+  if (cpu.avx512_fp16) isa.emplace_back("AVX512-FP16");
+  if (cpu.amx_bf16) isa.emplace_back(cpu.amx_palette_missing ? "AMX (tile palettes hidden)" : "AMX");
+  return isa.empty() ? "baseline" : join(isa, ", ");
+}
+
+// Measures and prints the rates of matrix products; returns whether those in bfloat16 are faster than those
+// in float32.
+bool print_product_rates(int threads) {
+  using measure::GemmPath;
+  std::printf("\nmatrix products, 1024 x 1024 x 1024 (GFLOP/s)\n");
+  const std::string all_threads = std::to_string(threads) + " threads";
+  std::printf("%-10s %10s %10s %22s %10s\n", "type", "1 thread", all_threads.c_str(), "in LibTorch: 1 thread",
+              all_threads.c_str());
+  struct Rate {
+    const char* name;
+    at::ScalarType type;
+    double all = 0.0;
+  };
+  std::vector<Rate> rates = {{"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float64", at::kDouble}};
+  for (Rate& rate : rates) {
+    rate.all = gemm_rate(rate.type, threads, GemmPath::Ours);
+    std::printf("%-10s %10.0f %10.0f %22.0f %10.0f\n", rate.name, gemm_rate(rate.type, 1, GemmPath::Ours),
+                rate.all, gemm_rate(rate.type, 1, GemmPath::LibTorch),
+                gemm_rate(rate.type, threads, GemmPath::LibTorch));
+  }
+  return rates[1].all > rates[0].all;
 }
 
 int run_doctor() {
@@ -155,18 +189,12 @@ int run_doctor() {
       std::to_string(cores) + " (threads of one process: " + std::to_string(at::get_num_threads()) + ")");
   row("cores of --nproc 2", cores_of_ranks(2));
   row("waiting threads", describe_wait_policy());
-  std::vector<std::string> isa;
-  if (cpu.avx2) isa.emplace_back("AVX2");
-  if (cpu.avx512f) isa.emplace_back("AVX-512");
-  if (cpu.avx512_bf16) isa.emplace_back("AVX512-BF16");
-  if (cpu.avx512_fp16) isa.emplace_back("AVX512-FP16");
-  if (cpu.amx_bf16) isa.emplace_back(cpu.amx_palette_missing ? "AMX (tile palettes hidden)" : "AMX");
-  row("instruction sets", isa.empty() ? "baseline" : join(isa, ", "));
+  row("instruction sets", instruction_sets(cpu));
   if (cpu.amx_palette_missing) {
-    row("AMX trap", "CPUID shows AMX without tile palettes; oneDNN is held at " +
+    row("AMX trap", "CPUID reports AMX without tile palettes; oneDNN is held at " +
                         environment::get("ONEDNN_MAX_CPU_ISA").value_or("its own choice"));
   }
-  row("in use", name_of(usable_isa()) + std::string(" (TESSERA_ISA holds it lower)"));
+  row("in use", name_of(usable_isa()) + std::string(" (limited by TESSERA_ISA)"));
   row("float32 products", float_products);
   row("bfloat16 products", bf16_products);
   row("memory",
@@ -176,26 +204,7 @@ int run_doctor() {
   row("LibTorch", TORCH_VERSION);
   row("MPI", comm::mpi_library_version());
   tell_gpus(devices);
-
-  std::printf("\nmatrix products, 1024 x 1024 x 1024 (GFLOP/s)\n");
-  const std::string all_threads = std::to_string(cores) + " threads";
-  std::printf("%-10s %10s %10s %22s %10s\n", "type", "1 thread", all_threads.c_str(), "in LibTorch: 1 thread",
-              all_threads.c_str());
-  struct Rate {
-    const char* name;
-    at::ScalarType type;
-    double all = 0.0;
-  };
-  std::vector<Rate> rates = {{"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float64", at::kDouble}};
-  for (Rate& rate : rates) {
-    using measure::GemmPath;
-    const int threads = static_cast<int>(cores);
-    rate.all = gemm_rate(rate.type, threads, GemmPath::Ours);
-    std::printf("%-10s %10.0f %10.0f %22.0f %10.0f\n", rate.name, gemm_rate(rate.type, 1, GemmPath::Ours),
-                rate.all, gemm_rate(rate.type, 1, GemmPath::LibTorch),
-                gemm_rate(rate.type, threads, GemmPath::LibTorch));
-  }
-  const bool prefers_half = rates[1].all > rates[0].all;
+  const bool prefers_half = print_product_rates(static_cast<int>(cores));
   if (devices.count > 0) {
     print_device_rates();
     std::printf(
@@ -209,9 +218,9 @@ int run_doctor() {
 
 }  // namespace
 
-void add_doctor(CLI::App& app, Action& action) {
-  CLI::App* verb = app.add_subcommand("doctor", "What this machine has and what Tessera will use of it");
-  verb->callback([&action] { action = run_doctor; });
+void add_doctor(CLI::App& app, CommandLine& line) {
+  CLI::App* verb = app.add_subcommand("doctor", "Show what this machine has and what Tessera will use");
+  line.set_action(*verb, run_doctor);
 }
 
 }  // namespace tessera::cli

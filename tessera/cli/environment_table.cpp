@@ -10,7 +10,7 @@ namespace tessera::cli {
 namespace {
 
 int show_environment() {
-  std::printf("Environment variables. A name that ends with * stands for all that begin so.\n");
+  std::printf("Environment variables. A name that ends in * stands for all variables with this prefix.\n");
   for (const environment::Variable& variable : environment::variables()) {
     std::printf("\n%s: %s\n", std::string(variable.name).c_str(), std::string(variable.meaning).c_str());
     std::printf("  values     %s\n", variable.values_text().c_str());
@@ -21,10 +21,10 @@ int show_environment() {
 
 }  // namespace
 
-void add_environment(CLI::App& app, Action& action) {
+void add_environment(CLI::App& app, CommandLine& line) {
   CLI::App* verb =
-      app.add_subcommand("environment", "The environment variables that change how Tessera runs");
-  verb->callback([&action] { action = show_environment; });
+      app.add_subcommand("environment", "Show the environment variables that change how Tessera runs");
+  line.set_action(*verb, show_environment);
 }
 
 }  // namespace tessera::cli

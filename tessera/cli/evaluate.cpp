@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "tessera/checkpoint/manifest.h"
 #include "tessera/cli/launch.h"
 #include "tessera/cli/rank_link.h"
 #include "tessera/cli/verbs.h"
@@ -44,7 +45,6 @@ struct Options {
 };
 
 bool has_file(const std::string& folder, const char* name) { return io::exists(io::join_path(folder, name)); }
-bool is_checkpoint(const std::string& folder) { return has_file(folder, "manifest.json"); }
 
 std::string absolute(const std::string& path) { return fs::absolute(path).lexically_normal().string(); }
 
@@ -61,7 +61,7 @@ config::Recipe recipe_of_file(const Options& options, const std::vector<std::str
   if (options.data.empty()) {
     throw Error(ErrorKind::Config, "EVALUATE-DATA", "no data to evaluate the model on")
         .at("command line")
-        .need("--data FILE, or a recipe in place of the model");
+        .need("--data FILE, or a recipe instead of the model");
   }
   const std::string type = options.type.empty() ? config::guess_dataset_type(options.data) : options.type;
   nlohmann::ordered_json dataset = {{"path", absolute(options.data)}};
@@ -78,8 +78,9 @@ config::Recipe recipe_of_file(const Options& options, const std::vector<std::str
 // Returns the recipe with base_model and adapter of the model that is to be evaluated.
 config::Recipe load(const Options& options, const std::string& model) {
   std::vector<std::string> overrides;
-  const bool is_adapter = !model.empty() && generation::is_adapter(model);
-  if (!model.empty() && !is_checkpoint(model)) {
+  const bool is_model = !model.empty() && !checkpoint::is_checkpoint(model);
+  const bool is_adapter = is_model && generation::is_adapter(model);
+  if (is_model) {
     const std::string base =
         is_adapter ? generation::adapter_base(model, "base_model=FOLDER names it") : model;
     overrides.push_back("base_model=" + nlohmann::json(base).dump());
@@ -87,7 +88,7 @@ config::Recipe load(const Options& options, const std::string& model) {
   overrides.insert(overrides.end(), options.overrides.begin(), options.overrides.end());
   config::Recipe recipe = options.is_recipe() ? config::load_recipe(options.target, overrides)
                                               : recipe_of_file(options, overrides);
-  if (model.empty() || is_checkpoint(model)) return recipe;
+  if (!is_model) return recipe;
   // The keys of a new adapter say nothing of the model that is there.
   recipe = train::with_lora_options(std::move(recipe), {});
   std::erase_if(recipe.key_places, [](const auto& key) {
@@ -115,12 +116,13 @@ void print(const train::ModelEvaluation& result) {
 int evaluate(Options options, const CommandLine& line) {
   const bool is_recipe = options.is_recipe();
   if (is_recipe && !options.data.empty()) {
-    throw Error(ErrorKind::Config, "EVALUATE-DATA", "--data beside a recipe, which names its own data")
+    throw Error(ErrorKind::Config, "EVALUATE-DATA",
+                "--data cannot be combined with a recipe, which names its own data")
         .at("command line")
         .hint("test_datasets.0.path=FILE and test_datasets.0.type=TYPE name other data");
   }
   if (!is_recipe && !options.model.empty()) {
-    throw Error(ErrorKind::Config, "USAGE", "two models, and no recipe")
+    throw Error(ErrorKind::Config, "USAGE", "a model is given twice, and no recipe")
         .at("command line")
         .got(options.target + " and " + options.model);
   }
@@ -141,7 +143,7 @@ int evaluate(Options options, const CommandLine& line) {
   tell_started();
   log::info("evaluates " + (model.empty() ? recipe.base_model : model));
   const train::ModelEvaluation result =
-      train::evaluate_model(recipe, is_checkpoint(model) ? model : "", bootstrap.world());
+      train::evaluate_model(recipe, checkpoint::is_checkpoint(model) ? model : "", bootstrap.world());
   if (bootstrap.world()->rank() != 0) return 0;
   if (options.as_json) {
     std::printf("%s\n", result.to_json().c_str());
@@ -153,30 +155,31 @@ int evaluate(Options options, const CommandLine& line) {
 
 }  // namespace
 
-void add_evaluate(CLI::App& app, const CommandLine& line, Action& action) {
+void add_evaluate(CLI::App& app, CommandLine& line) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("evaluate", "Measure loss and perplexity of a model on data");
-  verb->add_option("target", options->target,
-                   "A recipe, whose evaluation data are used (all its rows where it has none); or a model "
-                   "folder, an adapter's folder, a GGUF file or a name of the hub, with --data")
+  verb->add_option(
+          "target", options->target,
+          "A recipe, to use its evaluation data (or all of its rows, if it has none); or, with --data, a "
+          "model folder, an adapter's folder, a GGUF file or the name of a model on the hub")
       ->required();
   verb->add_option("overrides", options->overrides,
-                   "key=value: replaces what the recipe says (a.b=value for nested keys)");
-  verb->add_option(
-          "--model", options->model,
-          "With a recipe: the model, adapter or checkpoint-<step> to evaluate. By default the result "
-          "in output_dir if there is one, else base_model")
+                   "key=value overrides a key of the recipe (a.b=value for nested keys)");
+  verb->add_option("--model", options->model,
+                   "With a recipe: the model, adapter or checkpoint-<step> to evaluate. The default is the "
+                   "result in output_dir if there is one, otherwise base_model")
       ->check(CLI::ExistingPath);
-  verb->add_option("--data", options->data, "With a model: a file of rows")->check(CLI::ExistingPath);
+  verb->add_option("--data", options->data, "With a model: a file of rows to evaluate on")
+      ->check(CLI::ExistingPath);
   verb->add_option("--type", options->type,
-                   "Type of these rows (docs/datasets.md), where it is not the one that they look like");
+                   "Type of these rows (docs/datasets.md); by default it is guessed from the first rows");
   verb->add_option("--nproc", options->nproc, "Ranks to start on this machine")->check(CLI::Range(1, 4096));
   verb->add_flag("--json", options->as_json, "Print one JSON object");
   verb->footer(
-      "The loss is the mean cross-entropy of the tokens that a training would train, in nats; the "
-      "perplexity\n"
-      "is its exponential. Keys of the recipe give the layout: tensor_parallel_size=2 dtype=bf16 ...");
-  verb->callback([options, line, &action] { action = [options, line] { return evaluate(*options, line); }; });
+      "The loss is the mean cross-entropy, in nats, over the tokens that training would train on; the "
+      "perplexity\nis its exponential. Keys of the recipe set the parallelism and the dtype: "
+      "tensor_parallel_size=2 dtype=bf16 ...");
+  line.set_action(*verb, [options, &line] { return evaluate(*options, line); });
 }
 
 }  // namespace tessera::cli

@@ -44,7 +44,7 @@ std::vector<Prompt> gather_prompts(const Options& options) {
   if (!options.prompts_file.empty()) append(generation::read_prompt_file(options.prompts_file));
   if (prompts.empty()) {
     throw Error(ErrorKind::Config, "PROMPT", "there is no prompt")
-        .need("a prompt, --prompt TEXT, a line of --prompts FILE, or - for the lines of standard input");
+        .need("a prompt, --prompt TEXT, --prompts FILE, or - for the lines of standard input");
   }
   for (size_t i = 0; i < prompts.size(); ++i) {
     prompts[i].index = static_cast<int64_t>(i);
@@ -148,7 +148,7 @@ int run_generate(Options options, const CommandLine& line) {
   if (!any_chat && (!options.system.empty() || !options.chat_template.empty())) {
     throw Error(ErrorKind::Config, "USAGE",
                 std::string(options.system.empty() ? "--chat-template" : "--system") +
-                    " says how to write a chat, and no prompt is one")
+                    " applies to chats, but no prompt is a chat")
         .hint("add --chat, or give prompts with \"messages\"");
   }
   std::optional<AnswerOutput> output;
@@ -170,36 +170,33 @@ int run_generate(Options options, const CommandLine& line) {
 
 }  // namespace
 
-void add_generate(CLI::App& app, const CommandLine& line, Action& action) {
+void add_generate(CLI::App& app, CommandLine& line) {
   auto options = std::make_shared<Options>();
   options->ranks.has_many_prompts = true;
-  CLI::App* verb = app.add_subcommand("generate", "Continue a text, or answer as a chat model");
-  add_answering_options(*verb, *options);
+  CLI::App* verb = app.add_subcommand("generate", "Generate text from prompts, or answers of a chat model");
+  add_answering_options(*verb, line, *options);
   verb->add_option(
       "prompt", options->prompts,
-      "The text, or the question; any number of them; - reads one from every line of standard input");
+      "One or more texts to continue or questions to answer; - reads one from every line of standard input");
   // The option takes one value each time, so that it does not take the prompts behind it.
-  verb->add_option("--prompt", options->more_prompts, "The same as an option, any number of times")
+  verb->add_option("--prompt", options->more_prompts, "A prompt, given as an option; repeatable")
       ->allow_extra_args(false);
   verb->add_option("--prompts", options->prompts_file,
-                   "A file of JSON lines, or an array, of objects with \"prompt\", \"messages\", "
-                   "\"conversations\" (ShareGPT) or "
-                   "\"turns\" (MT-bench); - is standard input")
+                   "A file of JSON lines, or a JSON array, of objects with \"prompt\", \"messages\", "
+                   "\"conversations\" (ShareGPT) or \"turns\" (MT-bench); - reads standard input")
       ->check(CLI::ExistingPath | CLI::IsMember({"-"}));
   verb->add_option("--output", options->output_file,
-                   "Write the answers into this new file of JSON lines instead of printing them");
+                   "Write the answers to this new file of JSON lines instead of printing them");
   verb->add_flag("--overwrite", options->overwrite, kOverwriteHelp);
-  verb->add_option("--batch-size", options->batch_size, "Prompts that are answered at once")
+  verb->add_option("--batch-size", options->batch_size, "Prompts to process at once")
       ->check(CLI::Range(1, 4096));
-  verb->add_option(
-          "--prefill-tokens", options->prefill_tokens,
-          "Prompts are read together up to this many tokens; 1 = each alone, which makes an answer the "
-          "same to the last bit in any batch")
+  verb->add_option("--prefill-tokens", options->prefill_tokens,
+                   "Read prompts together, up to this many tokens at a time; 1 = read each prompt alone, "
+                   "which makes an answer bit-identical in any batch")
       ->check(CLI::Range(1, 1 << 20));
   verb->add_flag("--chat", options->is_chat, "Treat each prompt as a user's message in the chat template");
   verb->add_flag("--stats", options->shows_stats, "Print tokens/s on standard error");
-  verb->callback(
-      [options, line, &action] { action = [options, line] { return run_generate(*options, line); }; });
+  line.set_action(*verb, [options, &line] { return run_generate(*options, line); });
 }
 
 }  // namespace tessera::cli

@@ -86,7 +86,7 @@ std::string first_words(const std::string& output) {
   return "nothing";
 }
 
-constexpr char kHint[] = "TESSERA_LAUNCHER_OUTPUT=1 shows all that mpirun says";
+constexpr char kHint[] = "TESSERA_LAUNCHER_OUTPUT=1 shows the complete output of mpirun";
 
 // Returns "process 77 on n01", or "" for process 0.
 std::string place_of(pid_t process) {
@@ -106,7 +106,7 @@ std::optional<int64_t> rank_ended_by_signal(const std::string& output) {
   throw Error(ErrorKind::Peer, "LOST",
               who + " was ended by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")" +
                   (place.empty() ? "" : ": " + place))
-      .hint(signal == SIGKILL ? "the system kills the largest process when memory runs out" : "");
+      .hint(signal == SIGKILL ? "the system kills the largest process when it runs out of memory" : "");
 }
 
 // Returns the job's exit code, or throws an Error for an end that no rank has told and the user has not asked
@@ -124,9 +124,9 @@ int job_exit_code(const LauncherEnd& end, const RankLinks& links, int64_t nproc)
   if (end.has_not_started) {
     throw Error(ErrorKind::Peer, "LAUNCHER",
                 "only " + std::to_string(links.num_started()) + " of " + std::to_string(nproc) +
-                    " ranks have started on " + host_name() + ", it is up to " + end.missing +
-                    "; mpirun says " + first_words(end.output))
-        .hint(std::string("TESSERA_START_TIMEOUT=SECONDS gives them longer; ") + kHint);
+                    " ranks have started on " + host_name() + "; the start waits for " + end.missing +
+                    "; the output of mpirun is " + first_words(end.output))
+        .hint(std::string("TESSERA_START_TIMEOUT=SECONDS gives them more time; ") + kHint);
   }
   const std::string rank = failure ? "rank " + std::to_string(failure->rank) : "a rank";
   if (code > 128 && code < 128 + 65) {
@@ -140,11 +140,11 @@ int job_exit_code(const LauncherEnd& end, const RankLinks& links, int64_t nproc)
   if (failure) {
     throw Error(ErrorKind::Peer, "LOST",
                 rank + " ended with exit code " + std::to_string(code) +
-                    " and no error of its own; said was " + first_words(end.output))
+                    " without an error message; its output was " + first_words(end.output))
         .hint(kHint);
   }
   throw Error(ErrorKind::Config, "LAUNCHER",
-              "mpirun cannot start the ranks (exit code " + std::to_string(code) + "): it says " +
+              "mpirun cannot start the ranks (exit code " + std::to_string(code) + "); its output is " +
                   first_words(end.output))
       .hint(kHint);
 }
@@ -198,13 +198,13 @@ std::optional<int> relaunch(int64_t nproc, const std::vector<std::string>& argum
 JobEnd launch(int64_t nproc, const std::vector<std::string>& arguments) {
   const std::string self = program_path();
   if (self.empty()) {
-    throw Error(ErrorKind::Config, "PROC", "the system does not tell where this program lies")
+    throw Error(ErrorKind::Config, "PROC", "cannot find out the path of this program")
         .hint("mount /proc, or start tessera by its full path");
   }
   if (nproc > 1) check_launch(nproc);
   if (nproc > usable_cores()) {
     log::warn("--nproc " + std::to_string(nproc) + " starts more ranks than this process has cores (" +
-              std::to_string(usable_cores()) + "): they take turns, and the run is slower");
+              std::to_string(usable_cores()) + "): they share cores, which makes the run slower");
   }
   LaunchJob job;
   job.num_ranks = nproc;

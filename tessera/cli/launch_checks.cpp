@@ -50,7 +50,7 @@ void check_address_space(int64_t nproc) {
   if (room == MAP_FAILED) {
     throw Error(ErrorKind::Memory, "ADDRESS-SPACE",
                 "the limit on address space is too low for " + ranks(nproc))
-        .need(format_bytes(kAddressSpace) + " more than one process has")
+        .need(format_bytes(kAddressSpace) + " more than for one process")
         .hint("ulimit -v unlimited");
   }
   munmap(room, static_cast<size_t>(kAddressSpace));
@@ -65,7 +65,7 @@ void check_threads(int64_t nproc) {
   constexpr int64_t kMostTried = 1024;
   if (can_start_threads(std::min(need, kMostTried), 1)) return;
   throw Error(ErrorKind::Config, "THREADS",
-              "the system does not let this user start the processes and threads of " + ranks(nproc))
+              "the system does not allow this user to start the processes and threads of " + ranks(nproc))
       .need(std::to_string(need) + " more")
       .hint("raise the limits on processes (ulimit -u, or the container's) and on address space (ulimit -v)");
 }
@@ -88,7 +88,8 @@ void check_loopback() {
   if (is_open) return;
   throw Error(
       ErrorKind::Config, "LOOPBACK",
-      std::string("the ranks of --nproc talk over the loopback network interface, which does not answer: ") +
+      std::string(
+          "the ranks of --nproc communicate over the loopback network interface, which does not work: ") +
           std::strerror(error_number))
       .hint("ip link set lo up");
 }

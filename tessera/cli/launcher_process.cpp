@@ -24,7 +24,7 @@ namespace tessera::cli {
 namespace {
 
 // Written by the signal handler: the last signal that asked to stop, and how often this process was asked to
-// stop and to save in all. run_launcher() compares the counts with the ones it has passed on.
+// stop and to save in all. Requests compares the counts with those it has passed on.
 volatile std::sig_atomic_t last_signal = 0, num_stops = 0, num_saves = 0;
 
 // The signal that ends the launcher. It is the only one of the signals below that is not blocked in the
@@ -113,7 +113,7 @@ Child start(const std::vector<std::string>& command, bool has_launcher) {
   errno = error_number;
   throw cannot_start("cannot start mpirun")
       .need("OpenMPI for --nproc")
-      .hint("install openmpi-bin, or start the ranks by your cluster's own launcher");
+      .hint("install openmpi-bin, or start the ranks with your cluster's own launcher");
 }
 
 // Reads the output that is there and keeps its beginning; returns whether more may come.
@@ -150,6 +150,23 @@ bool has_rank_below(pid_t launcher) {
   return false;
 }
 
+// Counts the requests of signals that have been passed on.
+struct Requests {
+  int stops = 0, saves = 0;
+
+  // `have_started`: all ranks have.
+  void pass_on(const RankLinks& links, bool have_started, pid_t launcher) {
+    // A rank that has not started is not ready for SIGUSR1 and would end, so a request to save waits until
+    // all have started.
+    if (saves < num_saves && have_started) links.pass_on(SIGUSR1, saves = num_saves);
+    // Ranks that have started are asked to stop. If some have not, there is nothing to save, and they may not
+    // have joined: the launcher ends all of them.
+    if (stops >= num_stops) return;
+    links.pass_on(last_signal, stops = num_stops);
+    if (!have_started) kill(launcher, kEndSignal);
+  }
+};
+
 }  // namespace
 
 // [Note: how a job is ended]
@@ -167,7 +184,7 @@ LauncherEnd run_launcher(const LaunchJob& job, RankLinks& links) {
   constexpr int kPollMs = 200;
   constexpr double kPatience_s = 10.0;  // between one measure and the next, harder one
   LauncherEnd end;
-  int stops_passed_on = 0, saves_passed_on = 0;
+  Requests requests;
   const Child child = start(job.command, job.has_launcher);
   fcntl(child.output, F_SETFL, O_NONBLOCK);
   const Timer since_start;
@@ -182,15 +199,7 @@ LauncherEnd run_launcher(const LaunchJob& job, RankLinks& links) {
     poll(waits.data(), waits.size(), kPollMs);
     links.update();
     const bool have_started = links.num_started() >= job.num_ranks;
-    // A rank that has not started is not ready for SIGUSR1 and would end, so a request to save waits until
-    // all have started.
-    if (saves_passed_on < num_saves && have_started) links.pass_on(SIGUSR1, saves_passed_on = num_saves);
-    // Ranks that have started are asked to stop. If some have not, there is nothing to save, and they may not
-    // have joined: the launcher ends all of them.
-    if (stops_passed_on < num_stops) {
-      links.pass_on(last_signal, stops_passed_on = num_stops);
-      if (!have_started) kill(child.id, kEndSignal);
-    }
+    requests.pass_on(links, have_started, child.id);
     if (has_output) has_output = read_output(child.output, end.output, job.shows_output);
     const pid_t ended = waitpid(child.id, &end.status, WNOHANG);
     if (ended == child.id || (ended < 0 && errno != EINTR)) break;

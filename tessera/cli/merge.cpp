@@ -5,7 +5,6 @@
 
 #include <CLI/CLI.hpp>
 
-#include "tessera/cli/model_path.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/cli/weight_dtype.h"
 #include "tessera/core/error.h"
@@ -16,42 +15,40 @@
 
 namespace tessera::cli {
 
-void add_merge(CLI::App& app, Action& action) {
+void add_merge(CLI::App& app, CommandLine& line) {
   struct Options {
     std::string adapter, output, base, dtype;
     bool overwrite = false;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand("merge", "Fold a LoRA adapter into its base model");
-  takes_model(verb->add_option("adapter", options->adapter, "The adapter's folder (PEFT format)")->required(),
-              options->adapter, Takes::Adapter);
-  verb->add_option("output", options->output, "The plain Hugging Face folder to write")->required();
-  takes_model(verb->add_option("--base", options->base,
-                               "The base model's folder, where the adapter's config names another place"),
-              options->base, Takes::Folder);
+  CLI::App* verb = app.add_subcommand("merge", "Merge a LoRA adapter into its base model");
+  line.add_model(*verb, "adapter", options->adapter, "The adapter's folder (PEFT format)", Takes::Adapter)
+      ->required();
+  verb->add_option("output", options->output, "Hugging Face folder to write")->required();
+  line.add_model(*verb, "--base", options->base,
+                 "Folder of the base model, if it is not the one that the adapter's config names",
+                 Takes::Folder);
   verb->add_option("--dtype", options->dtype,
-                   "Type of all weights as they are written; by default each has that of the base model's")
+                   "Data type of the written weights; by default each weight keeps the type that it has in "
+                   "the base model")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
-  verb->add_flag("--overwrite", options->overwrite, "Take the place of a model that the folder holds");
-  verb->callback([options, &action] {
-    action = [options] {
-      const std::string base =
-          !options->base.empty()
-              ? options->base
-              : generation::adapter_base(options->adapter, "give the base model's folder with --base");
-      if (models::BaseModel::is_gguf(base)) {
-        throw Error(ErrorKind::Model, "ADAPTER-BASE", "an adapter is not merged into a GGUF file")
-            .got(base)
-            .need("a model folder")
-            .hint("tessera convert makes a folder of the file; name that with --base");
-      }
-      const auto report = peft::merge_adapter(base, options->adapter, options->output, options->overwrite,
-                                              find_weight_dtype(options->dtype));
-      log::info(std::to_string(report.num_merged) + " weights merged, " +
-                std::to_string(report.num_replaced) + " replaced (" + format_bytes(report.total_bytes) +
-                ") written to " + options->output);
-      return 0;
-    };
+  verb->add_flag("--overwrite", options->overwrite, "Replace a model in the output folder");
+  line.set_action(*verb, [options] {
+    const std::string base =
+        !options->base.empty()
+            ? options->base
+            : generation::adapter_base(options->adapter, "give the base model's folder with --base");
+    if (models::BaseModel::is_gguf(base)) {
+      throw Error(ErrorKind::Model, "ADAPTER-BASE", "an adapter cannot be merged into a GGUF file")
+          .got(base)
+          .need("a model folder")
+          .hint("convert the file to a folder with tessera convert, and name that folder with --base");
+    }
+    const auto report = peft::merge_adapter(base, options->adapter, options->output, options->overwrite,
+                                            find_weight_dtype(options->dtype));
+    log::info(std::to_string(report.num_merged) + " weights merged, " + std::to_string(report.num_replaced) +
+              " replaced (" + format_bytes(report.total_bytes) + ") written to " + options->output);
+    return 0;
   });
 }
 

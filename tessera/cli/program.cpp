@@ -9,6 +9,7 @@
 #include <iostream>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -22,7 +23,6 @@
 #include "tessera/cli/before_main.h"
 #include "tessera/cli/help_format.h"
 #include "tessera/cli/launch.h"
-#include "tessera/cli/model_path.h"
 #include "tessera/cli/rank_link.h"
 #include "tessera/cli/start_checks.h"
 #include "tessera/cli/verbs.h"
@@ -90,10 +90,9 @@ int run(const Action& action) {
     if (error.code() != std::errc::resource_unavailable_try_again) {
       return fail(ErrorKind::Internal, std::string("error[E-INTERNAL-SYSTEM]: ") + error.what());
     }
-    return fail(
-        ErrorKind::Config,
-        "error[E-CONFIG-THREADS]: the system does not let this process start another thread. hint: raise "
-        "the limits on processes (ulimit -u) and on address space (ulimit -v)");
+    return fail(ErrorKind::Config,
+                "error[E-CONFIG-THREADS]: the system does not allow this process to start another thread. "
+                "hint: raise the limits on processes (ulimit -u) and on address space (ulimit -v)");
   } catch (const std::exception& error) {
     // LibTorch's messages carry a stack trace behind their first line.
     const std::string text = first_line(error.what());
@@ -120,23 +119,23 @@ std::string key_as_override(const std::string& flag, const std::vector<std::stri
       (given + 1)->find('=') == std::string::npos && (given + 1)->rfind("--", 0) != 0) {
     value = *(given + 1);
   }
-  return "keys of the recipe are written without dashes: " + key + "=" + value;
+  return "write keys of the recipe without dashes: " + key + "=" + value;
 }
 
 // Returns what stands for a verb of Axolotl or LLaMA-Factory; "" for any other word.
 std::string verb_instead_of(const std::string& word) {
   constexpr std::pair<std::string_view, std::string_view> kInstead[] = {
       {"preprocess",
-       "tessera data prepare RECIPE makes the rows ahead, tessera data show RECIPE prints some"},
+       "tessera data prepare RECIPE prepares the rows, tessera data show RECIPE prints some of them"},
       {"inference", "tessera chat --model FOLDER, or tessera generate for many prompts"},
       {"merge-lora", "tessera merge ADAPTER OUTPUT"},
       {"merge_lora", "tessera merge ADAPTER OUTPUT"},
       {"merge-sharded-fsdp-weights",
-       "a result is one folder already; tessera convert makes one of a checkpoint-<step>"},
-      {"fetch", "examples lie in recipes/, and tessera recipe init writes a recipe"},
-      {"quantize", "quantised weights are not built yet"},
-      {"vllm-serve", "serving is not built yet; vLLM loads the folder that a run leaves"},
-      {"lm-eval", "benchmarks of models are not built yet; lm-eval loads the folder that a run leaves"},
+       "the result of a run is already one folder; tessera convert turns a checkpoint-<step> into a folder"},
+      {"fetch", "example recipes are in recipes/, and tessera recipe init writes a recipe"},
+      {"quantize", "quantised weights are not supported yet"},
+      {"vllm-serve", "serving is not supported yet; vLLM can load the result of a run"},
+      {"lm-eval", "benchmarks of models are not supported yet; lm-eval can load the result of a run"},
       {"push", "tessera upload FOLDER ORG/NAME"},
       {"export", "tessera merge ADAPTER OUTPUT, or tessera convert"},
       {"finetune", "tessera train RECIPE"},
@@ -160,7 +159,7 @@ int fail_unknown_help(const CLI::App& app, const std::vector<std::string>& words
       if (names.back() == word) next = verb;
     }
     if (next == nullptr) {
-      Error error(ErrorKind::Config, "USAGE", "unknown verb '" + word + "'");
+      Error error(ErrorKind::Config, "USAGE", "unknown subcommand '" + word + "'");
       const std::string nearest = nearest_name(word, names), instead = verb_instead_of(word);
       if (!names.empty()) error.need(join(names, ", "));
       error.hint(!instead.empty()  ? instead
@@ -189,9 +188,10 @@ int fail_usage(const CLI::App& app, const CLI::ParseError& error, const std::vec
   std::string hint = path + " --help";
   const auto extra = at->remaining();
   const bool needs_verb = at->get_require_subcommand_min() > 0;
-  if (needs_verb && extra.empty()) text = "no verb given";
+  if (needs_verb && extra.empty()) text = "no subcommand given";
   if (needs_verb && !extra.empty()) {
-    text = (extra.front().rfind('-', 0) == 0 ? "unknown flag '" : "unknown verb '") + extra.front() + "'";
+    text = (extra.front().rfind('-', 0) == 0 ? "unknown option '" : "unknown subcommand '") + extra.front() +
+           "'";
   }
   Error usage(ErrorKind::Config, "USAGE", text);
   if (!extra.empty()) {
@@ -235,11 +235,52 @@ void add_log_flags(CLI::App& app) {
   if (!verbs.empty()) return;
   CLI::Option* quiet = app.add_flag_callback(
       "--quiet", [] { log::set_detail(log::Detail::Few); },
-      "Tell warnings and errors alone, beside the verb's own output");
+      "Print only warnings and errors, in addition to the results");
   CLI::Option* verbose = app.add_flag_callback(
       "--verbose", [] { log::set_detail(log::Detail::All); },
-      "Begin each line of the log with its time, and tell every step");
+      "Log every step, and begin each line of the log with the time");
   quiet->excludes(verbose);
+}
+
+void describe(CLI::App& app) {
+  app.require_subcommand(1);
+  app.option_defaults()->always_capture_default();
+  app.formatter(std::make_shared<HelpFormat>());
+  app.set_version_flag("-V,--version", std::string("tessera ") + program_version());
+  app.footer(
+      "First steps: run tessera doctor, write a recipe (base_model, datasets, learning_rate), and "
+      "run\ntessera train RECIPE.yaml --nproc 2.\nRun tessera help SUBCOMMAND for the options of a "
+      "subcommand, and tessera help environment for the\nenvironment variables.");
+}
+
+void add_verbs(CLI::App& app, CommandLine& line) {
+  for (const auto add :
+       {add_train, add_evaluate, add_convert, add_merge, add_upload, add_generate, add_chat, add_data,
+        add_recipe, add_bench, add_debug, add_doctor, add_report, add_environment, add_completion})
+    add(app, line);
+  add_log_flags(app);
+  // These two are turned into flags before parsing; they are added so that the help lists them.
+  app.add_subcommand("help", "Show the options of a subcommand: tessera help SUBCOMMAND");
+  app.add_subcommand("version", "Show the version");
+}
+
+// Parses the command line. Returns the exit code if no verb is to run: after help, the version or a mistake.
+std::optional<int> parse(CLI::App& app, const std::vector<std::string>& typed) {
+  if (!typed.empty() && typed[0] == "help") {
+    const int code = fail_unknown_help(app, {typed.begin() + 1, typed.end()});
+    if (code != 0) return code;
+  }
+  try {
+    std::vector<std::string> arguments = without_word_verbs(typed);
+    // The parser takes the arguments in reverse order.
+    std::reverse(arguments.begin(), arguments.end());
+    app.parse(arguments);
+    return std::nullopt;
+  } catch (const CLI::Success& asked) {
+    return app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    return fail_usage(app, error, typed);
+  }
 }
 
 // Lets a closed pipe or a full disk show as a failed write, which a log may survive and a save reports,
@@ -274,61 +315,16 @@ int run_program(const std::string& path, const std::vector<std::string>& argumen
   log::set_quiet(launched_rank > 0);
   io::set_fault_end(end_by_fault);
   log::set_detail(log::Detail::Usual);
-  forget_named_models();
 
-  CLI::App app("Trains and finetunes large language models over many devices.", "tessera");
-  app.require_subcommand(1);
-  app.option_defaults()->always_capture_default();
-  app.formatter(std::make_shared<HelpFormat>());
-  app.set_version_flag("-V,--version", std::string("tessera ") + program_version());
-  app.footer(
-      "Start with: tessera doctor; then write a recipe (base_model, datasets, learning_rate) and run\n"
-      "tessera train RECIPE.yaml --nproc 2.\n"
-      "tessera help VERB tells what a verb takes, tessera help environment which variables are read.");
-  CommandLine line;
-  line.arguments = arguments;
-  Action action;
-  add_train(app, line, action);
-  add_evaluate(app, line, action);
-  add_convert(app, action);
-  add_merge(app, action);
-  add_upload(app, action);
-  add_generate(app, line, action);
-  add_chat(app, line, action);
-  add_data(app, action);
-  add_recipe(app, action);
-  add_bench(app, line, action);
-  add_debug(app, action);
-  add_doctor(app, action);
-  add_report(app, action);
-  add_environment(app, action);
-  add_completion(app, action);
-  add_log_flags(app);
-  // These two are turned into flags before parsing; they are added so that the help lists them.
-  app.add_subcommand("help", "What a verb takes: tessera help VERB");
-  app.add_subcommand("version", "The version");
-  if (!line.arguments.empty() && line.arguments[0] == "help") {
-    const int code = fail_unknown_help(app, {line.arguments.begin() + 1, line.arguments.end()});
-    if (code != 0) return code;
-  }
-  try {
-    std::vector<std::string> arguments = without_word_verbs(line.arguments);
-    // The parser takes the arguments in reverse order.
-    std::reverse(arguments.begin(), arguments.end());
-    app.parse(arguments);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::CallForAllHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::CallForVersion& version) {
-    return app.exit(version);
-  } catch (const CLI::ParseError& error) {
-    return fail_usage(app, error, line.arguments);
-  }
+  CommandLine line(arguments);
+  CLI::App app("Train and finetune large language models on many devices.", "tessera");
+  describe(app);
+  add_verbs(app, line);
+  if (const auto code = parse(app, arguments)) return *code;
   // Verbs that only print end as usual when their reader leaves: `tessera data show R | head`.
   if (!app.got_subcommand("train") && !app.got_subcommand("bench")) std::signal(SIGPIPE, SIG_DFL);
   // The verb that tells which values of a variable are right must not be refused for a wrong one.
-  if (app.got_subcommand("environment")) return run(action);
+  if (app.got_subcommand("environment")) return run(line.action());
   return run([&] {
     const std::string isa_note = guard_cpu_features();
     if (!isa_note.empty()) log::info(isa_note);
@@ -336,8 +332,8 @@ int run_program(const std::string& path, const std::vector<std::string>& argumen
     at::set_num_interop_threads(1);
     // For a launched rank, the process that started it has checked the environment and the limits.
     if (!is_launched) check_start(library_words);
-    fetch_named_models();
-    return action();
+    line.fetch_models();
+    return line.action()();
   });
 }
 

@@ -1,6 +1,4 @@
 // The verbs `tessera recipe check`, `convert`, `keys` and `schema`.
-#include "tessera/cli/recipe.h"
-
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
@@ -13,6 +11,7 @@
 #include <CLI/CLI.hpp>
 #include <unistd.h>
 
+#include "tessera/cli/verbs.h"
 #include "tessera/config/convert_recipe.h"
 #include "tessera/config/json_schema.h"
 #include "tessera/config/keys_page.h"
@@ -57,7 +56,7 @@ int64_t data_ranks(const config::Recipe& recipe, int64_t nproc) {
 std::string describe_batch(const config::Recipe& recipe, int64_t ranks) {
   if (ranks == 0 && recipe.global_batch_size > 0) {
     return "# batch: global_batch_size = " + group_digits(recipe.global_batch_size) +
-           " sequences a step, at most " + group_digits(recipe.global_batch_size * recipe.sequence_len) +
+           " sequences per step, at most " + group_digits(recipe.global_batch_size * recipe.sequence_len) +
            " tokens\n";
   }
   const int64_t rows =
@@ -65,7 +64,8 @@ std::string describe_batch(const config::Recipe& recipe, int64_t ranks) {
   std::string text = "# batch: micro_batch_size " + std::to_string(recipe.micro_batch_size) +
                      " x gradient_accumulation_steps " + std::to_string(recipe.gradient_accumulation_steps);
   if (ranks > 0) text += " x " + std::to_string(ranks) + " data-parallel ranks";
-  text += " = " + group_digits(rows) + " sequences a step" + (ranks > 0 ? "" : " on each data-parallel rank");
+  text +=
+      " = " + group_digits(rows) + " sequences per step" + (ranks > 0 ? "" : " on each data-parallel rank");
   return text + ", at most " + group_digits(rows * recipe.sequence_len) + " tokens\n";
 }
 
@@ -75,7 +75,7 @@ std::string describe_length(const config::Recipe& recipe) {
   char epochs[32];
   std::snprintf(epochs, sizeof epochs, "%g", recipe.num_epochs);
   return std::string("# steps: as many as num_epochs ") + epochs +
-         " takes; --rows reads the data and counts them\n";
+         " requires; --rows reads the data and counts them\n";
 }
 
 // Reads and tokenises the data, and returns how many rows, tokens and steps they make on `ranks` ranks.
@@ -144,74 +144,77 @@ int check(const CheckOptions& options) {
   if (!options.keys_only) std::cout << text_for(STDOUT_FILENO, check_run(recipe, options));
   std::cout << text_for(STDOUT_FILENO, options.all ? config::explain_recipe(recipe)
                                                    : without_defaults(recipe) +
-                                                         "# --all prints the keys at their defaults too\n");
+                                                         "# --all also prints the keys at their defaults\n");
   return 0;
 }
 
-void add_check(CLI::App& recipe, Action& action) {
+void add_check(CLI::App& recipe, CommandLine& line) {
   auto options = std::make_shared<CheckOptions>();
   CLI::App* verb = recipe.add_subcommand(
-      "check", "Make the checks of a training, and print the recipe as it is understood");
+      "check", "Make all checks of a training run, and print the recipe as Tessera understands it");
   verb->add_option("recipe", options->recipe, "The recipe")->required();
   verb->add_option("overrides", options->overrides, "key=value");
   verb->add_option("--accelerate-config", options->accelerate_config,
-                   "A configuration file of Accelerate that says more than the recipe");
-  verb->add_option("--nproc", options->nproc, "Ranks that will train: checks that the recipe fits them")
+                   "A configuration file of Accelerate to read in addition to the recipe");
+  verb->add_option("--nproc", options->nproc,
+                   "Number of ranks of the training run, to check that the recipe fits them")
       ->check(CLI::Range(1, 4096));
-  verb->add_flag("--rows", options->rows, "Read and tokenise the data too, and count rows, tokens and steps");
-  verb->add_flag("--all", options->all, "Print the keys at their defaults too");
-  verb->add_flag("--keys-only", options->keys_only, "Look for no model, data or adapter");
+  verb->add_flag("--rows", options->rows,
+                 "Also read and tokenise the data, and count rows, tokens and steps");
+  verb->add_flag("--all", options->all, "Also print the keys at their defaults");
+  verb->add_flag("--keys-only", options->keys_only,
+                 "Check only the keys, without looking for model, data or adapter");
   verb->footer(
-      "What is printed is a recipe itself, with where each value comes from. Exit code 2, with a line for\n"
-      "everything that is wrong, where training would refuse it: also for an output_dir that is in use.");
-  verb->callback([options, &action] { action = [options] { return check(*options); }; });
+      "The output is a recipe, with comments that say where each value comes from. If training would refuse "
+      "the\nrecipe, or output_dir is in use, the exit code is 2, with one line for each problem.");
+  line.set_action(*verb, [options] { return check(*options); });
 }
 
-void add_convert_recipe(CLI::App& recipe, Action& action) {
+void add_convert_recipe(CLI::App& recipe, CommandLine& line) {
   struct Options {
     std::vector<std::string> files;
     std::string arguments;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* verb = recipe.add_subcommand("convert", "Print one recipe made of other tools' configurations");
+  CLI::App* verb =
+      recipe.add_subcommand("convert", "Convert configurations of other tools into one recipe, and print it");
   verb->add_option("files", options->files,
                    "Files of Accelerate, DeepSpeed, LLaMA-Factory, Transformers, TRL or Axolotl");
   verb->add_option("--arguments", options->arguments, "A command line: --arguments '--bf16 --lora_r 8'");
   verb->footer(
-      "What the files say must agree. Required keys that none has stand in comments, to be filled in.\n"
+      "The files must not contradict each other. Required keys that none of them has are comments to be "
+      "filled in.\n"
       "tessera recipe convert llama3_lora_sft.yaml zero3.json > recipe.yaml");
-  verb->callback([options, &action] {
-    action = [options] {
-      if (options->files.empty() && options->arguments.empty()) {
-        throw Error(ErrorKind::Config, "USAGE", "nothing to convert").need("files, or --arguments");
-      }
-      std::cout << text_for(STDOUT_FILENO, config::convert_to_recipe(options->files, options->arguments));
-      return 0;
-    };
+  line.set_action(*verb, [options] {
+    if (options->files.empty() && options->arguments.empty()) {
+      throw Error(ErrorKind::Config, "USAGE", "nothing to convert").need("files, or --arguments");
+    }
+    std::cout << text_for(STDOUT_FILENO, config::convert_to_recipe(options->files, options->arguments));
+    return 0;
   });
 }
 
 // Adds a verb that prints a text.
-void add_text(CLI::App& recipe, Action& action, const char* name, const char* help, std::string (*text)()) {
-  recipe.add_subcommand(name, help)->callback([text, &action] {
-    action = [text] {
-      std::cout << text();
-      return 0;
-    };
+void add_text(CLI::App& recipe, CommandLine& line, const char* name, const char* help,
+              std::string (*text)()) {
+  line.set_action(*recipe.add_subcommand(name, help), [text] {
+    std::cout << text();
+    return 0;
   });
 }
 
 }  // namespace
 
-void add_recipe(CLI::App& app, Action& action) {
+void add_recipe(CLI::App& app, CommandLine& line) {
   CLI::App* recipe = app.add_subcommand("recipe", "Check, write and convert recipes");
   recipe->require_subcommand(1);
-  add_check(*recipe, action);
-  add_recipe_init(*recipe, action);
-  add_convert_recipe(*recipe, action);
-  add_text(*recipe, action, "keys", "Print what becomes of every key (docs/recipe-keys.md)",
+  add_check(*recipe, line);
+  add_recipe_init(*recipe, line);
+  add_convert_recipe(*recipe, line);
+  add_text(*recipe, line, "keys",
+           "Print the reference of all keys, including those of other tools (docs/recipe-keys.md)",
            &config::keys_page);
-  add_text(*recipe, action, "schema", "Print the JSON schema of recipes, for editors", &config::json_schema);
+  add_text(*recipe, line, "schema", "Print the JSON schema of recipes, for editors", &config::json_schema);
 }
 
 }  // namespace tessera::cli

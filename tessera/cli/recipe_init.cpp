@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include "tessera/cli/recipe.h"
+#include "tessera/cli/verbs.h"
 #include "tessera/config/new_recipe.h"
 #include "tessera/config/scalar.h"
 #include "tessera/core/error.h"
@@ -93,7 +93,7 @@ void ask_for_rest(Options& options) {
                                                                has_adapter ? "2e-4" : "2e-5",
                                                                "a number, such as 2e-5", is_rate));
   }
-  ask_for("output_dir", "Folder for the result", "./model-out");
+  ask_for("output_dir", "Output folder", "./model-out");
 }
 
 // Files that the assignments name are what the recipe will read.
@@ -143,25 +143,26 @@ int init(Options options) {
     std::cout << text;
   } else {
     io::write_file_atomic(options.file, text);
-    std::cerr << "wrote " << options.file << "; tessera recipe check " << options.file << " looks at it\n";
+    std::cerr << "wrote " << options.file << "; tessera recipe check " << options.file << " checks it\n";
   }
   return 0;
 }
 
 }  // namespace
 
-void add_recipe_init(CLI::App& recipe, Action& action) {
+void add_recipe_init(CLI::App& recipe, CommandLine& line) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = recipe.add_subcommand(
-      "init", "Write a commented recipe; asks on a terminal, else leaves what is not given to be filled in");
-  verb->add_option("file", options->file, "The recipe to write; - prints it")->required();
-  verb->add_option("overrides", options->assignments, "key=value: what it says");
-  verb->add_flag("--all-keys", options->all_keys, "List every key, not only those that recipes usually set");
-  verb->add_flag("--overwrite", options->overwrite, "Replace a recipe that is there");
+  CLI::App* verb = recipe.add_subcommand("init",
+                                         "Write a commented recipe. On a terminal, ask for required keys "
+                                         "that are not given; otherwise leave them to be filled in");
+  verb->add_option("file", options->file, "Recipe file to write; - prints the recipe")->required();
+  verb->add_option("overrides", options->assignments, "Keys of the recipe, as key=value");
+  verb->add_flag("--all-keys", options->all_keys, "List all keys, not only those that recipes usually set");
+  verb->add_flag("--overwrite", options->overwrite, "Replace an existing recipe");
   verb->footer(
       "tessera recipe init r.yaml base_model=MODEL datasets.0.path=rows.jsonl datasets.0.type=alpaca "
       "learning_rate=2e-4");
-  verb->callback([options, &action] { action = [options] { return init(*options); }; });
+  line.set_action(*verb, [options] { return init(*options); });
 }
 
 }  // namespace tessera::cli

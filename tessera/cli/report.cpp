@@ -31,26 +31,26 @@ int write_report(const std::vector<std::string>& folders, const std::string& out
 
 }  // namespace
 
-void add_report(CLI::App& app, Action& action) {
+void add_report(CLI::App& app, CommandLine& line) {
   struct Options {
     std::vector<std::string> folders;
     std::string output = "report.html";
     bool overwrite = false;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand("report", "Show runs, also while they go on, as one HTML page");
-  verb->add_option("folders", options->folders, "Output folders of runs, or folders of such folders")
+  CLI::App* verb = app.add_subcommand("report", "Show finished and running runs as one HTML page");
+  verb->add_option("folders", options->folders,
+                   "Output folders of runs, or folders that contain such folders")
       ->required();
-  verb->add_option("-o,--output", options->output, "The page to write")->capture_default_str();
+  verb->add_option("-o,--output", options->output, "HTML page to write")->capture_default_str();
   verb->add_flag("--overwrite", options->overwrite, kOverwriteHelp);
   verb->footer(
-      "The page holds everything that it shows and opens without a network: a table of the runs, charts of\n"
-      "what they measured with a line for each run, their recipes and where these differ. Above the charts "
-      "one\n"
-      "chooses steps, tokens or time for x, a linear or logarithmic y, and how much the lines are smoothed.");
-  verb->callback([options, &action] {
-    action = [options] { return write_report(options->folders, options->output, options->overwrite); };
-  });
+      "The page is self-contained and needs no network. It has a table of the runs, charts of their metrics "
+      "with a\nline for each run, their recipes and the differences between them. Controls above the charts "
+      "choose steps,\ntokens or time for the x axis, a linear or logarithmic y axis, and the smoothing of "
+      "the lines.");
+  line.set_action(*verb,
+                  [options] { return write_report(options->folders, options->output, options->overwrite); });
 }
 
 }  // namespace tessera::cli

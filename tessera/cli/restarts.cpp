@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <utility>
 
+#include "tessera/checkpoint/manifest.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/io/checkpoint_folders.h"
@@ -20,7 +21,7 @@ using Made = std::pair<ino_t, int64_t>;
 
 Made made(const std::string& output_dir, const std::string& name) {
   struct stat status = {};
-  if (stat(io::join_path(output_dir, name + "/manifest.json").c_str(), &status) != 0) return {};
+  if (stat(checkpoint::manifest_path(io::join_path(output_dir, name)).c_str(), &status) != 0) return {};
   return {status.st_ino, status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec};
 }
 
@@ -91,9 +92,9 @@ bool will_come_again(int code) {
 int run_with_restarts(const config::Recipe& recipe, int64_t max_restarts,
                       const std::function<JobEnd(const std::vector<std::string>& more_keys)>& start) {
   if (!recipe.saves_checkpoints()) {
-    throw Error(ErrorKind::Config, "RESTARTS", "--max-restarts, and a recipe that saves no checkpoints")
+    throw Error(ErrorKind::Config, "RESTARTS", "--max-restarts needs a recipe that saves checkpoints")
         .need("save_steps, saves_per_epoch, save_strategy or save_minutes")
-        .hint("a restart goes on from the newest checkpoint");
+        .hint("a restart resumes from the newest checkpoint");
   }
   const OwnCheckpoints checkpoints(recipe);
   constexpr int64_t kMostStarts = 3;  // starts in a row from one checkpoint
@@ -116,7 +117,7 @@ int run_with_restarts(const config::Recipe& recipe, int64_t max_restarts,
       throw Error(ErrorKind::Checkpoint, "CRASH-LOOP",
                   std::to_string(starts) + " starts from " + place + " ended without a newer checkpoint")
           .got(end.text)
-          .hint(from.empty() ? "" : "to go on from an older checkpoint, move this one away");
+          .hint(from.empty() ? "" : "to resume from an older checkpoint, move this one away");
     }
     if (restarts >= max_restarts) {
       log::warn("no restart is left of " + std::to_string(max_restarts));

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <filesystem>
 #include <optional>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
 #include "tessera/io/file.h"
+#include "tessera/io/take_lock.h"
 
 namespace tessera::cli {
 namespace {
@@ -24,14 +24,10 @@ constexpr char kPrefix[] = "tessera-job-";
 
 // Locks a session's folder and returns the lock, or -1 if another process holds it or has removed the folder.
 // A process holds its folder's lock as long as it lives, so whoever gets the lock knows that nobody uses the
-// folder. The inode is compared behind the lock, since the folder may have been replaced before it.
+// folder.
 int take_lock(const std::string& folder) {
   const int file = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-  if (file < 0) return -1;
-  struct stat held = {}, named = {};
-  if (flock(file, LOCK_EX | LOCK_NB) == 0 && fstat(file, &held) == 0 && lstat(folder.c_str(), &named) == 0 &&
-      held.st_ino == named.st_ino && held.st_dev == named.st_dev)
-    return file;
+  if (file < 0 || io::take_lock(file, folder) == io::LockState::Taken) return file;
   close(file);
   return -1;
 }

@@ -72,7 +72,7 @@ void silence_standard_error() {
 // made to look now, with standard error silenced.
 void tell_missing_proc() {
   if (access("/proc/self/stat", R_OK) == 0) return;
-  log::warn("/proc is not mounted: memory is not measured, and the processor's name is not known");
+  log::warn("/proc is not mounted: memory cannot be measured, and the processor's name is unknown");
   const int saved = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
   silence_standard_error();
   at::get_cpu_capability();
@@ -132,7 +132,7 @@ void check_start(const std::vector<std::string>& library_words) {
   const int64_t team = team_of_this_process();
   if (can_start_threads(1, team)) return;
   Error error(ErrorKind::Config, "THREADS",
-              "the system does not let this process start " + std::to_string(team) + " threads");
+              "the system does not allow this process to start " + std::to_string(team) + " threads");
   if (const auto stack = environment::get("OMP_STACKSIZE")) error.got("OMP_STACKSIZE=" + *stack);
   throw error.hint(
       "raise the limits on processes (ulimit -u) and on address space (ulimit -v), or set OMP_NUM_THREADS=1");

@@ -9,7 +9,7 @@
 
 namespace tessera::cli {
 
-void add_upload(CLI::App& app, Action& action) {
+void add_upload(CLI::App& app, CommandLine& line) {
   struct Options {
     std::string folder, repository, revision;
     bool is_private = false;
@@ -29,17 +29,15 @@ void add_upload(CLI::App& app, Action& action) {
       "Weights, configs, tokenizer, README.md and a licence are sent, in one commit; checkpoints, logs and\n"
       "recipe.yaml stay. HF_TOKEN, or hf auth login, says who uploads. Files that the hub has already are\n"
       "not sent again, so the same command goes on after an interruption. See docs/hub.md.");
-  verb->callback([options, &action] {
-    action = [options] {
-      hub::UploadTarget target{options->repository, options->revision};
-      if (options->is_private) target.is_private = true;
-      hub::check_upload(target);
-      std::vector<hub::LocalFile> files = hub::files_to_upload(options->folder);
-      hub::prepare_upload(target);
-      std::atomic<bool> stop = false;
-      hub::upload(std::move(files), target, stop);
-      return 0;
-    };
+  line.set_action(*verb, [options] {
+    hub::UploadTarget target{options->repository, options->revision};
+    if (options->is_private) target.is_private = true;
+    hub::check_upload(target);
+    std::vector<hub::LocalFile> files = hub::files_to_upload(options->folder);
+    hub::prepare_upload(target);
+    std::atomic<bool> stop = false;
+    hub::upload(std::move(files), target, stop);
+    return 0;
   });
 }
 

@@ -11,8 +11,10 @@
 #include <exception>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <fcntl.h>
@@ -21,6 +23,7 @@
 
 #include "tessera/comm/host/transport.h"
 #include "tessera/core/host_name.h"
+#include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
 
 namespace tessera::comm::flight {
@@ -76,7 +79,8 @@ struct State {
   Notes* own = nullptr;
   int64_t num_ranks = 0;  // whose notes `memory` holds: those of the machine
   int64_t world_size = 0;
-  std::mutex mutex;  // guards begin() and join(), which several threads may call
+  std::mutex mutex;      // guards begin() and join(), which several threads may call
+  bool is_full = false;  // a group was left out, which has been told
   std::mutex life_mutex;
   std::condition_variable life_ends;
   std::thread life;
@@ -197,6 +201,63 @@ int64_t last_begin(const Record& record) {
   return last;
 }
 
+// Returns whether less than `timeout` has passed since `ns`; 0 means never.
+bool is_recent(int64_t ns, std::chrono::milliseconds timeout) {
+  return ns > 0 && now_ns() - ns < std::chrono::nanoseconds(timeout).count();
+}
+
+// One link of a chain of ranks that wait for each other: `waiting` waits in `record`.
+struct Link {
+  const Notes* waiting;
+  const Record* record;
+  std::string way;  // the links before, in words
+
+  bool is_collective() const { return record->number > 0; }  // else messages to peers
+  Finding blame(const Notes& notes, const std::string& why) const {
+    return {way + name_of(notes) + (is_collective() ? " has not called it: " : " does not answer: ") + why,
+            false};
+  }
+};
+
+// Tells which of the ranks `missing` explains the wait, in this order: one that is stopped or has ended; one
+// that works on storage; one that waits for nothing, so computes. Empty if all of them wait themselves.
+std::optional<Finding> explain_by(const std::vector<const Notes*>& missing, const Link& link,
+                                  std::chrono::milliseconds timeout) {
+  for (const Notes* notes : missing) {
+    if (const std::string why = why_silent(*notes); !why.empty()) return link.blame(*notes, why);
+  }
+  for (const Notes* notes : missing) {
+    if (notes->num_storage == 0 && is_recent(notes->storage_ns, timeout)) return Finding{"", true};
+    if (notes->num_storage == 0) continue;
+    Finding finding = link.blame(
+        *notes, std::string("it is about to ") + notes->storage + " for " + seconds_since(notes->storage_ns));
+    finding.is_excused = true;
+    return finding;
+  }
+  for (const Notes* notes : missing) {
+    if (notes->waiting_for == 0) return link.blame(*notes, last_of(*notes));
+  }
+  return std::nullopt;
+}
+
+// Explains a wait for which nobody of this machine is missing: a rank has come and then stopped, ranks of
+// other machines are missing, or the operation itself takes long.
+Finding explain_without_missing(const Link& link, std::chrono::milliseconds timeout) {
+  for (int64_t i = 0; i < state().num_ranks; ++i) {
+    const Notes* notes = notes_of(i);
+    if (notes == link.waiting || note_of(*notes, link.record->group) == nullptr) continue;
+    if (const std::string why = why_silent(*notes); !why.empty())
+      return {link.way + name_of(*notes) + " has called it, but does not continue: " + why, false};
+  }
+  std::string text = link.way;
+  if (const std::string unseen = unseen_in(*link.record, *link.waiting); !unseen.empty()) {
+    text +=
+        name_of(*link.waiting) + " waits for " + unseen +
+        ", which cannot be inspected from this machine; it hangs, or the link between the machines is down";
+  }
+  return {text, is_recent(last_begin(*link.record), timeout)};
+}
+
 nlohmann::ordered_json to_json(const Notes& notes) {
   const auto seconds_ago = [now = now_ns()](int64_t ns) { return static_cast<double>(now - ns) * 1e-9; };
   nlohmann::ordered_json json = {{"rank", notes.rank},
@@ -296,7 +357,13 @@ void join(uint64_t group, int64_t group_rank, const std::vector<int64_t>& ranks)
   if (all.own == nullptr) return;
   const std::lock_guard<std::mutex> lock(all.mutex);
   const int64_t count = all.own->num_groups;
-  if (count == kGroups) return;
+  if (count == kGroups) {
+    if (!std::exchange(all.is_full, true)) {
+      log::warn("only the first " + std::to_string(kGroups) +
+                " groups of ranks are noted: of a hang in another group it is not told who is missing");
+    }
+    return;
+  }
   all.own->groups[count].key = group;
   GroupNote& note = all.own->groups[count];
   note.rank = group_rank;
@@ -368,72 +435,29 @@ PatienceScope::~PatienceScope() { --num_patient; }
 
 Finding look_into(int64_t place, std::chrono::milliseconds timeout) {
   const State& all = state();
-  const auto is_recent = [timeout](int64_t ns) {
-    return ns > 0 && now_ns() - ns < std::chrono::nanoseconds(timeout).count();
-  };
   if (num_patient > 0 && all.num_ranks < all.world_size) return {"", true};
   if (all.own == nullptr || place < 0 || all.own->num_records - place > kRecords) return {};
-  if (now_ns() - all.own->alive_ns > kStopped_ns || is_recent(all.went_on_ns)) {
+  if (now_ns() - all.own->alive_ns > kStopped_ns || is_recent(all.went_on_ns, timeout)) {
     return {"", true};
   }
-  const Notes* waiting = all.own;
-  const Record* record = &all.own->record(place);
-  std::vector<const Notes*> seen = {waiting};
-  std::string way;  // the chain of ranks so far, in words
+  Link link = {all.own, &all.own->record(place), ""};
+  std::vector<const Notes*> seen = {all.own};
   for (;;) {
-    // One link of the chain: the ranks that are missing from `record`, for which `waiting` waits. Whoever
-    // explains the wait ends the chain, in this order: a missing rank that is stopped or has ended; one that
-    // works on storage; one that waits for nothing, so computes. If all missing ranks wait themselves, the
-    // chain goes on with what the first of them waits for.
-    const bool has_number = record->number > 0;
-    const std::vector<const Notes*> missing = missing_from(*record, *waiting);
-    const auto blame = [&](const Notes& notes, const std::string& why) {
-      return Finding{
-          way + name_of(notes) + (has_number ? " has not called it: " : " does not answer: ") + why, false};
-    };
-    for (const Notes* notes : missing) {
-      if (const std::string why = why_silent(*notes); !why.empty()) return blame(*notes, why);
-    }
-    for (const Notes* notes : missing) {
-      if (notes->num_storage == 0 && is_recent(notes->storage_ns)) return {"", true};
-      if (notes->num_storage == 0) continue;
-      Finding finding = blame(*notes, std::string("it is about to ") + notes->storage + " for " +
-                                          seconds_since(notes->storage_ns));
-      finding.is_excused = true;
-      return finding;
-    }
-    for (const Notes* notes : missing) {
-      if (notes->waiting_for == 0) return blame(*notes, last_of(*notes));
-    }
-    // Nobody of this machine is missing: a rank has come and then stopped, ranks of other machines are
-    // missing, or the operation itself takes long.
-    if (missing.empty()) {
-      for (int64_t i = 0; i < all.num_ranks; ++i) {
-        const Notes* notes = notes_of(i);
-        if (notes == waiting || note_of(*notes, record->group) == nullptr) continue;
-        if (const std::string why = why_silent(*notes); !why.empty())
-          return {way + name_of(*notes) + " has called it, but does not go on: " + why, false};
-      }
-      if (const std::string unseen = unseen_in(*record, *waiting); !unseen.empty()) {
-        way +=
-            name_of(*waiting) + " waits for " + unseen +
-            ": what happens there is not seen from here; it hangs, or the link between the machines is down";
-      }
-      return {way, is_recent(last_begin(*record))};
-    }
+    const std::vector<const Notes*> missing = missing_from(*link.record, *link.waiting);
+    if (const auto finding = explain_by(missing, link, timeout)) return *finding;
+    if (missing.empty()) return explain_without_missing(link, timeout);
+    // All missing ranks wait themselves: the chain goes on with what the first of them waits for.
     const Notes* next = missing.front();
     const int64_t wait = next->waiting_for - 1;
     if (wait < 0) continue;  // it has just gone on: look again
     const Record& other = next->record(wait);
-    way +=
-        name_of(*next) + (has_number ? " has not called it, as it waits in " : " waits in ") + name_of(other);
-    if (std::find(seen.begin(), seen.end(), next) != seen.end()) {
-      return {way + ": the ranks wait for each other", false};
-    }
-    way += "; ";
+    link.way += name_of(*next) +
+                (link.is_collective() ? " has not called it, as it waits in " : " waits in ") +
+                name_of(other);
+    if (std::find(seen.begin(), seen.end(), next) != seen.end())
+      return {link.way + ": the ranks wait for each other", false};
     seen.push_back(next);
-    waiting = next;
-    record = &other;
+    link = {next, &other, link.way + "; "};
   }
 }
 

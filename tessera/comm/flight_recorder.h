@@ -43,7 +43,8 @@ int64_t own_rank();
 // Tells whether ranks of the job run on other machines; false before attach().
 bool spans_machines();
 // Notes that this rank is number `group_rank` in `group`, whose ranks have the numbers `ranks` among all
-// ranks. Call it before any rank's first operation in the group.
+// ranks. Call it before any rank's first operation in the group. There is room for 128 groups; the first one
+// that is left out is warned of.
 void join(uint64_t group, int64_t group_rank, const std::vector<int64_t>& ranks);
 
 // begin() notes an operation and gives its place in the recording, which end(), WaitScope and look_into()

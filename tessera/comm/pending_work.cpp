@@ -68,7 +68,7 @@ std::optional<Error> PendingWork::hang() const {
   const std::string file = flight::note_hang(why);
   return Error(ErrorKind::Hang, "TIMEOUT", why)
       .need("all ranks to join within " + std::to_string(timeout_.count() / 1000) + " s")
-      .hint("raise ddp_timeout if a rank is only slow" +
+      .hint("if a rank is only slow, raise ddp_timeout" +
             (file.empty() ? "" : "; the last calls of all ranks are in " + file));
 }
 

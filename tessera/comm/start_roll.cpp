@@ -122,10 +122,10 @@ std::string StartRoll::text() const {
     present.push_back(name + ")");
   }
   std::string text;
-  if (!absent.empty()) text = list(absent) + (absent.size() == 1 ? " has" : " have") + " not come";
-  if (!stuck.empty()) text += (text.empty() ? "it is up to " : ", nor does it go on with ") + list(stuck);
-  if (text.empty()) text = "all have come, and do not reach each other";
-  return text + "; there are " + list(present);
+  if (!absent.empty()) text = list(absent) + (absent.size() == 1 ? " has" : " have") + " not started";
+  if (!stuck.empty()) text += (text.empty() ? "the start waits for " : "; it also waits for ") + list(stuck);
+  if (text.empty()) text = "all have started, but cannot reach each other";
+  return text + "; present are " + list(present);
 }
 
 }  // namespace tessera::comm

@@ -177,7 +177,7 @@ void read(const Source& source, DeviceChoice& out) {
   std::string text;
   read(source, text);
   const auto device = DeviceChoice::parse(text);
-  if (!device) throw key_error("VALUE", "no number of a device", source).need("cuda:0, cuda:1, ...");
+  if (!device) throw key_error("VALUE", "not a device number", source).need("cuda:0, cuda:1, ...");
   out = *device;
 }
 

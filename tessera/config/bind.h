@@ -13,7 +13,7 @@ namespace tessera::config {
 // Fills `recipe`, and its key_places, from a map that holds native keys only (aliases translated; entries of
 // `datasets` translated as well). A null value leaves the default. Problems: E-CONFIG-TYPE (wrong type, null
 // item), -RANGE (out of bounds, NaN, infinite, overflow), -VALUE (not one of a key's values) and -UNSUPPORTED
-// (a known value that is not built), each with place and key path.
+// (a known value that is not supported), each with place and key path.
 void bind_recipe(const Node& map, Recipe& recipe, Problems& problems);
 
 enum class KeysToWrite { All, Given };

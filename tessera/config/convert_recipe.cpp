@@ -69,7 +69,7 @@ std::vector<std::string> shell_words(const std::string& text, const Place& place
       word = word.value_or("") + c;
     }
   }
-  if (quote != 0) throw config_error("ARGUMENTS", "the arguments end inside quotes", place);
+  if (quote != 0) throw config_error("ARGUMENTS", "a quotation mark in the arguments is not closed", place);
   if (word) words.push_back(*word);
   return words;
 }
@@ -189,7 +189,7 @@ void add_defaults(const Tool& tool, const std::vector<SourceFile>& files, Node& 
   if (!says(files, "bf16")) add("dtype", "bfloat16");
   if (native.find("train_on_inputs") == nullptr) {
     problems.warn(
-        "answers alone are trained; TRL trains on all of a conversation unless assistant_only_loss is true: "
+        "only answers are trained; TRL trains on whole conversations unless assistant_only_loss is true: "
         "train_on_inputs: true");
   }
 }
@@ -214,7 +214,7 @@ void add_default_targets(Node& native, Problems& problems) {
   names.place = place;
   for (const char* name : {"q_proj", "v_proj"}) names.items.push_back(make_scalar(name, place));
   native.entries.push_back({"lora_target_modules", place, std::move(names), said_by});
-  problems.warn("lora_target_modules: q_proj and v_proj, as PEFT chooses for the usual models");
+  problems.warn("lora_target_modules: q_proj and v_proj, PEFT's choice for the usual models");
 }
 
 }  // namespace

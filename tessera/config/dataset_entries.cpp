@@ -43,7 +43,7 @@ Node NamedDatasets::entries(const Node& names, Problems& problems) const {
   for (Node& name : list.items) {
     Node entry = empty_map(name.place);
     if (is_of_hub) {
-      problems.warn("dataset '" + name.text + "': the type of its rows must be set by hand");
+      problems.warn("dataset '" + name.text + "': set the type of its rows by hand");
       add(entry, "path", name.text);
       if (!configuration.empty()) add(entry, "name", configuration);
     } else {

@@ -4,11 +4,12 @@
 namespace tessera::config {
 namespace {
 
-constexpr std::string_view kTwoBuffers = "states pass through two buffers, from and to pinned memory";
+constexpr std::string_view kTwoBuffers = "states always pass through two buffers in pinned memory";
 
-constexpr std::string_view kInMemory = "nothing lies on a drive";
+constexpr std::string_view kInMemory = "nothing is offloaded to a drive";
 constexpr std::string_view kFloat32 = "weights, sums and optimizer states are in float32";
-constexpr std::string_view kPlace = "layers are dealt by their work, and a checkpoint says where to go on";
+constexpr std::string_view kPlace =
+    "layers are divided by their work, and a checkpoint records where to resume";
 constexpr std::string_view kScale = "every overflow halves the loss scale";
 
 constexpr ForeignKey kAccelerateDeepSpeedKeys[] = {
@@ -34,11 +35,9 @@ constexpr ForeignKey kDeepSpeedKeys[] = {
     {"zero_optimization", Rule::Enter, "deepspeed.zero_optimization"},
     {"optimizer", Rule::Enter, "deepspeed.optimizer"},
     {"scheduler", Rule::Special, "deepspeed_scheduler",
-     "a map, see `deepspeed.scheduler` below. DeepSpeed's defaults hold for what it leaves out: 1000 steps "
-     "of "
-     "a logarithmic warm-up, `cos_min_ratio` 0.0001. Where the recipe gives the schedule of Transformers "
-     "that "
-     "is meant (`linear` for WarmupDecayLR), that one is used, which a warning tells"},
+     "a map, see `deepspeed.scheduler` below. Keys that it leaves out have DeepSpeed's defaults: 1000 steps "
+     "of a logarithmic warm-up, `cos_min_ratio` 0.0001. If the recipe names the corresponding schedule of "
+     "Transformers (`linear` for WarmupDecayLR), that one is used, with a warning"},
     {"fp16", Rule::Enter, "deepspeed.fp16"},
     {"bf16", Rule::Enter, "deepspeed.bf16"},
     {"bfloat16", Rule::Enter, "deepspeed.bf16"},
@@ -71,16 +70,16 @@ constexpr ForeignKey kDeepSpeedKeys[] = {
     {"autotuning", Rule::Ignore, kHow},
     {"sequence_parallel_size", Rule::Rename, "context_parallel_size"},
     {"expert_parallel", Rule::Refuse, "write expert_parallel_size in the recipe"},
-    {"hybrid_engine", Rule::Refuse, "generating during training is not built"},
+    {"hybrid_engine", Rule::Refuse, "generating during training is not supported"},
     {"comms_logger", Rule::Quiet, kTold},
     {"comms_config", Rule::Quiet, kTold},
     {"monitor_config", Rule::Quiet, kTold},
-    {"_comment*", Rule::Quiet, "it is a remark"},
-    {"_comment", Rule::Quiet, "it is a remark"},
+    {"_comment*", Rule::Quiet, "it is a comment"},
+    {"_comment", Rule::Quiet, "it is a comment"},
     {"flops_profiler", Rule::Quiet, kTold},
     {"tensorboard", Rule::Quiet, kTold},
     {"wandb", Rule::Special, "deepspeed_wandb",
-     "where it is `enabled`: `use_wandb: true`, and `project` and `team` mean `wandb_project` and "
+     "if `enabled` is true: `use_wandb: true`, and `project` and `team` mean `wandb_project` and "
      "`wandb_entity`"},
     {"csv_monitor", Rule::Quiet, kTold},
     {"comet", Rule::Ignore, kNoTracker},
@@ -122,12 +121,12 @@ constexpr ForeignKey kZeroKeys[] = {
     {"load_from_fp32_weights", Rule::Quiet, kFloat32},
     {"elastic_checkpoint", Rule::Quiet, kHow},
     {"ignore_unused_parameters", Rule::Quiet, kHow},
-    {"zenflow", Rule::Refuse, "ZenFlow is not built yet"},
+    {"zenflow", Rule::Refuse, "ZenFlow is not supported yet"},
     {"zero_hpz_partition_size", Rule::Rename, "zero_hpz_partition_size"},
-    {"zero_quantized_weights", Rule::Refuse, "quantised communication is not built yet"},
-    {"zero_quantized_nontrainable_weights", Rule::Refuse, "quantised communication is not built yet"},
-    {"zero_quantized_gradients", Rule::Refuse, "quantised communication is not built yet"},
-    {"mics_shard_size", Rule::Refuse, "not built yet; write dp_shard_size and dp_replicate_size", "-1"},
+    {"zero_quantized_weights", Rule::Refuse, "quantised communication is not supported yet"},
+    {"zero_quantized_nontrainable_weights", Rule::Refuse, "quantised communication is not supported yet"},
+    {"zero_quantized_gradients", Rule::Refuse, "quantised communication is not supported yet"},
+    {"mics_shard_size", Rule::Refuse, "not supported yet; write dp_shard_size and dp_replicate_size", "-1"},
     {"mics_hierarchical_params_gather", Rule::Quiet, kHow},
 };
 
@@ -162,18 +161,18 @@ constexpr ForeignKey kDeepSpeedOptimizerKeys[] = {
 };
 
 constexpr std::string_view kCompressed =
-    "optimizers that compress what they send are not built yet; write AdamW";
+    "optimizers that compress what they send are not supported yet; write AdamW";
 
 constexpr ForeignKey kDeepSpeedOptimizerParams[] = {
     {"lr", Rule::Rename, "learning_rate"},
     {"betas", Rule::Special, "betas", "means `adam_beta1` and `adam_beta2`"},
     {"eps", Rule::Rename, "adam_epsilon"},
     {"weight_decay", Rule::Rename, "weight_decay"},
-    {"bias_correction", Rule::Refuse, "Adam without bias correction is not built", "true"},
+    {"bias_correction", Rule::Refuse, "Adam without bias correction is not supported", "true"},
     {"adam_w_mode", Rule::Map, "optimizer", "true= false=!"},
     {"torch_adam", Rule::Quiet, kHow},
     {"fused", Rule::Quiet, kHow},
-    {"momentum", Rule::Refuse, "momentum is not built yet", "0 0.0"},
+    {"momentum", Rule::Refuse, "momentum is not supported yet", "0 0.0"},
     {"cuda_aware", Rule::Refuse, kCompressed},
     {"comm_backend_name", Rule::Refuse, kCompressed},
     {"freeze_step", Rule::Refuse, kCompressed},
@@ -181,9 +180,9 @@ constexpr ForeignKey kDeepSpeedOptimizerParams[] = {
     {"local_step_*", Rule::Refuse, kCompressed},
     {"factor_*", Rule::Refuse, kCompressed},
     {"coeff_beta", Rule::Refuse, kCompressed},
-    {"max_coeff", Rule::Refuse, "LAMB is not built yet; write AdamW"},
-    {"min_coeff", Rule::Refuse, "LAMB is not built yet; write AdamW"},
-    {"amsgrad", Rule::Refuse, "AMSGrad is not built yet"},
+    {"max_coeff", Rule::Refuse, "LAMB is not supported yet; write AdamW"},
+    {"min_coeff", Rule::Refuse, "LAMB is not supported yet; write AdamW"},
+    {"amsgrad", Rule::Refuse, "AMSGrad is not supported yet"},
     {"max_grad_norm", Rule::Rename, "max_grad_norm"},
 };
 
@@ -197,13 +196,13 @@ constexpr ForeignKey kDeepSpeedSchedulerKeys[] = {
 constexpr ForeignKey kDeepSpeedSchedulerParams[] = {
     {"warmup_num_steps", Rule::Rename, "warmup_steps"},
     {"warmup_max_lr", Rule::Rename, "learning_rate"},
-    {"warmup_min_lr", Rule::Refuse, "warm-up starts at zero", "0 0.0"},
-    {"warmup_min_ratio", Rule::Refuse, "warm-up starts at zero", "0 0.0"},
+    {"warmup_min_lr", Rule::Refuse, "the warm-up starts at zero", "0 0.0"},
+    {"warmup_min_ratio", Rule::Refuse, "the warm-up starts at zero", "0 0.0"},
     {"cos_min_ratio", Rule::Rename, "cosine_min_lr_ratio"},
     {"warmup_type", Rule::Map, "lr_warmup_type", "linear=linear log=log"},
     {"total_num_steps", Rule::Special, "schedule_steps",
-     "means `max_steps`, which a warning tells where the recipe has none: the schedule spans the whole run, "
-     "and Transformers takes no other number"},
+     "means `max_steps`, with a warning if the recipe has none: the schedule spans the whole run, and "
+     "Transformers accepts no other number"},
     {"last_batch_iteration", Rule::Quiet, kPlace},
 };
 
@@ -222,7 +221,7 @@ constexpr ForeignKey kDeepSpeedFp16Keys[] = {
 constexpr ForeignKey kDeepSpeedBf16Keys[] = {
     {"enabled", Rule::Map, "dtype", "true=bfloat16 false="},
     {"immediate_grad_update", Rule::Quiet, kHow},
-    {"bf16_master_weights_and_grads", Rule::Refuse, "weights in pure bfloat16 are not built yet"},
+    {"bf16_master_weights_and_grads", Rule::Refuse, "weights in pure bfloat16 are not supported yet"},
     {"bf16_optimizer_states", Rule::Map, "optimizer_state_dtype", "true=bfloat16 false="},
 };
 

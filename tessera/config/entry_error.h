@@ -1,4 +1,4 @@
-// Errors about one entry of `datasets:` or `test_datasets:`.
+// Errors about one key of a recipe, or one entry of `datasets:` or `test_datasets:`.
 #pragma once
 
 #include <string>
@@ -9,6 +9,10 @@
 
 namespace tessera::config {
 
+struct Recipe;
+
+// Makes an Error(Config) about the key, at its place: "key '<key>': <what>".
+Error key_error(const Recipe& recipe, std::string_view name, const std::string& key, const std::string& what);
 // Makes an Error(Config) at the entry.
 Error entry_error(const DatasetConfig& dataset, std::string_view name, const std::string& what);
 

@@ -9,40 +9,39 @@ constexpr std::string_view kStages =
     "full_shard=3 shard_grad_op=2 no_shard=0 true=3 false=2 1=3 2=2 3=0 auto_wrap= offload= "
     "hybrid_shard=! hybrid_shard_zero2=! _hybrid_shard_zero2=!";
 constexpr std::string_view kPreference =
-    "preference and reinforcement objectives are not built yet; only supervised training is";
-constexpr std::string_view kReward = "reward models are not built yet; only language models are";
+    "preference and reinforcement objectives are not supported yet; only supervised training is";
+constexpr std::string_view kReward = "reward models are not supported yet; only language models are";
 constexpr std::string_view kQuantised =
-    "quantised weights are not built yet; base weights stay in 16 or 32 bits, so leave it out";
+    "quantised weights are not supported yet; base weights stay in 16 or 32 bits, so leave it out";
 constexpr std::string_view kDequantized =
-    "no effect where the latter has `dequantize: true`, which asks for weights of 16 bits; else refused";
+    "no effect if the latter has `dequantize: true`, which asks for 16-bit weights; otherwise refused";
 constexpr std::string_view kLayerExpression =
-    "not built yet; lora_target_modules takes a regular expression, which can name layers: "
+    "not supported yet; lora_target_modules accepts a regular expression, which can select layers: "
     ".*layers.[01][.].*_proj";
 constexpr std::string_view kPattern =
-    "not built yet; an adapter that PEFT made with it is continued with lora_model_dir";
-constexpr std::string_view kMultimodal = "images and audio are not built yet; only text is";
-constexpr std::string_view kResize = "resizing the vocabulary is not built yet";
-constexpr std::string_view kEditConfig = "not built yet; edit the model folder's config.json";
+    "not supported yet; to continue an adapter that PEFT made with it, write lora_model_dir";
+constexpr std::string_view kMultimodal = "images and audio are not supported yet; only text is";
+constexpr std::string_view kResize = "resizing the vocabulary is not supported yet";
+constexpr std::string_view kEditConfig = "not supported yet; edit the model folder's config.json";
 
 // Reasons for keys that change no result.
 constexpr std::string_view kCompile = "there is nothing to compile: the kernels are native code";
-constexpr std::string_view kMemory =
-    "where weights and activations lie is decided by the layout of the ranks";
-constexpr std::string_view kOfTracker = "runs write the recipe and numbers, into files";
-constexpr std::string_view kLauncher = "--nproc, mpirun or Slurm says how many ranks there are";
+constexpr std::string_view kMemory = "the layout of the ranks decides where weights and activations are";
+constexpr std::string_view kOfTracker = "runs write the recipe and the metrics into files";
+constexpr std::string_view kLauncher = "--nproc, mpirun or Slurm sets the number of ranks";
 constexpr std::string_view kFolder = "the files of the model folder decide";
-constexpr std::string_view kPrepare = "rows are made ready by all ranks; all of them are trained on";
+constexpr std::string_view kPrepare = "all ranks prepare rows, and training uses all rows";
 constexpr std::string_view kPack = "rows are packed first-fit decreasing, 100,000 at a time";
-constexpr std::string_view kNoPadding = "tokens are never padded, and each counts once";
+constexpr std::string_view kNoPadding = "there is no padding, and each token counts once";
 constexpr std::string_view kOtherVerb =
-    "training looks at losses alone; see tessera generate, chat and merge";
-constexpr std::string_view kOfRefused = "of a switch that is refused";
+    "training evaluates losses only; see tessera generate, chat and merge";
+constexpr std::string_view kOfRefused = "belongs to a key that is refused";
 constexpr std::string_view kInternal = "set by Axolotl for itself";
 constexpr std::string_view kFloat32 = "weights, norms, sums and optimizer states are in float32";
 constexpr std::string_view kFp8Gather =
-    "parameters are gathered in bfloat16, and scales are those of the whole weight either way";
+    "parameters are gathered in bfloat16, and scales always belong to the whole weight";
 constexpr std::string_view kProfile = "see the environment variables of docs/profiling.md";
-constexpr std::string_view kOneCycle = "adam_beta1 stays as it is";
+constexpr std::string_view kOneCycle = "adam_beta1 stays constant";
 
 constexpr ForeignKey kTopKeys[] = {
     // Sections, and other spellings of native keys.
@@ -68,29 +67,29 @@ constexpr ForeignKey kTopKeys[] = {
     {"reinit_weights", Rule::Rename, "random_init"},
     {"float32", Rule::Map, "dtype", "true=float32 false="},
     {"model_type", Rule::Special, "model_type",
-     "a name that ends in ForCausalLM changes nothing; other kinds of model are refused"},
+     "a name that ends in ForCausalLM has no effect; other kinds of models are refused"},
     {"plugins", Rule::Special, "plugins",
-     "Liger, CutCrossEntropy, Kernels and ExpertParallel change nothing; SwanLab and LMEval have no effect; "
-     "others are refused"},
+     "Liger, CutCrossEntropy, Kernels and ExpertParallel change no result; SwanLab and LMEval have no "
+     "effect; others are refused"},
     {"gradient_clipping", Rule::Rename, "max_grad_norm"},
-    {"provider", Rule::Refuse, "this file sets up a cloud service for Axolotl; it is no recipe"},
+    {"provider", Rule::Refuse, "this file configures a cloud service for Axolotl; it is not a recipe"},
     {"distributed_type", Rule::Map, "zero_stage",
      "no= fsdp= deepspeed= multi_gpu=0 multi_cpu=0 megatron_lm=! multi_xpu=! multi_npu=! multi_mlu=! tpu=! "
      "xla=! "
      "tp=!"},
     // Keys that would change results.
-    {"float16", Rule::Refuse, "weights in pure float16 are not built yet; write fp16: true"},
-    {"bfloat16", Rule::Refuse, "weights in pure bfloat16 are not built yet; write bf16: true"},
+    {"float16", Rule::Refuse, "weights in pure float16 are not supported yet; write fp16: true"},
+    {"bfloat16", Rule::Refuse, "weights in pure bfloat16 are not supported yet; write bf16: true"},
     {"fp8_enable_fsdp_float8_all_gather", Rule::Ignore, kFp8Gather},
     {"fp8_*", Rule::Refuse, kNotYet},
     {"load_in_4bit", Rule::Refuse,
-     "4-bit base weights are not built yet; leave it out and write adapter: lora"},
-    {"load_in_8bit", Rule::Refuse, "8-bit base weights are not built yet; leave it out"},
+     "4-bit base weights are not supported yet; leave it out and write adapter: lora"},
+    {"load_in_8bit", Rule::Refuse, "8-bit base weights are not supported yet; leave it out"},
     {"gptq", Rule::Refuse, kQuantised},
     {"gptq_*", Rule::Refuse, kQuantised},
-    {"qat", Rule::Refuse, "quantisation-aware training is not built yet"},
+    {"qat", Rule::Refuse, "quantisation-aware training is not supported yet"},
     {"quantization", Rule::Refuse, kQuantised},
-    {"llmcompressor", Rule::Refuse, "compressed training is not built yet"},
+    {"llmcompressor", Rule::Refuse, "compressed training is not supported yet"},
     {"quantize_moe_experts", Rule::Refuse, kQuantised},
     {"nonexpert_quantization", Rule::Refuse, kQuantised},
     {"model_quantization_config", Rule::Special, "dequantized", kDequantized},
@@ -104,11 +103,11 @@ constexpr ForeignKey kTopKeys[] = {
     // Models other than text in, text out.
     {"processor_type", Rule::Refuse, kMultimodal},
     {"processor_kwargs", Rule::Refuse, kMultimodal},
-    {"freeze_mm_modules", Rule::Quiet, "models have no part for images or audio"},
+    {"freeze_mm_modules", Rule::Quiet, "models for images or audio are not supported"},
     {"image_size", Rule::Refuse, kMultimodal},
     {"image_resize_algorithm", Rule::Refuse, kMultimodal},
     {"role_boundaries", Rule::Refuse, kMultimodal},
-    {"diffusion", Rule::Refuse, "diffusion language models are not built yet"},
+    {"diffusion", Rule::Refuse, "diffusion language models are not supported yet"},
     {"tokenizer_use_mistral_common", Rule::Refuse,
      "mistral-common's tokenizer files are not read; leave it out and use a folder with tokenizer.json"},
     {"sequence_parallel_degree", Rule::Rename, "context_parallel_size"},
@@ -116,43 +115,44 @@ constexpr ForeignKey kTopKeys[] = {
     {"pipeline_parallel_schedule", Rule::Hint, "pipeline_schedule"},
     {"virtual_pipeline_model_parallel_size", Rule::Hint, "pipeline_stages_per_rank"},
     {"noisy_embedding_alpha", Rule::Rename, "neftune_noise_alpha"},
-    {"lora_dora", Rule::Refuse, "DoRA is not built yet"},
-    {"peft_use_dora", Rule::Refuse, "DoRA is not built yet"},
-    {"peft", Rule::Refuse, "LoftQ and other PEFT settings are not built yet"},
-    {"peft_init_lora_weights", Rule::Refuse, "only the standard LoRA initialisation is built", "true"},
+    {"lora_dora", Rule::Refuse, "DoRA is not supported yet"},
+    {"peft_use_dora", Rule::Refuse, "DoRA is not supported yet"},
+    {"peft", Rule::Refuse, "LoftQ and other PEFT settings are not supported yet"},
+    {"peft_init_lora_weights", Rule::Refuse, "only the standard LoRA initialisation is supported", "true"},
     {"peft_layers_to_transform", Rule::Refuse, kLayerExpression},
     {"peft_layers_pattern", Rule::Refuse, kLayerExpression},
     {"lora_exclude_modules", Rule::Refuse,
-     "not built yet; lora_target_modules takes a regular expression, which can leave layers out: "
+     "not supported yet; lora_target_modules accepts a regular expression, which can exclude layers: "
      "(?!.*down_proj).*_proj"},
     {"lora_target_parameters", Rule::Refuse,
-     "adapters on the experts' joined weights are not built; lora_target_linear: true puts adapters on every "
-     "expert's layers"},
+     "adapters on fused expert weights are not supported; lora_target_linear: true adapts the layers of "
+     "every expert"},
     {"lora_rank_pattern", Rule::Refuse, kPattern},
     {"lora_alpha_pattern", Rule::Refuse, kPattern},
     {"lora_fan_in_fan_out", Rule::Quiet, kFolder},  // the model's files say it
-    {"loraplus_lr_embedding", Rule::Refuse, "adapters on embeddings are not built yet", "1e-6 0.000001"},
+    {"loraplus_lr_embedding", Rule::Refuse, "adapters on embeddings are not supported yet", "1e-6 0.000001"},
     {"relora", Rule::Refuse, kNotYet},
     {"relora_*", Rule::Refuse, kNotYet},
-    {"lisa_*", Rule::Refuse, "training some layers at a time is not built yet"},
-    {"mora", Rule::Refuse, "MoRA is not built yet; adapter: lora is"},
-    {"spectrum_*", Rule::Refuse, "choosing layers by their spectrum is not built yet"},
-    {"grokfast_*", Rule::Refuse, "filtering gradients over steps is not built yet"},
-    {"dense_mixer", Rule::Refuse, "running all experts for the routers' gradients is not built yet"},
-    {"hatchery", Rule::Refuse, "training on a remote service is not built"},
-    {"trainer_cls", Rule::Refuse, "trainers of your own (Python classes) cannot be loaded"},
+    {"lisa_*", Rule::Refuse, "training some layers at a time is not supported yet"},
+    {"mora", Rule::Refuse, "MoRA is not supported yet; write adapter: lora"},
+    {"spectrum_*", Rule::Refuse, "selecting layers by their spectrum is not supported yet"},
+    {"grokfast_*", Rule::Refuse, "filtering gradients over steps is not supported yet"},
+    {"dense_mixer", Rule::Refuse, "computing all experts for the routers' gradients is not supported yet"},
+    {"hatchery", Rule::Refuse, "training on a remote service is not supported"},
+    {"trainer_cls", Rule::Refuse, "custom trainers (Python classes) cannot be loaded"},
     {"peft_layer_replication", Rule::Refuse, kNotYet},
-    {"peft_trainable_token_indices", Rule::Refuse, "training single rows of the embedding is not built yet"},
-    {"peft_ensure_weight_tying", Rule::Refuse, "adapters on tied embeddings are not built yet"},
+    {"peft_trainable_token_indices", Rule::Refuse,
+     "training single rows of the embedding is not supported yet"},
+    {"peft_ensure_weight_tying", Rule::Refuse, "adapters on tied embeddings are not supported yet"},
     {"optim_args", Rule::Special, "optim_args", "a map, or a text `key=value, ...`; see `optim_args` below"},
     {"optim_target_modules", Rule::Refuse, kNotYet},
     {"adam_beta3", Rule::Refuse, kNotYet},
     {"adam_epsilon2", Rule::Refuse, kNotYet},
     {"lr_scheduler_kwargs", Rule::Enter, "lr_scheduler_kwargs"},
-    {"use_eaft", Rule::Refuse, "weighting the loss by entropy is not built yet"},
-    {"use_pose", Rule::Refuse, "positions with gaps (PoSE) are not built yet"},
-    {"scaling_softmax", Rule::Refuse, "scaled softmax attention is not built yet"},
-    {"fix_untrained_tokens", Rule::Refuse, "changing untrained embeddings is not built yet"},
+    {"use_eaft", Rule::Refuse, "weighting the loss by entropy is not supported yet"},
+    {"use_pose", Rule::Refuse, "positions with gaps (PoSE) are not supported yet"},
+    {"scaling_softmax", Rule::Refuse, "scaled softmax attention is not supported yet"},
+    {"fix_untrained_tokens", Rule::Refuse, "changing untrained embeddings is not supported yet"},
     {"auto_find_batch_size", Rule::Refuse, kNotYet},
     {"log_sweep_min_lr", Rule::Refuse, kNotYet},
     {"log_sweep_max_lr", Rule::Refuse, kNotYet},
@@ -168,8 +168,8 @@ constexpr ForeignKey kTopKeys[] = {
     {"z_loss_multiplier", Rule::Rename, "z_loss_coef"},
     {"z_loss_weight", Rule::Rename, "z_loss_coef"},
     {"interleave_probs", Rule::Refuse, "write weight in each dataset's entry"},
-    {"dataset_shard_num", Rule::Refuse, "not built yet; write shards in the dataset's entry"},
-    {"dataset_shard_idx", Rule::Refuse, "not built yet; write shards_idx in the dataset's entry"},
+    {"dataset_shard_num", Rule::Refuse, "not supported yet; write shards in the dataset's entry"},
+    {"dataset_shard_idx", Rule::Refuse, "not supported yet; write shards_idx in the dataset's entry"},
     {"shuffle_before_merging_datasets", Rule::Refuse, kNotYet},
     {"default_system_message", Rule::Refuse, kNotYet},
     {"chat_template_args", Rule::Rename, "chat_template_kwargs"},
@@ -180,9 +180,9 @@ constexpr ForeignKey kTopKeys[] = {
     {"overrides_of_model_kwargs", Rule::Refuse, kEditConfig},
     {"model_config", Rule::Enter, "model_config"},
     {"rope_scaling", Rule::Refuse, kEditConfig},
-    {"s2_attention", Rule::Refuse, "shifted sparse attention is not built yet"},
-    {"landmark_attention", Rule::Refuse, "landmark attention is not built; leave it out"},
-    {"xpos_rope", Rule::Refuse, "xPos is not built; leave it out"},
+    {"s2_attention", Rule::Refuse, "shifted sparse attention is not supported yet"},
+    {"landmark_attention", Rule::Refuse, "landmark attention is not supported; leave it out"},
+    {"xpos_rope", Rule::Refuse, "xPos is not supported; leave it out"},
     {"trl", Rule::Refuse, kPreference},
     {"ebft", Rule::Refuse, kPreference},
     {"dpo_*", Rule::Refuse, kPreference},
@@ -197,8 +197,8 @@ constexpr ForeignKey kTopKeys[] = {
     {"reward_model", Rule::Refuse, kReward},
     {"process_reward_model", Rule::Refuse, kReward},
     {"center_rewards_coefficient", Rule::Refuse, kReward},
-    {"num_labels", Rule::Refuse, "classifiers are not built yet; only language models are"},
-    {"kd_*", Rule::Refuse, "distillation is not built yet"},
+    {"num_labels", Rule::Refuse, "classifiers are not supported yet; only language models are"},
+    {"kd_*", Rule::Refuse, "distillation is not supported yet"},
     // Keys that have no effect here.
     {"tokenizer_type", Rule::Ignore, kFolder, "autotokenizer"},
     {"cls_model_config", Rule::Ignore, kFolder},
@@ -379,8 +379,8 @@ constexpr ForeignKey kTopKeys[] = {
     {"command_file", Rule::Ignore, kLauncher},
     {"mpirun_config", Rule::Ignore, kLauncher},
     {"megatron_lm_config", Rule::Refuse,
-     "Megatron-LM is not built in; write tensor_parallel_size and pipeline_parallel_size"},
-    {"sagemaker_*", Rule::Refuse, "runs on SageMaker are not built"},
+     "Megatron-LM is not used; write tensor_parallel_size and pipeline_parallel_size"},
+    {"sagemaker_*", Rule::Refuse, "runs on SageMaker are not supported"},
     // Names of other tools, for "did you mean".
     {"adam_eps", Rule::Hint, "adam_epsilon"},
     {"adam_b1", Rule::Hint, "adam_beta1"},
@@ -419,18 +419,21 @@ constexpr ForeignKey kDatasetForeignKeys[] = {
      "chatml=chatml llama3=llama3 mistral=mistral alpaca=alpaca *=!"},
     {"field_human", Rule::Refuse, kNotYet},
     {"field_model", Rule::Refuse, kNotYet},
-    {"input_transform", Rule::Refuse, "transformations of your own (Python functions) cannot be loaded"},
-    {"input_format", Rule::Refuse, "own prompt formats are not built yet"},
-    {"logprobs_field", Rule::Refuse, "distillation is not built yet"},
-    {"temperature", Rule::Refuse, "distillation is not built yet"},
+    {"input_transform", Rule::Refuse, "custom transformations (Python functions) cannot be loaded"},
+    {"input_format", Rule::Refuse, "custom prompt formats are not supported yet"},
+    {"logprobs_field", Rule::Refuse, "distillation is not supported yet"},
+    {"temperature", Rule::Refuse, "distillation is not supported yet"},
     {"max_completion_length", Rule::Refuse, kReward},
     {"train_on_last_step_only", Rule::Refuse, kReward},
     {"text_column", Rule::Rename, "field"},
-    {"length", Rule::Refuse, "made-up data are not built yet; bench train has random tokens"},
-    {"sequence_length", Rule::Refuse, "made-up data are not built yet; bench train has random tokens"},
-    {"min_input_id", Rule::Refuse, "made-up data are not built yet; bench train has random tokens"},
-    {"max_input_id", Rule::Refuse, "made-up data are not built yet; bench train has random tokens"},
-    {"seed", Rule::Refuse, "made-up data are not built yet; bench train has random tokens"},
+    {"length", Rule::Refuse, "synthetic data are not supported; tessera bench train uses random tokens"},
+    {"sequence_length", Rule::Refuse,
+     "synthetic data are not supported; tessera bench train uses random tokens"},
+    {"min_input_id", Rule::Refuse,
+     "synthetic data are not supported; tessera bench train uses random tokens"},
+    {"max_input_id", Rule::Refuse,
+     "synthetic data are not supported; tessera bench train uses random tokens"},
+    {"seed", Rule::Refuse, "synthetic data are not supported; tessera bench train uses random tokens"},
     {"trust_remote_code", Rule::Ignore, kFolder},
     {"preprocess_shards", Rule::Ignore, kPrepare},
     {"file", Rule::Hint, "path"},
@@ -499,7 +502,8 @@ constexpr ForeignKey kSchedulerKeys[] = {
     {"threshold_mode", Rule::Rename, "lr_plateau_threshold_mode"},
     {"cooldown", Rule::Rename, "lr_plateau_cooldown"},
     {"mode", Rule::Refuse, kLess, "min"},
-    {"eps", Rule::Refuse, "a fall of the learning rate by 1e-8 or less is none", "1e-8 1e-08 0.00000001"},
+    {"eps", Rule::Refuse, "a reduction of the learning rate by 1e-8 or less is ignored",
+     "1e-8 1e-08 0.00000001"},
     {"verbose", Rule::Quiet, kTold},
     {"lr_end", Rule::Rename, "lr_end"},
     {"power", Rule::Rename, "lr_power"},
@@ -511,7 +515,7 @@ constexpr ForeignKey kSchedulerKeys[] = {
     {"div_factor", Rule::Rename, "lr_div_factor"},
     {"final_div_factor", Rule::Rename, "lr_final_div_factor"},
     {"pct_start", Rule::Rename, "warmup_ratio"},
-    {"anneal_strategy", Rule::Refuse, "the cycle has a cosine on both sides", "cos"},
+    {"anneal_strategy", Rule::Refuse, "both phases of the cycle are cosines", "cos"},
     {"three_phase", Rule::Refuse, "the cycle has two phases"},
     {"cycle_momentum", Rule::Ignore, kOneCycle},
     {"base_momentum", Rule::Ignore, kOneCycle},
@@ -529,11 +533,11 @@ constexpr ForeignKey kOptimizerArguments[] = {
     {"epsilon", Rule::Rename, "adam_epsilon"},
     {"adam_epsilon", Rule::Rename, "adam_epsilon"},
     {"weight_decay", Rule::Rename, "weight_decay"},
-    {"amsgrad", Rule::Refuse, "AMSGrad is not built yet"},
-    {"momentum", Rule::Refuse, "momentum is not built yet", "0 0.0"},
-    {"nesterov", Rule::Refuse, "momentum is not built yet"},
-    {"dampening", Rule::Refuse, "momentum is not built yet", "0 0.0"},
-    {"maximize", Rule::Refuse, "a loss falls"},
+    {"amsgrad", Rule::Refuse, "AMSGrad is not supported yet"},
+    {"momentum", Rule::Refuse, "momentum is not supported yet", "0 0.0"},
+    {"nesterov", Rule::Refuse, "momentum is not supported yet"},
+    {"dampening", Rule::Refuse, "momentum is not supported yet", "0 0.0"},
+    {"maximize", Rule::Refuse, "a lower loss is better"},
     {"fused", Rule::Quiet, kHow},
     {"foreach", Rule::Quiet, kHow},
     {"capturable", Rule::Quiet, kHow},

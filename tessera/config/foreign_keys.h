@@ -1,5 +1,5 @@
 // The keys that are not native: spellings of other tools that mean a native key, keys that need no
-// action here, and keys that are known but not built. One table line a key.
+// action here, and keys that are known but not supported. One table line a key.
 #pragma once
 
 #include <span>
@@ -11,11 +11,11 @@ namespace tessera::config {
 enum class Rule {
   Rename,   // `target` is the native key; the value passes through
   Map,      // `target` is the native key, `values` lists "theirs=ours"; "theirs=" sets nothing, "theirs=!" is
-            // known but not built, "*=!" makes every other value so; without it other values are unknown
+            // known but not supported, "*=!" makes every other value so; without it other values are unknown
   Ignore,   // no effect here: one warning, unless the value is blank, false, none or one of `values`;
             // `target` is the reason
   Quiet,    // no effect and no warning; `target` is the reason
-  Refuse,   // would change results and is not built: `target` is the reason, `values` are the values that
+  Refuse,   // would change results and is not supported: `target` is the reason, `values` are the values that
             // mean "off"
   Enter,    // a map with keys of its own: `target` is the path of its Section
   Special,  // handled by a function of special_keys.cpp that `target` names; `values` says for the keys' page
@@ -31,19 +31,19 @@ struct ForeignKey {
 };
 
 // Reasons that the tables of several tools use.
-inline constexpr std::string_view kNotYet = "not built yet";
-inline constexpr std::string_view kHow = "says how to compute, not what; the results are the same";
-inline constexpr std::string_view kTold = "metrics.jsonl, TensorBoard and the progress line tell it anyway";
+inline constexpr std::string_view kNotYet = "not supported yet";
+inline constexpr std::string_view kHow = "affects how results are computed, not the results";
+inline constexpr std::string_view kTold = "metrics.jsonl, TensorBoard and the progress line show this anyway";
 inline constexpr std::string_view kNoTracker =
-    "not built; TensorBoard, Weights & Biases, MLflow, OpenTelemetry and Prometheus are";
+    "not supported, unlike TensorBoard, Weights & Biases, MLflow, OpenTelemetry and Prometheus";
 inline constexpr std::string_view kReportTo =
     "`wandb` and `mlflow` mean `use_wandb: true` and `use_mlflow: true`; TensorBoard files and metrics.jsonl "
-    "are written anyway; others have no effect, which one warning tells";
-inline constexpr std::string_view kLess = "what is evaluated are losses, of which less is better";
+    "are written anyway; others have no effect, with one warning";
+inline constexpr std::string_view kLess = "evaluations measure losses, of which lower is better";
 inline constexpr std::string_view kPieces =
     "checkpoints are sharded and the result is one safetensors folder";
 inline constexpr std::string_view kHub = "the result alone is uploaded, to hub_model_id";
-inline constexpr std::string_view kToken = "HF_TOKEN says who asks the hub";
+inline constexpr std::string_view kToken = "HF_TOKEN holds the access token for the hub";
 
 // One kind of map that a recipe or a file of another tool holds, and its keys that are not native.
 struct Section {

@@ -37,18 +37,10 @@ bool is_plain(const std::string& pattern) { return pattern.find_first_of("*?[\\"
 
 hub::Choice match(const DatasetConfig& dataset, const hub::Names& names,
                   const std::vector<std::string>& patterns, const std::string& source) {
-  std::set<std::string> matched;
-  for (const std::string& pattern : patterns) {
-    bool is_found = false;
-    for (const std::string& name : names) {
-      if (!io::fits_pattern(name, pattern)) continue;
-      matched.insert(name);
-      is_found = true;
-    }
-    if (!is_found)
-      throw no_file_error(dataset, "has no file that matches " + source).got("'" + pattern + "'");
-  }
-  return {{matched.begin(), matched.end()}, std::all_of(patterns.begin(), patterns.end(), is_plain)};
+  io::MatchedFiles matched = io::match_files({names.begin(), names.end()}, patterns);
+  if (!matched.unmatched.empty())
+    throw no_file_error(dataset, "has no file that matches " + source).got("'" + matched.unmatched + "'");
+  return {std::move(matched.names), std::all_of(patterns.begin(), patterns.end(), is_plain)};
 }
 
 std::vector<std::string> patterns_of(const std::vector<CardFiles>& listed) {
@@ -73,9 +65,10 @@ hub::Choice take_all(const DatasetConfig& dataset, const hub::Names& names) {
       join({names.begin(), std::next(names.begin(), std::min<std::ptrdiff_t>(6, std::ssize(names)))}, ", "));
   const bool is_script =
       std::any_of(names.begin(), names.end(), [](const std::string& name) { return name.ends_with(".py"); });
-  throw is_script
-      ? error.hint("its script is not run; the hub may have made files of it: revision: refs/convert/parquet")
-      : error;
+  throw is_script ? error.hint(
+                        "Tessera does not run the dataset's script; the hub may have converted its data to "
+                        "files: revision: refs/convert/parquet")
+                  : error;
 }
 
 hub::Choice choose(const DatasetConfig& dataset, const hub::Names& names, const hub::ReadFile& read) {

@@ -79,7 +79,8 @@ Error unknown_key(const Section& section, const Entry& entry, std::string_view n
   const std::string near = nearest_name(name, names_of(section));
   if (!near.empty()) return error.hint("did you mean '" + near + "'?");
   if (section.path.empty() && find_foreign(config::section(kTrainerSection), name) != nullptr)
-    return error.hint("an argument of other trainers: `tessera recipe convert` makes recipes of their files");
+    return error.hint(
+        "an argument of other trainers: `tessera recipe convert` converts their files into recipes");
   return error.hint("`tessera recipe keys` lists all keys");
 }
 

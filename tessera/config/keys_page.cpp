@@ -117,7 +117,7 @@ std::string describe_values(std::string_view values) {
   for (const std::string& pair : words_of(values)) {
     const size_t equals = pair.find('=');
     const std::string theirs = pair.substr(0, equals), value = pair.substr(equals + 1);
-    const std::string name = theirs == "*" ? "all others" : code(theirs);
+    const std::string name = theirs == "*" ? "all other values" : code(theirs);
     if (value == "!") {
       refused.push_back(name);
     } else if (value.empty()) {
@@ -127,7 +127,7 @@ std::string describe_values(std::string_view values) {
     }
   }
   std::string text = join(ours, ", ");
-  if (!none.empty()) text += (text.empty() ? "" : "; ") + join(none, ", ") + " leave it as it is";
+  if (!none.empty()) text += (text.empty() ? "" : "; ") + std::string("unchanged with ") + join(none, ", ");
   if (!refused.empty()) text += "; refused: " + join(refused, ", ");
   return text;
 }
@@ -135,7 +135,7 @@ std::string describe_values(std::string_view values) {
 std::string off_values(std::string_view values) {
   std::vector<std::string> names;
   for (const std::string& word : words_of(values)) names.push_back(code(word));
-  return names.empty() ? "" : "; but for " + join(names, ", ");
+  return names.empty() ? "" : " except " + join(names, ", ");
 }
 
 std::string describe(const ForeignKey& key) {
@@ -143,7 +143,7 @@ std::string describe(const ForeignKey& key) {
   switch (key.rule) {
     case Rule::Rename: return "means " + code(target);
     case Rule::Map: return "means " + code(target) + ": " + describe_values(key.values);
-    case Rule::Ignore: return "no effect, which one warning tells" + off_values(key.values) + ": " + target;
+    case Rule::Ignore: return "no effect, with one warning" + off_values(key.values) + ": " + target;
     case Rule::Quiet: return "no effect: " + target;
     case Rule::Refuse: return "refused" + off_values(key.values) + ": " + target;
     case Rule::Enter: return "a map, see " + code(target) + " below";
@@ -166,25 +166,15 @@ std::string title_of(const Section& section) {
 
 std::string keys_page() {
   std::string page =
-      "# What becomes of every key\n"
-      "\n"
-      "Made by `tessera recipe keys` from the tables that read recipes; a test compares the two. What the "
-      "first "
-      "keys mean is told in\n"
-      "[recipes.md](recipes.md). Of the others, which Axolotl, Accelerate, DeepSpeed and Transformers have:\n"
-      "\n"
-      "- **means**: another spelling of a key of Tessera. Both may stand in a recipe where they agree.\n"
-      "- **no effect**: accepted, as no result depends on it.\n"
-      "- **refused**: exit code 2, with the reason. Blank, `false`, `none` or empty it asks for nothing and "
-      "is "
-      "accepted, as are the\n"
-      "  values that the line names.\n"
-      "\n"
-      "A `*` at the end of a name is any rest. Keys that no line names are unknown: exit code 2, with the "
-      "nearest "
-      "name.\n"
-      "\n"
-      "## Keys of a recipe\n";
+      "# Reference of all keys\n\nThis page is the output of `tessera recipe keys`, which prints the tables "
+      "that recipes are checked against; a test compares the two.\n[recipes.md](recipes.md) explains "
+      "Tessera's own keys, which come first. The others are keys of Axolotl, Accelerate, DeepSpeed "
+      "and\nTransformers:\n\n- **means**: another spelling of a key of Tessera. A recipe may contain both if "
+      "they agree.\n- **no effect**: the key is accepted, because no result depends on it.\n- **refused**: "
+      "exit code 2, with the reason. The key is accepted if its value asks for nothing (blank, `false`, "
+      "`none` or empty),\n  and with the values that its line lists.\n\nA `*` at the end of a name stands "
+      "for any ending. All other keys are unknown: exit code 2, with the nearest name.\n\n## Keys of a "
+      "recipe\n";
   add_native(recipe_keys(), page);
   page += "\n## Keys of an entry of `datasets`\n";
   add_native(dataset_keys(), page);
@@ -195,12 +185,14 @@ std::string keys_page() {
     if (section.keys.empty()) continue;
     page += "\n## " + title_of(section) + '\n';
     if (!section.strip_prefix.empty()) {
-      page += "\nEach also with the prefix " + code(section.strip_prefix) + ".\n";
+      page += "\nEach key may also have the prefix " + code(section.strip_prefix) + ".\n";
     }
     if (section.path == "deepspeed") {
-      page += "\nThe file or map of a DeepSpeed configuration. `\"auto\"` leaves the recipe's own value.\n";
+      page +=
+          "\nKeys of a DeepSpeed configuration, as a file or a map. `\"auto\"` keeps the recipe's own "
+          "value.\n";
     }
-    page += head("key", "what becomes of it");
+    page += head("key", "in Tessera");
     for (const ForeignKey& key : section.keys) page += row(code(key.name), describe(key));
   }
   return page;

@@ -7,20 +7,20 @@
 namespace tessera::config {
 namespace {
 
-// Warns of keys that only other schedules than the chosen one read.
-void warn_of_other_schedules(Rules& rules) {
-  const Recipe& recipe = rules.recipe();
+// A key that only some schedules read.
+struct ScheduleKey {
+  const char* key;
+  bool is_changed;
+  std::vector<ScheduleKind> readers;
+  const char* names;  // of the readers
+};
+
+std::vector<ScheduleKey> schedule_keys(const Recipe& recipe) {
   const Recipe defaults;
   using enum ScheduleKind;
-  struct Line {
-    const char* key;
-    bool is_changed;
-    std::vector<ScheduleKind> readers;
-    const char* names;
-  };
   const std::vector<ScheduleKind> plateau = {ReduceOnPlateau};
   constexpr const char* kPlateau = "reduce_lr_on_plateau";
-  const Line lines[] = {
+  return {
       {"cosine_min_lr_ratio",
        recipe.cosine_min_lr_ratio > 0.0,
        {Cosine, Rex, WarmupStableDecay, WarmupCosineLr},
@@ -64,65 +64,55 @@ void warn_of_other_schedules(Rules& rules) {
        {OneCycle},
        "one_cycle"},
   };
-  for (const Line& line : lines) {
-    const bool is_read =
-        std::find(line.readers.begin(), line.readers.end(), recipe.lr_scheduler) != line.readers.end();
-    if (!line.is_changed || is_read) continue;
-    rules.warn(line.key, std::string("key '") + line.key +
-                             "' has no effect without 'lr_scheduler: " + line.names + "'");
+}
+
+// Warns of keys that only other schedules than the chosen one read.
+void warn_of_other_schedules(Rules& rules) {
+  const Recipe& recipe = rules.recipe();
+  for (const auto& [key, is_changed, readers, names] : schedule_keys(recipe)) {
+    if (!is_changed || std::ranges::find(readers, recipe.lr_scheduler) != readers.end()) continue;
+    rules.warn_idle(key, std::string("without 'lr_scheduler: ") + names + "'");
   }
 }
 
 void validate_schedule(Rules& rules) {
   const Recipe& recipe = rules.recipe();
   if (recipe.cosine_constant_lr_ratio > 0.0 && recipe.cosine_min_lr_ratio == 0.0) {
-    rules.refuse({"cosine_constant_lr_ratio", "cosine_min_lr_ratio"},
-                 rules
-                     .error("CONFLICT", "key 'cosine_constant_lr_ratio' needs 'cosine_min_lr_ratio'",
-                            "cosine_constant_lr_ratio")
-                     .hint("the learning rate would stay at 0 from there on"));
+    rules
+        .refuse_text("CONFLICT", {"cosine_constant_lr_ratio", "cosine_min_lr_ratio"},
+                     "key 'cosine_constant_lr_ratio' needs 'cosine_min_lr_ratio'")
+        .hint("otherwise the learning rate stays at 0 from there on");
   }
-  if (recipe.lr_min > 0.0 && recipe.lr_min >= recipe.learning_rate) {
-    rules.refuse({"lr_min", "learning_rate"},
-                 rules.error("RANGE", "key 'lr_min': not below 'learning_rate'", "lr_min")
-                     .got(std::to_string(recipe.lr_min) + " and " + std::to_string(recipe.learning_rate)));
-  }
+  if (recipe.lr_min > 0.0 && recipe.lr_min >= recipe.learning_rate)
+    rules.refuse("RANGE", {"lr_min", "learning_rate"}, "must be below 'learning_rate'")
+        .got(std::to_string(recipe.lr_min) + " and " + std::to_string(recipe.learning_rate));
   const bool is_deepspeed = is_of_deepspeed(recipe.lr_scheduler),
              is_log = recipe.lr_warmup_type == RampKind::Log;
-  if (is_deepspeed && !is_log && recipe.lr_warmup_type != RampKind::Linear) {
-    rules.refuse(
-        {"lr_warmup_type", "lr_scheduler"},
-        rules.error("CONFLICT", "key 'lr_warmup_type': not a warm-up of DeepSpeed's", "lr_warmup_type")
-            .need("linear or log"));
-  }
+  if (is_deepspeed && !is_log && recipe.lr_warmup_type != RampKind::Linear)
+    rules.refuse("CONFLICT", {"lr_warmup_type", "lr_scheduler"}, "DeepSpeed's schedules have no such warm-up")
+        .need("linear or log");
   if (is_log && recipe.lr_scheduler == ScheduleKind::WarmupStableDecay) {
-    rules.refuse({"lr_warmup_type", "lr_scheduler"},
-                 rules
-                     .error("CONFLICT", "key 'lr_warmup_type': log is for the schedules of DeepSpeed alone",
-                            "lr_warmup_type")
-                     .need("linear, cosine or 1-sqrt"));
+    rules.refuse("CONFLICT", {"lr_warmup_type", "lr_scheduler"}, "only DeepSpeed's schedules accept log")
+        .need("linear, cosine or 1-sqrt");
   }
   if (recipe.lr_scheduler == ScheduleKind::ReduceOnPlateau) {
     const std::string warmup = recipe.warmup_steps.value_or(0.0) > 0.0   ? "warmup_steps"
                                : recipe.warmup_ratio.value_or(0.0) > 0.0 ? "warmup_ratio"
                                                                          : "";
-    if (!warmup.empty())
-      rules.warn(warmup, "key '" + warmup + "' has no effect with 'lr_scheduler: reduce_lr_on_plateau'");
+    if (!warmup.empty()) rules.warn_idle(warmup, "with 'lr_scheduler: reduce_lr_on_plateau'");
   }
-  if (recipe.lr_scheduler == ScheduleKind::Polynomial && recipe.lr_end >= recipe.learning_rate) {
-    rules.refuse({"lr_end", "learning_rate"},
-                 rules.error("RANGE", "key 'lr_end': not below 'learning_rate'", "lr_end")
-                     .got(std::to_string(recipe.lr_end) + " and " + std::to_string(recipe.learning_rate)));
-  }
+  if (recipe.lr_scheduler == ScheduleKind::Polynomial && recipe.lr_end >= recipe.learning_rate)
+    rules.refuse("RANGE", {"lr_end", "learning_rate"}, "must be below 'learning_rate'")
+        .got(std::to_string(recipe.lr_end) + " and " + std::to_string(recipe.learning_rate));
   if (recipe.jagged_restart_steps > 0 &&
       recipe.jagged_restart_steps < recipe.jagged_restart_warmup_steps + recipe.jagged_restart_anneal_steps) {
-    rules.refuse({"jagged_restart_steps", "jagged_restart_warmup_steps", "jagged_restart_anneal_steps"},
-                 rules
-                     .error("CONFLICT", "key 'jagged_restart_steps': shorter than its warm-up and annealing",
-                            "jagged_restart_steps")
-                     .got(std::to_string(recipe.jagged_restart_steps))
-                     .need("at least " + std::to_string(recipe.jagged_restart_warmup_steps +
-                                                        recipe.jagged_restart_anneal_steps)));
+    rules
+        .refuse("CONFLICT",
+                {"jagged_restart_steps", "jagged_restart_warmup_steps", "jagged_restart_anneal_steps"},
+                "shorter than its warm-up and annealing")
+        .got(std::to_string(recipe.jagged_restart_steps))
+        .need("at least " +
+              std::to_string(recipe.jagged_restart_warmup_steps + recipe.jagged_restart_anneal_steps));
   }
 }
 
@@ -136,17 +126,14 @@ void validate_rates_of_parts(Rules& rules) {
                                                       : "";
   if (key.empty()) return;
   if (recipe.loraplus_lr_ratio > 0.0) {
-    rules.refuse({"loraplus_lr_ratio", key},
-                 rules
-                     .error("CONFLICT", "keys 'loraplus_lr_ratio' and '" + key + "' exclude each other",
-                            "loraplus_lr_ratio")
-                     .hint("keep one of them"));
+    rules
+        .refuse_text("CONFLICT", {"loraplus_lr_ratio", key},
+                     "keys 'loraplus_lr_ratio' and '" + key + "' exclude each other")
+        .hint("keep one of them");
   }
-  if (recipe.learning_rate == 0.0) {
-    rules.refuse(
-        {"learning_rate", key},
-        rules.error("CONFLICT", "key '" + key + "' needs a 'learning_rate' above 0", "learning_rate"));
-  }
+  if (recipe.learning_rate == 0.0)
+    rules.refuse_text("CONFLICT", {"learning_rate", key},
+                      "key '" + key + "' needs a 'learning_rate' above 0");
 }
 
 }  // namespace

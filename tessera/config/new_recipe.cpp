@@ -101,7 +101,7 @@ std::string new_recipe(const std::vector<std::string>& assignments, bool with_al
   const auto given = lines_by_key(write_yaml(recipe, KeysToWrite::Given));
   std::string text =
       "# A recipe of Tessera: tessera train THIS_FILE --nproc 2\n"
-      "# Keys behind a # are at their defaults. docs/recipes.md tells more of each.\n";
+      "# Keys after a # have their default values. docs/recipes.md explains all keys.\n";
   for (const KeyGroup& group : key_groups()) {
     std::string part;
     for (const std::string& key : group.keys) {

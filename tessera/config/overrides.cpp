@@ -53,8 +53,7 @@ Node& descend(Node& node, const std::string& part, bool is_last, const std::stri
     return node.items[*index];
   }
   if (node.is_scalar()) {
-    throw override_error(argument, "'" + part + "' would stand inside a plain value", place)
-        .got(describe(node));
+    throw override_error(argument, "'" + part + "' is a key inside a plain value", place).got(describe(node));
   }
   if (Entry* entry = node.find(part)) {
     if (is_last) entry->key_place = place;

@@ -21,18 +21,21 @@ ParallelDims validate_parallelism(const Recipe& recipe, int64_t world_size) {
                        [&](Error& error, const std::string& key) { error.at(recipe.place_of({key})); });
   if (dims.ep > 1 && recipe.zero_stage == ZeroStage::Ddp) {
     throw recipe
-        .error("PARALLELISM", "experts are spread over ranks that share parameters out",
+        .error("PARALLELISM", "experts are divided over ranks that shard parameters",
                {"expert_parallel_size"})
-        .got("expert_parallel_size " + std::to_string(dims.ep) + " and zero_stage 0, where each rank has all")
+        .got("expert_parallel_size " + std::to_string(dims.ep) +
+             " and zero_stage 0, with which each rank has all parameters")
         .need("zero_stage 1, 2 or 3")
-        .hint("zero_stage: 1 sends as much and keeps less");
+        .hint("zero_stage: 1 sends the same amount and needs less memory");
   }
   if (dims.hpz > 1 && recipe.zero_stage != ZeroStage::Zero3) {
     throw recipe
-        .error("PARALLELISM", "zero_hpz_partition_size is where the backward gathers the parameters from",
+        .error("PARALLELISM",
+               "zero_hpz_partition_size decides from which ranks the backward gathers parameters",
                {"zero_hpz_partition_size"})
         .got("zero_hpz_partition_size " + std::to_string(dims.hpz) + " and zero_stage " +
-             std::to_string(static_cast<int>(recipe.zero_stage)) + ", which gathers them once a step")
+             std::to_string(static_cast<int>(recipe.zero_stage)) +
+             ", with which they are gathered once per step")
         .need("zero_stage 3")
         .hint("leave zero_hpz_partition_size out");
   }
@@ -64,15 +67,17 @@ Recipe with_accumulation(Recipe recipe, int64_t readers) {
     return error;
   };
   if (is_given && at_once * recipe.gradient_accumulation_steps != total)
-    throw refusal("global_batch_size does not fit the other sizes").need(std::to_string(total));
+    throw refusal("global_batch_size does not match the other sizes").need(std::to_string(total));
   if (total % at_once != 0) {
-    throw refusal("global_batch_size is no multiple of the sequences that the ranks take at once")
+    throw refusal("global_batch_size is not a multiple of the sequences that the ranks process at once")
         .need("a divisor of " + std::to_string(total));
   }
   recipe.gradient_accumulation_steps = total / at_once;
   const int64_t parts = recipe.pipeline_microbatches, rows = total / readers;
   if (parts > 0 && rows % parts != 0) {
-    throw recipe.error("RANGE", "the sequences of a step cannot be cut so", {"pipeline_microbatches"})
+    throw recipe
+        .error("RANGE", "the sequences of a step cannot be divided into this many micro-batches",
+               {"pipeline_microbatches"})
         .got(std::to_string(parts))
         .need("a divisor of " + std::to_string(rows) + ", the share of a pipeline in global_batch_size");
   }

@@ -22,12 +22,12 @@ constexpr size_t kMaxLines = 100;
 
 }  // namespace
 
-void Problems::add(std::string_view key, const SourcePlace& place, const Error& error) {
+Error& Problems::add(std::string_view key, const SourcePlace& place, const Error& error) {
   if (!key.empty()) refused_.emplace(key);
   const auto file = std::find(files_.begin(), files_.end(), place.file);
   const auto index = static_cast<size_t>(file - files_.begin());
   if (file == files_.end()) files_.push_back(place.file);
-  problems_.push_back({index, place.line, place.column, error});
+  return problems_.emplace_back(index, place.line, place.column, error).error;
 }
 
 void Problems::settle() {

@@ -24,7 +24,8 @@ class Problems {
       add(key, place, error);
     }
   }
-  void add(std::string_view key, const SourcePlace& place, const Error& error);
+  // Returns the error as it is kept, until the next call.
+  Error& add(std::string_view key, const SourcePlace& place, const Error& error);
   // Keeps a warning, which settle() writes if there is no problem.
   void warn(std::string text) { warnings_.push_back(std::move(text)); }
 

@@ -4,6 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include "tessera/config/entry_error.h"
+
 namespace tessera::config {
 
 std::string Recipe::first_given(std::initializer_list<std::string_view> keys) const {
@@ -20,6 +22,11 @@ SourcePlace Recipe::place_of(std::initializer_list<std::string_view> keys) const
 Error Recipe::error(std::string_view name, std::string what,
                     std::initializer_list<std::string_view> keys) const {
   return Error(ErrorKind::Config, name, std::move(what)).at(place_of(keys));
+}
+
+Error key_error(const Recipe& recipe, std::string_view name, const std::string& key,
+                const std::string& what) {
+  return recipe.error(name, "key '" + key + "': " + what, {key});
 }
 
 }  // namespace tessera::config

@@ -9,9 +9,11 @@
 
 #include <glob.h>
 
+#include "tessera/config/entry_error.h"
 #include "tessera/config/hub_datasets.h"
 #include "tessera/core/error.h"
 #include "tessera/hub/fetch.h"
+#include "tessera/io/run_inputs.h"
 
 namespace tessera::config {
 namespace {
@@ -23,14 +25,9 @@ bool path_exists(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-bool is_folder(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_directory(path, ignored);
-}
-
 Error path_error(const Recipe& recipe, std::string_view name, const std::string& what, const std::string& key,
                  const std::string& path) {
-  return recipe.error(name, "key '" + key + "': " + what, {key}).got(path);
+  return key_error(recipe, name, key, what).got(path);
 }
 
 // Returns the absolute path, without "." and ".." unless removing a ".." would name another place (it follows
@@ -58,15 +55,15 @@ void check_kind(const Recipe& recipe, const std::string& key, const std::string&
   const auto has = [&](const char* name) { return path_exists(fs::path(path) / name); };
   const bool is_adapter = has("adapter_config.json"), is_model = has("config.json");
   if (key == "base_model" && is_adapter && !is_model) {
-    throw path_error(recipe, "NOT-A-MODEL", "the folder holds an adapter, no model", key, path)
+    throw path_error(recipe, "NOT-A-MODEL", "the folder contains an adapter, not a model", key, path)
         .need("a folder with config.json")
-        .hint("to go on with the adapter write lora_model_dir: " + path +
-              " and its base model here; tessera merge makes a model of it");
+        .hint("to continue training the adapter, write lora_model_dir: " + path +
+              " and name its base model here; tessera merge turns both into a model");
   }
   if (key == "lora_model_dir" && is_model && !is_adapter) {
-    throw path_error(recipe, "NOT-AN-ADAPTER", "the folder holds a model, no adapter", key, path)
+    throw path_error(recipe, "NOT-AN-ADAPTER", "the folder contains a model, not an adapter", key, path)
         .need("a folder with adapter_config.json")
-        .hint("a model to start from is base_model");
+        .hint("name a model to start from with base_model");
   }
 }
 
@@ -91,17 +88,17 @@ void fetch_folder(const Recipe& recipe, const std::string& key, std::string& pat
   const auto found = fetched(recipe, key, [&] { return hub::fetch_model(path, revision, want); });
   if (!found) {
     throw path_error(recipe, "NOT-FOUND", "no such folder", key, path)
-        .need("a local folder, or the name of a model of the hub, as org/name");
+        .need("a local folder, or the name of a model on the hub, as org/name");
   }
   path = *found;
-  if (is_folder(path)) check_kind(recipe, key, path);
+  if (io::is_folder(path)) check_kind(recipe, key, path);
 }
 
 // Returns whether the path is settled; a name of the hub is not.
 bool resolve_folder(const Recipe& recipe, const std::string& key, std::string& path) {
   if (path.empty()) return true;
   path = resolve_path(path, recipe.source_folder);
-  if (is_folder(path)) {
+  if (io::is_folder(path)) {
     check_kind(recipe, key, path);
     return true;
   }
@@ -194,8 +191,8 @@ bool resolve_dataset(Recipe& recipe, DatasetConfig& dataset, const std::string& 
   }
   if (is_remote(dataset.path)) {
     throw path_error(recipe, "NOT-FOUND", "remote data is not supported", key + "path", dataset.path)
-        .need("a local file or folder, or the name of a dataset of the hub")
-        .hint("fetch it and give its path");
+        .need("a local file or folder, or the name of a dataset on the hub")
+        .hint("download it and give its path");
   }
   return false;
 }
@@ -210,7 +207,7 @@ void fetch_entry(const Recipe& recipe, DatasetConfig& dataset, const std::string
   }
   if (!snapshot) {
     throw path_error(recipe, "NOT-FOUND", "no such file or folder", key + "path", dataset.path)
-        .need("a local file or folder, or the name of a dataset of the hub, as org/name");
+        .need("a local file or folder, or the name of a dataset on the hub, as org/name");
   }
   dataset.hub_id = dataset.path;
   dataset.path = *snapshot;

@@ -1,24 +1,22 @@
 #include "tessera/config/rules.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "tessera/config/node.h"
 
 namespace tessera::config {
 
-Error Rules::error(std::string_view name, std::string what, const std::string& key) const {
-  return recipe_.error(name, std::move(what), {key});
+Error& Rules::refuse_text(std::string_view name, const std::vector<std::string>& keys,
+                          const std::string& text) {
+  const std::string& key = keys.front();
+  const Error error = recipe_.error(name, text, {key});
+  const auto has_problem = [&](const std::string& other) { return problems_.has(other); };
+  if (std::ranges::any_of(keys, has_problem)) return ignored_.emplace(error);
+  return problems_.add(key, recipe_.place_of({key}), error);
 }
 
-void Rules::refuse(const std::vector<std::string>& keys, const Error& error) {
-  const auto has_problem = [&](const std::string& key) { return problems_.has(key); };
-  if (std::none_of(keys.begin(), keys.end(), has_problem))
-    problems_.add(keys.front(), recipe_.place_of({keys.front()}), error);
-}
-
-void Rules::warn(const std::string& key, const std::string& text) {
-  problems_.warn(place_text(recipe_.place_of({key})) + ": " + text);
+void Rules::warn_at(const std::string& key, const std::string& behind_key) {
+  problems_.warn(place_text(recipe_.place_of({key})) + ": key '" + key + "'" + behind_key);
 }
 
 }  // namespace tessera::config

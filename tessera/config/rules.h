@@ -1,6 +1,7 @@
 // Rules between the values of a filled recipe.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,15 +19,24 @@ class Rules {
 
   const Recipe& recipe() const { return recipe_; }
 
-  // Makes a config error named `name`, at the place of `key`.
-  Error error(std::string_view name, std::string what, const std::string& key) const;
-  // Adds `error` as a problem of the first of `keys`, unless one of `keys` already has a problem.
-  void refuse(const std::vector<std::string>& keys, const Error& error);
-  void warn(const std::string& key, const std::string& text);
+  // Add a config error named `name` as a problem of the first of `keys`, at its place, unless one of `keys`
+  // already has a problem: "key '<first key>': <what>", or `text` as it is. They return the error, of which
+  // more may be said until the next call.
+  Error& refuse(std::string_view name, const std::vector<std::string>& keys, const std::string& what) {
+    return refuse_text(name, keys, "key '" + keys.front() + "': " + what);
+  }
+  Error& refuse_text(std::string_view name, const std::vector<std::string>& keys, const std::string& text);
+  // Warn of `key`: "key '<key>': <what>", "key '<key>' has no effect <why>", and "key '<key>' <text>".
+  void warn(const std::string& key, const std::string& what) { warn_at(key, ": " + what); }
+  void warn_idle(const std::string& key, const std::string& why) { warn_at(key, " has no effect " + why); }
+  void warn_text(const std::string& key, const std::string& text) { warn_at(key, " " + text); }
 
  private:
+  void warn_at(const std::string& key, const std::string& behind_key);
+
   const Recipe& recipe_;
   Problems& problems_;
+  std::optional<Error> ignored_;  // the last one that was not added
 };
 
 // Checks the keys about datasets, chat templates, the order of rows and streaming.

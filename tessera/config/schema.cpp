@@ -28,8 +28,8 @@ constexpr double kMaxPipeline = 4096;
 constexpr int as_int(auto value) { return static_cast<int>(value); }
 
 constexpr std::string_view k8Bit =
-    "8-bit optimizer states are not built yet, those of optimizer_state_dtype are used";
-constexpr std::string_view kOtherOptimizer = "not built yet; write adamw_torch_fused or sgd";
+    "8-bit optimizer states are not supported yet; states have the dtype optimizer_state_dtype";
+constexpr std::string_view kOtherOptimizer = "not supported yet; write adamw_torch_fused or sgd";
 constexpr Choice kOptimizers[] = {
     {"adamw_torch_fused", as_int(OptimizerKind::AdamW)},
     {"adamw_torch", as_int(OptimizerKind::AdamW)},
@@ -42,17 +42,17 @@ constexpr Choice kOptimizers[] = {
     {"adamw_torch_8bit", as_int(OptimizerKind::AdamW), k8Bit},
     {"paged_adamw_8bit", as_int(OptimizerKind::AdamW), k8Bit},
     {"adamw_torch_4bit", as_int(OptimizerKind::AdamW),
-     "4-bit optimizer states are not built yet, those of optimizer_state_dtype are used"},
+     "4-bit optimizer states are not supported yet; states have the dtype optimizer_state_dtype"},
     {"adamw_torch_xla", as_int(OptimizerKind::AdamW)},
     {"adamw_torch_npu_fused", as_int(OptimizerKind::AdamW)},
     {"flash_adamw", as_int(OptimizerKind::AdamW), k8Bit},
     {"sgd", as_int(OptimizerKind::Sgd)},
-    {"flash_sgd", kNotBuilt, "not built yet; write optimizer: sgd"},
+    {"flash_sgd", kNotBuilt, "not supported yet; write optimizer: sgd"},
     {"adafactor", kNotBuilt, kOtherOptimizer},
     {"adagrad", kNotBuilt, kOtherOptimizer},
     {"adalomo", kNotBuilt, kOtherOptimizer},
     {"adamw_anyprecision", kNotBuilt,
-     "not built; write adamw_torch_fused, and optimizer_state_dtype: bfloat16 for states in bfloat16"},
+     "not supported; write adamw_torch_fused, and optimizer_state_dtype: bfloat16 for states in bfloat16"},
     {"ademamix*", kNotBuilt, kOtherOptimizer},
     {"adopt_adamw", kNotBuilt, kOtherOptimizer},
     {"ao_adamw_*", kNotBuilt, kOtherOptimizer},
@@ -79,9 +79,9 @@ constexpr Choice kStateTypes[] = {
     {"fp32", as_int(StateType::OfWeights)},
     {"bfloat16", as_int(StateType::BFloat16)},
     {"bf16", as_int(StateType::BFloat16)},
-    {"float16", kNotBuilt, "its smallest numbers are too large for states; write bfloat16"},
-    {"fp16", kNotBuilt, "its smallest numbers are too large for states; write bfloat16"},
-    {"fp8", kNotBuilt, "not built yet; write bfloat16"},
+    {"float16", kNotBuilt, "its range is too small for optimizer states; write bfloat16"},
+    {"fp16", kNotBuilt, "its range is too small for optimizer states; write bfloat16"},
+    {"fp8", kNotBuilt, "not supported yet; write bfloat16"},
 };
 constexpr Choice kSaveTypes[] = {
     {"auto", as_int(SaveType::OfBase)},   {"float32", as_int(SaveType::Float32)},
@@ -112,7 +112,7 @@ constexpr Choice kSchedulers[] = {
     {"warmup_stable_decay", as_int(ScheduleKind::WarmupStableDecay)},
     {"wsd", as_int(ScheduleKind::WarmupStableDecay)},
     {"one_cycle", as_int(ScheduleKind::OneCycle),
-     "only the learning rate goes through the cycle, adam_beta1 stays as it is"},
+     "only the learning rate is cycled; adam_beta1 stays constant"},
     {"rex", as_int(ScheduleKind::Rex)},
     {"warmup_lr", as_int(ScheduleKind::WarmupLr)},
     {"warmup_decay_lr", as_int(ScheduleKind::WarmupDecayLr)},
@@ -120,7 +120,8 @@ constexpr Choice kSchedulers[] = {
     {"cosine_with_min_lr", as_int(ScheduleKind::Cosine)},
     {"cosine_warmup_with_min_lr", kNotBuilt, "write lr_scheduler: cosine and cosine_min_lr_ratio"},
     {"reduce_lr_on_plateau", as_int(ScheduleKind::ReduceOnPlateau)},
-    {"greedy", kNotBuilt, "not built yet; write reduce_lr_on_plateau, which lowers the rate alone"},
+    {"greedy", kNotBuilt,
+     "not supported yet; write reduce_lr_on_plateau, which only lowers the learning rate"},
 };
 constexpr Choice kPlateauModes[] = {
     {"rel", as_int(PlateauMode::Relative)},
@@ -140,13 +141,13 @@ constexpr Choice kWarmupRamps[] = {
 constexpr Choice kAdapters[] = {
     {"lora", as_int(AdapterKind::Lora)},
     {"none", as_int(AdapterKind::None)},
-    {"qlora", kNotBuilt, "4-bit base weights are not built yet; write adapter: lora"},
-    {"ia3", kNotBuilt, "not built yet"},
-    {"llama-adapter", kNotBuilt, "not built yet"},
-    {"oft", kNotBuilt, "not built yet"},
-    {"mora", kNotBuilt, "MoRA is not built yet"},
-    {"loha", kNotBuilt, "not built yet"},
-    {"lokr", kNotBuilt, "not built yet"},
+    {"qlora", kNotBuilt, "4-bit base weights are not supported yet; write adapter: lora"},
+    {"ia3", kNotBuilt, "not supported yet"},
+    {"llama-adapter", kNotBuilt, "not supported yet"},
+    {"oft", kNotBuilt, "not supported yet"},
+    {"mora", kNotBuilt, "MoRA is not supported yet"},
+    {"loha", kNotBuilt, "not supported yet"},
+    {"lokr", kNotBuilt, "not supported yet"},
 };
 constexpr Choice kDtypes[] = {
     {"float32", as_int(ComputeType::Float32)},
@@ -168,14 +169,14 @@ constexpr Choice kCheckpointing[] = {
     // set_native() of translate.cpp adds activation_offloading: true for these two.
     {"offload", as_int(Checkpointing::Block)},
     {"unsloth", as_int(Checkpointing::Block)},
-    {"offload_disk", kNotBuilt, "offloading to a drive is not built yet; write true"},
+    {"offload_disk", kNotBuilt, "offloading to a drive is not supported yet; write true"},
 };
 constexpr Choice kActivationOffloading[] = {
     {"false", as_int(Offloading::Off)},
     {"true", as_int(Offloading::Host)},
     {"legacy", as_int(Offloading::Host)},
     {"hidden_states", as_int(Offloading::Host)},
-    {"disk", kNotBuilt, "offloading to a drive is not built yet; write true"},
+    {"disk", kNotBuilt, "offloading to a drive is not supported yet; write true"},
 };
 constexpr Choice kCadences[] = {
     {"epoch", as_int(Cadence::Epoch)},
@@ -211,16 +212,16 @@ constexpr Choice kZeroStages[] = {
 constexpr Choice kOffloadDevices[] = {
     {"none", as_int(OffloadDevice::None)},
     {"cpu", as_int(OffloadDevice::Cpu)},
-    {"nvme", kNotBuilt, "offloading to a drive is not built yet; write cpu"},
+    {"nvme", kNotBuilt, "offloading to a drive is not supported yet; write cpu"},
 };
 constexpr Choice kDevices[] = {
     {"auto"},
     {"cpu"},
     {"cuda"},
     {"cuda:*"},
-    {"mps", kNotBuilt, "not built"},
-    {"xpu*", kNotBuilt, "not built"},
-    {"npu*", kNotBuilt, "not built"},
+    {"mps", kNotBuilt, "not supported"},
+    {"xpu*", kNotBuilt, "not supported"},
+    {"npu*", kNotBuilt, "not supported"},
 };
 constexpr Choice kSplitBases[] = {
     {"work", as_int(SplitBasis::Work)},
@@ -243,7 +244,7 @@ constexpr Choice kOnBadLine[] = {{"raise"}, {"skip"}};
 constexpr Choice kTrainOn[] = {{"turn"}, {"all"}, {"last"}, {"none"}, {""}};
 constexpr Choice kMixStrategies[] = {{"concat"}, {"interleave_under"}, {"interleave_over"}};
 constexpr Choice kDsTypes[] = {{"json"}, {"text"}, {"csv"}, {"parquet"}, {"arrow"}};
-constexpr std::string_view kUseChatTemplate = "not built; write type: chat_template";
+constexpr std::string_view kUseChatTemplate = "not supported; write type: chat_template";
 constexpr Choice kDatasetTypes[] = {
     {"alpaca"},
     {"chat_template"},
@@ -312,21 +313,21 @@ constexpr Choice kDatasetTypes[] = {
     {"chat_template.argilla"},
     {"chat_template.argilla_chat"},
     {"bradley_terry.chat_template"},
-    {"alpaca:*", kNotBuilt, "no such style; instruct, chat, chatml and phi are"},
+    {"alpaca:*", kNotBuilt, "unknown style; use instruct, chat, chatml or phi"},
     {"chat_template.*", kNotBuilt,
-     "not built; chat_template, and for preferences chat_template.argilla_chat, are"},
+     "not supported; use chat_template, or chat_template.argilla_chat for preferences"},
     {"creative_acr*", kNotBuilt, "write creative_acr.load_answer, .load_critique or .load_revise"},
     {"llama2_chat*", kNotBuilt,
-     "its masks fit one tokenizer alone; write type: sharegpt, which takes the same rows"},
-    {"_synthetic", kNotBuilt, "made-up data are not built yet; bench train has random tokens"},
+     "its masks fit only one tokenizer; write type: sharegpt, which accepts the same rows"},
+    {"_synthetic", kNotBuilt, "synthetic data are not supported; tessera bench train uses random tokens"},
     {"bradley_terry*", kNotBuilt, "write bradley_terry.chat_template"},
-    {"ebft_*", kNotBuilt, "energy-based training is not built yet"},
+    {"ebft_*", kNotBuilt, "energy-based training is not supported yet"},
     {"sharegpt.*", kNotBuilt, kUseChatTemplate},
     {"messages*", kNotBuilt, kUseChatTemplate},
     // A dotted name is a Python module of the user's own.
     {"*.*", kNotBuilt,
-     "formats of your own (Python modules) cannot be loaded; write the rows as chat_template or "
-     "input_output, or describe them by a map"},
+     "custom formats (Python modules) cannot be loaded; convert the rows to chat_template or input_output, "
+     "or describe them with a map"},
 };
 constexpr Choice kObjectives[] = {
     {""},
@@ -335,12 +336,12 @@ constexpr Choice kObjectives[] = {
     {"orpo"},
     {"kto"},
     {"simpo"},
-    {"grpo", kNotBuilt, "training by rewards is not built yet"},
-    {"gdpo", kNotBuilt, "training by rewards is not built yet"},
-    {"ebft", kNotBuilt, "energy-based training is not built yet"},
+    {"grpo", kNotBuilt, "training with rewards is not supported yet"},
+    {"gdpo", kNotBuilt, "training with rewards is not supported yet"},
+    {"ebft", kNotBuilt, "energy-based training is not supported yet"},
 };
 constexpr std::string_view kBringTemplate =
-    "not built in; use tokenizer_default, or jinja with chat_template_jinja";
+    "not supported; use tokenizer_default, or jinja with chat_template_jinja";
 constexpr Choice kChatTemplates[] = {
     {"tokenizer_default"},
     {"chatml"},
@@ -391,7 +392,7 @@ constexpr Choice kSpecialTokens[] = {
     {"bos_token"},
     {"eos_token"},
     {"unk_token"},
-    {"additional_special_tokens", kNotBuilt, "adding tokens to the vocabulary is not built yet"},
+    {"additional_special_tokens", kNotBuilt, "adding tokens to the vocabulary is not supported yet"},
 };
 
 const Key<Recipe> kRecipeKeys[] = {

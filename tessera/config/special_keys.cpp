@@ -71,7 +71,7 @@ void Translator::read_deepspeed_file(const Origin& origin) {
     throw config_error("NOT-FOUND", "key '" + origin.path + "': no such file", origin.entry.value.place)
         .got(describe(origin.entry.value))
         .need("a DeepSpeed JSON file")
-        .hint("of the usual zero1, zero2 and zero3 files zero_stage: 1, 2 or 3 says as much");
+        .hint("instead of the usual zero1, zero2 and zero3 files you can write zero_stage: 1, 2 or 3");
   }
   Place file;
   file.file = std::make_shared<const std::string>(path);
@@ -105,13 +105,12 @@ void Translator::set_deepspeed_scheduler(const ForeignKey&, const Origin& origin
   }
   if (is_own) {
     scheduler.erase("type");
-    problems_.warn(prefix + "the schedule is the recipe's, lr_scheduler: " + own_kind +
-                   "; DeepSpeed's comes an update later, and its warm-up is logarithmic unless warmup_type "
-                   "says linear");
+    problems_.warn(
+        prefix + "the schedule is that of the recipe, lr_scheduler: " + own_kind +
+        "; DeepSpeed's comes one update later, and its warm-up is logarithmic unless warmup_type is linear");
   }
   if (kind == "warmupdecaylr" && !is_given("warmup_max_lr"))
-    problems_.warn(prefix +
-                   "its peak is learning_rate; DeepSpeed's is 0.001 where warmup_max_lr is not given");
+    problems_.warn(prefix + "its peak is learning_rate; DeepSpeed's default for warmup_max_lr is 0.001");
   translate_map(scheduler, section("deepspeed.scheduler"), origin.path + '.', origin.out);
   // Sets the default of DeepSpeed where neither its params nor the recipe say anything.
   const auto set_default = [&](const char* key, const char* value) {
@@ -186,18 +185,17 @@ void Translator::set_pushed_model(const ForeignKey&, const Origin& origin) {
 }
 
 // Checks the name of a model class. The folder's config.json decides what the model is; a class of another
-// kind of model asks for something that is not built.
+// kind of model asks for something that is not supported.
 void Translator::check_model_type(const ForeignKey&, const Origin& origin) {
   const Node& value = origin.entry.value;
   if (!value.is_scalar()) throw type_error(origin, "text");
   for (const std::string_view kind : {"Classification", "ImageTextToText", "ConditionalGeneration",
                                       "QuestionAnswering", "SpeechSeq2Seq", "Seq2SeqLM", "Vision2Seq"}) {
     if (value.text.find(kind) == std::string::npos) continue;
-    throw config_error("UNSUPPORTED",
-                       "key '" + origin.path +
-                           "': this kind of model is not built yet; only language "
-                           "models that write text after text are",
-                       value.place)
+    throw config_error(
+        "UNSUPPORTED",
+        "key '" + origin.path + "': this kind of model is not supported yet; only causal language models are",
+        value.place)
         .got(describe(value));
   }
   if (!value.text.ends_with("ForCausalLM")) note_ignored(origin);
@@ -217,13 +215,13 @@ void Translator::check_plugins(const ForeignKey&, const Origin& origin) {
       note_ignored(origin);
       continue;
     }
-    throw config_error("UNSUPPORTED",
-                       "key '" + origin.path +
-                           "': plugins (Python classes) cannot be loaded, and this one "
-                           "may change what is trained",
-                       plugin.place)
+    throw config_error(
+        "UNSUPPORTED",
+        "key '" + origin.path +
+            "': plugins (Python classes) cannot be loaded, and this one may change the training",
+        plugin.place)
         .got(describe(plugin))
-        .need("plugins for kernels alone, such as LigerPlugin or CutCrossEntropyPlugin");
+        .need("plugins that only replace kernels, such as LigerPlugin or CutCrossEntropyPlugin");
   }
 }
 
@@ -253,7 +251,7 @@ void Translator::check_named_datasets(const ForeignKey& key, const Origin& origi
   if (!origin.entry.value.is_scalar()) throw type_error(origin, "text");
   if (const Entry* names = file_->find(list); names != nullptr && !names->value.is_null()) return;
   throw config_error("UNSUPPORTED",
-                     "key '" + origin.path + "' needs '" + list + "' beside it, in the same file",
+                     "key '" + origin.path + "' needs '" + list + "' next to it, in the same file",
                      origin.entry.key_place)
       .hint("write it in the entry of datasets: " + std::string(key.values));
 }
@@ -326,11 +324,11 @@ void Translator::set_router_logits(const ForeignKey&, const Origin& origin) {
   const std::string text = value.is_scalar() ? canonical(value) : "";
   if (text == "false") return set_native("router_aux_loss_coef", make_scalar("0", value.place), origin);
   if (text != "true") throw type_error(origin, "true or false");
-  throw config_error("UNSUPPORTED", "key '" + origin.path + "': the routers' loss has a key of its own",
+  throw config_error("UNSUPPORTED", "key '" + origin.path + "': use the key for the routers' loss",
                      origin.entry.key_place)
       .got(describe(value))
       .need("router_aux_loss_coef, with the value that config.json gives it")
-      .hint("where config.json has output_router_logits: true, leave it out");
+      .hint("if config.json has output_router_logits: true, leave it out");
 }
 
 void Translator::check_dequantized(const ForeignKey&, const Origin& origin) {
@@ -341,11 +339,11 @@ void Translator::check_dequantized(const ForeignKey&, const Origin& origin) {
     return;
   throw config_error("UNSUPPORTED",
                      "key '" + origin.path +
-                         "': quantised weights are not built yet; base weights stay in 16 "
+                         "': quantised weights are not supported yet; base weights stay in 16 "
                          "or 32 bits",
                      origin.entry.key_place)
       .got(describe(origin.entry.value))
-      .hint("leave it out, or say model_quantization_config_kwargs: {dequantize: true}");
+      .hint("leave it out, or write model_quantization_config_kwargs: {dequantize: true}");
 }
 
 void Translator::set_property(const ForeignKey& key, const Origin& origin) {

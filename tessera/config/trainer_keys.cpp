@@ -5,23 +5,20 @@
 namespace tessera::config {
 namespace {
 
-constexpr std::string_view kPrepare = "rows are made ready by all ranks";
-constexpr std::string_view kVerb = "what a run does is the verb: tessera train, generate, chat";
-constexpr std::string_view kQuantised = "quantised weights are not built yet; leave it out";
-constexpr std::string_view kOther = "not built yet";
+constexpr std::string_view kPrepare = "all ranks prepare rows";
+constexpr std::string_view kVerb = "the subcommand selects what to do: tessera train, generate, chat";
+constexpr std::string_view kQuantised = "quantised weights are not supported yet; leave it out";
+constexpr std::string_view kOther = "not supported yet";
 constexpr std::string_view kPreference =
-    "preference and reinforcement objectives are converted by hand: see rl";
-constexpr std::string_view kLoss = "the loss is cross entropy, others are not built yet; leave it out";
-constexpr std::string_view kText = "images, audio and video are not built yet; only text is";
-constexpr std::string_view kVocabulary = "adding tokens to the vocabulary is not built yet";
-constexpr std::string_view kRanks = "--nproc, mpirun or Slurm says how many ranks there are";
-constexpr std::string_view kLayout =
-    "where weights and activations lie is decided by the layout of the ranks";
+    "preference and reinforcement objectives must be converted by hand: see rl";
+constexpr std::string_view kLoss = "only cross-entropy loss is supported; leave it out";
+constexpr std::string_view kText = "images, audio and video are not supported yet; only text is";
+constexpr std::string_view kVocabulary = "adding tokens to the vocabulary is not supported yet";
+constexpr std::string_view kRanks = "--nproc, mpirun or Slurm sets the number of ranks";
+constexpr std::string_view kLayout = "the layout of the ranks decides where weights and activations are";
 constexpr std::string_view kMegatron =
-    "its settings are no file of their own here; write tensor_parallel_size, pipeline_parallel_size and "
-    "their "
-    "like";
-constexpr std::string_view kEvaluation = "evaluation computes as training does, and keeps losses alone";
+    "its settings cannot be converted; write tensor_parallel_size, pipeline_parallel_size and similar keys";
+constexpr std::string_view kEvaluation = "evaluation computes as training does, and keeps only losses";
 constexpr std::string_view kProfile = "see the environment variables of docs/profiling.md";
 
 constexpr ForeignKey kTrainerKeys[] = {
@@ -31,11 +28,11 @@ constexpr ForeignKey kTrainerKeys[] = {
     {"tokenizer_name", Rule::Rename, "tokenizer_config"},
     {"adapter_name_or_path", Rule::Rename, "lora_model_dir"},
     {"model_revision", Rule::Rename, "revision_of_model"},
-    {"cache_dir", Rule::Ignore, "HF_HUB_CACHE says where models are kept"},
+    {"cache_dir", Rule::Ignore, "HF_HUB_CACHE sets the folder for downloaded models"},
     {"trust_remote_code", Rule::Ignore, "the files of the model folder decide"},
     {"use_fast_tokenizer", Rule::Quiet, "the files of the model folder decide"},
-    {"torch_dtype", Rule::Quiet, "weights are trained in float32; bf16 says in what is computed"},
-    {"dtype", Rule::Quiet, "weights are trained in float32; bf16 says in what is computed"},
+    {"torch_dtype", Rule::Quiet, "weights are trained in float32; bf16 sets the compute dtype"},
+    {"dtype", Rule::Quiet, "weights are trained in float32; bf16 sets the compute dtype"},
     {"attn_implementation", Rule::Quiet, kHow},
     {"flash_attn", Rule::Quiet, kHow},
     {"enable_liger_kernel", Rule::Quiet, kHow},
@@ -43,26 +40,26 @@ constexpr ForeignKey kTrainerKeys[] = {
     {"use_liger", Rule::Quiet, kHow},
     {"use_unsloth", Rule::Quiet, kHow},
     {"use_cache", Rule::Quiet, kHow},
-    {"rope_scaling", Rule::Refuse, "not built yet; edit the model folder's config.json"},
+    {"rope_scaling", Rule::Refuse, "not supported yet; edit the model folder's config.json"},
     {"template", Rule::Special, "named_template",
      "`chatml`, `smollm`, `yi` and `qwen3_nothink` mean `chat_template: chatml`; `llama3`, `qwen` and `phi` "
-     "mean `llama3`, `qwen_25` and `phi_35`: they write the same. With another the model folder's own "
-     "template is used, which one warning tells; `chat_template` names another"},
+     "mean `llama3`, `qwen_25` and `phi_35`, which produce the same text. With any other value the model's "
+     "own template is used, with one warning; set `chat_template` to choose another one"},
     {"chat_template_path", Rule::Rename, "chat_template_jinja"},
     {"eos_token", Rule::Special, "special_tokens.eos_token", "sets `special_tokens.eos_token`"},
     {"pad_token", Rule::Special, "special_tokens.pad_token", "sets `special_tokens.pad_token`"},
-    {"resize_vocab", Rule::Refuse, "resizing the vocabulary is not built yet"},
+    {"resize_vocab", Rule::Refuse, "resizing the vocabulary is not supported yet"},
     {"add_tokens", Rule::Refuse, kVocabulary},
     {"add_special_tokens", Rule::Refuse, kVocabulary},
     {"new_special_tokens", Rule::Refuse, kVocabulary},
     {"new_special_tokens_config", Rule::Refuse, kVocabulary},
-    {"init_special_tokens", Rule::Quiet, "of a switch that is refused"},
-    {"split_special_tokens", Rule::Quiet, "what comes from the data is plain text"},
+    {"init_special_tokens", Rule::Quiet, "belongs to a key that is refused"},
+    {"split_special_tokens", Rule::Quiet, "text from the data is plain text"},
     {"model_init_kwargs", Rule::Ignore, "the files of the model folder decide"},
     {"train_from_scratch", Rule::Rename, "random_init"},
     {"moe_aux_loss_coef", Rule::Rename, "router_aux_loss_coef"},
     {"router_aux_loss_coef", Rule::Rename, "router_aux_loss_coef"},
-    {"shift_attn", Rule::Refuse, "shifted sparse attention is not built yet"},
+    {"shift_attn", Rule::Refuse, "shifted sparse attention is not supported yet"},
     {"use_v1_kernels", Rule::Quiet, kHow},
     {"use_kv_cache", Rule::Quiet, kHow},
     {"liger_kernel_config", Rule::Quiet, kHow},
@@ -73,16 +70,16 @@ constexpr ForeignKey kTrainerKeys[] = {
     {"quantization_*", Rule::Refuse, kQuantised},
     {"load_in_4bit", Rule::Refuse, kQuantised},
     {"load_in_8bit", Rule::Refuse, kQuantised},
-    {"bnb_4bit_*", Rule::Quiet, "of a switch that is refused"},
-    {"use_bnb_nested_quant", Rule::Quiet, "of a switch that is refused"},
-    {"double_quantization", Rule::Quiet, "of a switch that is refused"},
+    {"bnb_4bit_*", Rule::Quiet, "belongs to a key that is refused"},
+    {"use_bnb_nested_quant", Rule::Quiet, "belongs to a key that is refused"},
+    {"double_quantization", Rule::Quiet, "belongs to a key that is refused"},
     // The data
     {"dataset", Rule::Special, "named_datasets",
-     "a list of names: an entry of `datasets` each, of the `dataset_info.json` in `dataset_dir`"},
+     "a list of names in the `dataset_info.json` of `dataset_dir`; each becomes an entry of `datasets`"},
     {"dataset_name", Rule::Special, "named_datasets", "an entry of `datasets`"},
-    {"eval_dataset", Rule::Special, "named_datasets", "the same for `test_datasets`"},
-    {"dataset_dir", Rule::Quiet, "where `dataset` is looked for"},
-    {"datasets", Rule::Refuse, "a mixture is not converted; write its entries in the recipe"},
+    {"eval_dataset", Rule::Special, "named_datasets", "like `dataset`, for `test_datasets`"},
+    {"dataset_dir", Rule::Quiet, "folder in which `dataset` is looked up"},
+    {"datasets", Rule::Refuse, "a mixture cannot be converted; write its entries in the recipe"},
     {"test_split_size", Rule::Rename, "val_set_size"},
     {"dataset_config", Rule::Special, "of_dataset", "`name` of the entry of `datasets`"},
     {"dataset_train_split", Rule::Special, "of_dataset", "`split` of the entry of `datasets`"},
@@ -92,14 +89,14 @@ constexpr ForeignKey kTrainerKeys[] = {
     {"max_samples", Rule::Special, "of_dataset", "`split: train[:N]` of the entries of `datasets`"},
     {"mix_strategy", Rule::Rename, "mix_strategy"},
     {"interleave_probs", Rule::Refuse, "write weight in the entries of datasets"},
-    {"streaming", Rule::Refuse, "streaming data is not converted"},
-    {"dataset_streaming", Rule::Refuse, "streaming data is not converted"},
-    {"buffer_size", Rule::Quiet, "of a switch that is refused"},
+    {"streaming", Rule::Refuse, "streaming data cannot be converted"},
+    {"dataset_streaming", Rule::Refuse, "streaming data cannot be converted"},
+    {"buffer_size", Rule::Quiet, "belongs to a key that is refused"},
     {"dataset_kwargs", Rule::Ignore, kPrepare},
     {"data_shared_file_system", Rule::Quiet, kPrepare},
     {"disable_shuffling", Rule::Map, "shuffle_merged_datasets", "true=false false="},
-    {"shuffle_dataset", Rule::Quiet, "rows are shuffled, here as by the trainer"},
-    {"truncation_mode", Rule::Refuse, "a row loses its end; leave it out", "keep_start"},
+    {"shuffle_dataset", Rule::Quiet, "rows are shuffled, as in the trainer"},
+    {"truncation_mode", Rule::Refuse, "it would cut off the end of a row; leave it out", "keep_start"},
     {"default_system", Rule::Refuse, "write the system messages in the rows, or a system column"},
     {"tool_format", Rule::Refuse, "the chat template writes tools; leave it out"},
     {"preserve_thinking", Rule::Refuse, "the chat template decides; see chat_template_kwargs"},
@@ -110,8 +107,8 @@ constexpr ForeignKey kTrainerKeys[] = {
     {"neat_packing", Rule::Rename, "sample_packing"},
     {"eval_packing", Rule::Rename, "eval_sample_packing"},
     {"packing_strategy", Rule::Quiet, "rows are packed first-fit decreasing"},
-    {"padding_free", Rule::Quiet, "tokens are never padded"},
-    {"pad_to_multiple_of", Rule::Quiet, "tokens are never padded"},
+    {"padding_free", Rule::Quiet, "there is no padding"},
+    {"pad_to_multiple_of", Rule::Quiet, "there is no padding"},
     {"train_on_prompt", Rule::Rename, "train_on_inputs"},
     {"mask_history", Rule::Refuse, "write roles_to_train and train_on_eos blank in the entry of datasets"},
     {"completion_only_loss", Rule::Map, "train_on_inputs", "true=false false=true"},
@@ -122,8 +119,8 @@ constexpr ForeignKey kTrainerKeys[] = {
     {"preprocessing_*", Rule::Quiet, kPrepare},
     {"dataloader_*", Rule::Quiet, kPrepare},
     {"remove_unused_columns", Rule::Quiet, kPrepare},
-    {"ignore_pad_token_for_loss", Rule::Quiet, "tokens are never padded"},
-    {"data_seed", Rule::Refuse, "one seed is for all; write seed"},
+    {"ignore_pad_token_for_loss", Rule::Quiet, "there is no padding"},
+    {"data_seed", Rule::Refuse, "there is only one seed; write seed"},
     {"enable_thinking", Rule::Refuse, "write chat_template_kwargs: {enable_thinking: ...}"},
     {"media_dir", Rule::Quiet, kText},
     {"image_*", Rule::Refuse, kText},
@@ -135,11 +132,11 @@ constexpr ForeignKey kTrainerKeys[] = {
     {"freeze_multi_modal_projector", Rule::Quiet, kText},
     // The objective, and the parameters that are trained
     {"stage", Rule::Refuse,
-     "sft alone is converted; for pt write a recipe with type: completion, or with pretraining_dataset, "
+     "only sft can be converted; for pt, write a recipe with type: completion or with pretraining_dataset, "
      "and for preferences see rl",
      "sft"},
     {"do_train", Rule::Quiet, kVerb},
-    {"do_eval", Rule::Quiet, "val_set_size or test_datasets says it"},
+    {"do_eval", Rule::Quiet, "val_set_size or test_datasets decides this"},
     {"do_predict", Rule::Ignore, kVerb},
     {"predict_with_generate", Rule::Ignore, kVerb},
     {"finetuning_type", Rule::Map, "adapter", "lora=lora full= freeze=! oft=!"},
@@ -149,32 +146,32 @@ constexpr ForeignKey kTrainerKeys[] = {
     {"lora_alpha", Rule::Rename, "lora_alpha"},
     {"lora_dropout", Rule::Rename, "lora_dropout"},
     {"lora_target", Rule::Special, "lora_target",
-     "`all` is `lora_target_linear: true`, other names are `lora_target_modules`"},
+     "`all` means `lora_target_linear: true`, other names mean `lora_target_modules`"},
     {"lora_target_modules", Rule::Special, "lora_target", "as `lora_target`"},
     {"lora_target_parameters", Rule::Refuse, kOther},
     {"lora_modules_to_save", Rule::Special, "lora_modules_to_save", "a list"},
     {"additional_target", Rule::Special, "lora_modules_to_save", "a list: `lora_modules_to_save`"},
-    {"lora_task_type", Rule::Quiet, "only language models are built", "causal_lm"},
+    {"lora_task_type", Rule::Quiet, "only language models are supported", "causal_lm"},
     {"create_new_adapter", Rule::Refuse, kOther},
-    {"adapter_folder", Rule::Quiet, "lora_model_dir says where the adapter lies"},
+    {"adapter_folder", Rule::Quiet, "lora_model_dir names the adapter's folder"},
     {"ignore_bias_buffers", Rule::Quiet, kHow},
     {"use_rslora", Rule::Rename, "peft_use_rslora"},
-    {"use_dora", Rule::Refuse, "DoRA is not built yet"},
-    {"pissa_*", Rule::Refuse, "only the standard LoRA initialisation is built"},
+    {"use_dora", Rule::Refuse, "DoRA is not supported yet"},
+    {"pissa_*", Rule::Refuse, "only the standard LoRA initialisation is supported"},
     {"loraplus_lr_ratio", Rule::Rename, "loraplus_lr_ratio"},
-    {"loraplus_lr_embedding", Rule::Quiet, "of adapters on embeddings, which are not built yet"},
-    {"freeze_*", Rule::Refuse, "write unfrozen_parameters, patterns of the layers that are trained"},
+    {"loraplus_lr_embedding", Rule::Quiet, "belongs to adapters on embeddings, which are not supported yet"},
+    {"freeze_*", Rule::Refuse, "write unfrozen_parameters, with patterns of the layers to train"},
     {"use_galore", Rule::Refuse, kOther},
     {"galore_*", Rule::Refuse, kOther},
     {"use_apollo", Rule::Refuse, kOther},
     {"apollo_*", Rule::Refuse, kOther},
     {"use_badam", Rule::Refuse, kOther},
     {"badam_*", Rule::Refuse, kOther},
-    {"oft_*", Rule::Refuse, "only LoRA is built of the adapters; write finetuning_type: lora"},
+    {"oft_*", Rule::Refuse, "LoRA is the only supported adapter; write finetuning_type: lora"},
     {"use_adam_mini", Rule::Refuse, kOther},
     {"use_muon", Rule::Refuse, kOther},
     {"use_llama_pro", Rule::Refuse, kOther},
-    {"pure_bf16", Rule::Refuse, "weights in pure bfloat16 are not built yet; write bf16: true"},
+    {"pure_bf16", Rule::Refuse, "weights in pure bfloat16 are not supported yet; write bf16: true"},
     {"mixture_of_depths", Rule::Refuse, kOther},
     {"use_kt", Rule::Refuse, "KTransformers is not used; leave it out"},
     {"kt_*", Rule::Refuse, "KTransformers is not used; leave it out"},
@@ -202,9 +199,9 @@ constexpr ForeignKey kTrainerKeys[] = {
     {"optim_target_modules", Rule::Refuse, kOther},
     // The optimizer and the steps
     {"per_device_train_batch_size", Rule::Rename, "micro_batch_size"},
-    {"per_device_eval_batch_size", Rule::Quiet, "evaluation takes as many rows as training"},
+    {"per_device_eval_batch_size", Rule::Quiet, "evaluation uses the same batch size as training"},
     {"per_gpu_train_batch_size", Rule::Rename, "micro_batch_size"},
-    {"per_gpu_eval_batch_size", Rule::Quiet, "evaluation takes as many rows as training"},
+    {"per_gpu_eval_batch_size", Rule::Quiet, "evaluation uses the same batch size as training"},
     {"auto_find_batch_size", Rule::Refuse, kOther},
     {"average_tokens_across_devices", Rule::Ignore,
      "the loss of a step is divided by all of its label tokens", "true"},
@@ -266,13 +263,13 @@ constexpr ForeignKey kTrainerKeys[] = {
     {"expert_model_parallel_size", Rule::Rename, "expert_parallel_size"},
     {"context_parallel_size", Rule::Rename, "context_parallel_size"},
     {"sequence_parallel", Rule::Quiet, kHow},
-    {"use_distributed_optimizer", Rule::Quiet, "zero_stage says what is shared out"},
+    {"use_distributed_optimizer", Rule::Quiet, "zero_stage decides what is sharded"},
     {"use_megatron_bridge", Rule::Refuse, kMegatron},
     {"megatron_bridge_args", Rule::Refuse, kMegatron},
     {"use_hyper_parallel", Rule::Refuse, kMegatron},
     {"hyper_parallel_*", Rule::Refuse, kMegatron},
     {"use_mca", Rule::Quiet, kHow},
-    {"recompute_*", Rule::Quiet, "gradient_checkpointing says what is computed again"},
+    {"recompute_*", Rule::Quiet, "gradient_checkpointing decides what is recomputed"},
     {"moe_grouped_gemm", Rule::Quiet, kHow},
     {"moe_token_dispatcher_type", Rule::Quiet, kHow},
     {"bias_activation_fusion", Rule::Quiet, kHow},
@@ -295,15 +292,15 @@ constexpr ForeignKey kTrainerKeys[] = {
     {"output_dir", Rule::Rename, "output_dir"},
     {"overwrite_output_dir", Rule::Rename, "overwrite_output_dir"},
     {"logging_steps", Rule::Rename, "logging_steps"},
-    {"logging_*", Rule::Quiet, "metrics.jsonl has every line of logging_steps"},
-    {"log_level*", Rule::Quiet, "metrics.jsonl has every line of logging_steps"},
-    {"log_on_each_node", Rule::Quiet, "metrics.jsonl has every line of logging_steps"},
+    {"logging_*", Rule::Quiet, "metrics.jsonl has a line every logging_steps steps"},
+    {"log_level*", Rule::Quiet, "metrics.jsonl has a line every logging_steps steps"},
+    {"log_on_each_node", Rule::Quiet, "metrics.jsonl has a line every logging_steps steps"},
     {"debug", Rule::Quiet, kTold},
     {"skip_memory_metrics", Rule::Quiet, kTold},
     {"enable_torch_profiler", Rule::Ignore, kProfile},
     {"profile_modules", Rule::Quiet, kProfile},
     {"profiler_*", Rule::Quiet, kProfile},
-    {"disable_tqdm", Rule::Quiet, "the progress line is rewritten on a terminal alone"},
+    {"disable_tqdm", Rule::Quiet, "the progress line is rewritten only on a terminal"},
     {"plot_loss", Rule::Quiet, "TensorBoard files have the curves"},
     {"include_*", Rule::Quiet, "metrics.jsonl has the tokens"},
     {"report_to", Rule::Special, "report_to", kReportTo},
@@ -325,13 +322,13 @@ constexpr ForeignKey kTrainerKeys[] = {
     {"save_safetensors", Rule::Quiet, "the result is a safetensors folder"},
     {"save_on_each_node", Rule::Quiet, kPieces},
     {"restore_callback_states_from_checkpoint", Rule::Quiet, kPieces},
-    {"ignore_data_skip", Rule::Ignore, "a resumed run goes on with the next row"},
+    {"ignore_data_skip", Rule::Ignore, "a resumed run continues with the next row"},
     {"resume_from_checkpoint", Rule::Special, "resume",
      "a path; `true` is `auto_resume_from_checkpoints: true`"},
     {"load_best_model_at_end", Rule::Rename, "load_best_model_at_end"},
     {"metric_for_best_model", Rule::Rename, "metric_for_best_model"},
     {"greater_is_better", Rule::Refuse, kLess},
-    {"compute_accuracy", Rule::Ignore, "the evaluation loss alone is looked at"},
+    {"compute_accuracy", Rule::Ignore, "only evaluation losses are used"},
     {"push_to_hub", Rule::Rename, "push_to_hub"},
     {"hub_model_id", Rule::Special, "pushed_model", "if `push_to_hub` is true beside it: the same key"},
     {"hub_private_repo", Rule::Rename, "hub_private_repo"},
@@ -342,8 +339,8 @@ constexpr ForeignKey kTrainerKeys[] = {
     {"hub_token", Rule::Ignore, kToken},
     {"hub_*", Rule::Ignore, kHub},
     {"hf_hub_token", Rule::Ignore, kToken},
-    {"ms_hub_token", Rule::Ignore, "nothing is fetched from this hub"},
-    {"om_hub_token", Rule::Ignore, "nothing is fetched from this hub"},
+    {"ms_hub_token", Rule::Ignore, "nothing is downloaded from this hub"},
+    {"om_hub_token", Rule::Ignore, "nothing is downloaded from this hub"},
     {"export_*", Rule::Ignore, kVerb},
     {"infer_*", Rule::Quiet, kVerb},
     {"offload_folder", Rule::Quiet, kVerb},

@@ -23,7 +23,8 @@ std::string native_path(const ForeignKey& key, const Section& section, const std
   return (section.path == "datasets" ? prefix : "") + std::string(key.target);
 }
 
-// Makes the error for a value that a Map does not accept: a value that is known but not built, or a mistake.
+// Makes the error for a value that a Map does not accept: a value that is known but not supported, or a
+// mistake.
 Error refused_value(const ForeignKey& key, const std::string& path, const Node& word, bool is_known) {
   std::vector<std::string> names;
   for (const std::string& pair : split_words(key.values, " ")) {
@@ -32,10 +33,10 @@ Error refused_value(const ForeignKey& key, const std::string& path, const Node& 
   }
   Error error = config_error(
       is_known ? "UNSUPPORTED" : "VALUE",
-      "key '" + path + "': " + (is_known ? "this value is not built" : "unknown value"), word.place);
+      "key '" + path + "': " + (is_known ? "this value is not supported" : "unknown value"), word.place);
   error.got(describe(word)).need(join(names, ", "));
   if (canonical(word).find("hybrid") != std::string::npos)
-    return error.hint("dp_replicate_size and dp_shard_size say over which ranks");
+    return error.hint("dp_replicate_size and dp_shard_size set the number of ranks");
   const std::string near = is_known ? "" : nearest_name(canonical(word), names);
   if (!near.empty()) error.hint("did you mean '" + near + "'?");
   return error;
@@ -209,7 +210,7 @@ void Translator::set_blank(std::string_view key, const Node& value, const Origin
   none.place = value.place;
   origin.out.entries.push_back({"roles_to_train", origin.entry.key_place, none, ""});
   origin.out.entries.push_back({"train_on_eos", origin.entry.key_place, make_scalar("", value.place), ""});
-  problems_.warn("keys 'roles_to_train' and 'train_on_eos' are blank: the last message alone is trained");
+  problems_.warn("keys 'roles_to_train' and 'train_on_eos' are blank: only the last message is trained");
 }
 
 void Translator::set_native(std::string_view key, const Node& value, const Origin& origin) {
@@ -295,7 +296,7 @@ void Translator::warn_blank(Node& dataset) {
     const std::string name = std::string(key) + kBlank;
     const Entry* blank = dataset.find(name);
     if (blank == nullptr) continue;
-    problems_.warn("key '" + blank->origin + "' is blank: its default holds");
+    problems_.warn("key '" + blank->origin + "' is blank: its default applies");
     dataset.erase(name);
   }
 }

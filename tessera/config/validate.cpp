@@ -17,23 +17,23 @@ void validate_deterministic(Rules& rules) {
   const Recipe& recipe = rules.recipe();
   if (!recipe.deterministic) return;
   const auto refuse = [&](const std::string& key, const std::string& value, const std::string& hint) {
-    rules.refuse({key, "deterministic"},
-                 rules
-                     .error("CONFLICT",
-                            "keys 'deterministic' and '" + key + "': " + value + " exclude each other", key)
-                     .hint(hint));
+    rules
+        .refuse_text("CONFLICT", {key, "deterministic"},
+                     "keys 'deterministic' and '" + key + "': " + value + " exclude each other")
+        .hint(hint);
   };
   if (recipe.dtype == ComputeType::Auto) refuse("dtype", "auto", "write bfloat16 or float32");
   if (recipe.pipeline_split_by == SplitBasis::Time)
-    refuse("pipeline_split_by", "time", "a run without the key writes the pipeline_split that it has found");
+    refuse("pipeline_split_by", "time",
+           "a run without 'deterministic' writes the pipeline_split that it has found");
 }
 
 void validate_fp8(Rules& rules) {
   const Recipe& recipe = rules.recipe();
   if (!recipe.fp8 || recipe.dtype == ComputeType::BFloat16) return;
-  rules.refuse({"fp8", "dtype"},
-               rules.error("CONFLICT", "keys 'fp8' and 'dtype': beside products in fp8 is bfloat16", "fp8")
-                   .need("dtype: bfloat16, which fp8: true means alone"));
+  rules
+      .refuse_text("CONFLICT", {"fp8", "dtype"}, "keys 'fp8' and 'dtype': fp8 is combined only with bfloat16")
+      .need("dtype: bfloat16, which fp8: true implies");
 }
 
 void validate_adapter(Rules& rules) {
@@ -53,24 +53,24 @@ void validate_adapter(Rules& rules) {
         {"loraplus_lr_ratio", recipe.loraplus_lr_ratio > 0.0},
     };
     for (const auto& [key, is_changed] : keys) {
-      if (is_changed) rules.warn(key, std::string("key '") + key + "' has no effect without 'adapter: lora'");
+      if (is_changed) rules.warn_idle(key, "without 'adapter: lora'");
     }
     return;
   }
   if (!recipe.unfrozen_parameters.empty()) {
-    rules.refuse({"unfrozen_parameters", "adapter"},
-                 rules
-                     .error("CONFLICT", "keys 'unfrozen_parameters' and 'adapter' exclude each other",
-                            "unfrozen_parameters")
-                     .hint("beside an adapter all weights are frozen; lora_modules_to_save trains modules "
-                           "whole"));
+    rules
+        .refuse_text("CONFLICT", {"unfrozen_parameters", "adapter"},
+                     "keys 'unfrozen_parameters' and 'adapter' exclude each other")
+        .hint("with an adapter all weights are frozen; lora_modules_to_save trains whole modules");
   }
   if (!recipe.lora_target_linear && recipe.lora_target_modules.empty() && recipe.lora_target_regex.empty() &&
       recipe.lora_model_dir.empty()) {
-    rules.refuse({"adapter", "lora_target_linear", "lora_target_modules", "lora_target_regex",
-                  "lora_target_parameters"},
-                 rules.error("MISSING", "key 'adapter': lora has nothing to adapt", "adapter")
-                     .need("lora_target_linear: true or lora_target_modules"));
+    rules
+        .refuse("MISSING",
+                {"adapter", "lora_target_linear", "lora_target_modules", "lora_target_regex",
+                 "lora_target_parameters"},
+                "lora has no layers to adapt")
+        .need("lora_target_linear: true or lora_target_modules");
   }
 }
 
@@ -84,37 +84,32 @@ void validate_evaluation_readers(Rules& rules, bool has_eval_data) {
       {"lr_scheduler", recipe.lr_scheduler == ScheduleKind::ReduceOnPlateau}};
   const bool has_reader = std::ranges::any_of(readers, [](const auto& reader) { return reader.second; });
   if (recipe.early_stopping_patience == 0 && recipe.early_stopping_threshold > 0.0)
-    rules.warn("early_stopping_threshold",
-               "key 'early_stopping_threshold' has no effect without 'early_stopping_patience'");
+    rules.warn_idle("early_stopping_threshold", "without 'early_stopping_patience'");
   const std::string& metric = recipe.metric_for_best_model;
   if (!has_reader && !metric.empty())
-    rules.warn("metric_for_best_model",
-               "key 'metric_for_best_model' has no effect without 'load_best_model_at_end', 'save_strategy: "
-               "best', 'early_stopping_patience' or 'lr_scheduler: reduce_lr_on_plateau'");
+    rules.warn_idle("metric_for_best_model",
+                    "without 'load_best_model_at_end', 'save_strategy: best', 'early_stopping_patience' or "
+                    "'lr_scheduler: reduce_lr_on_plateau'");
   const bool is_loss =
       metric.empty() || metric == "loss" || (metric.starts_with("eval_") && metric.ends_with("loss"));
   if (!is_loss) {
-    rules.refuse({"metric_for_best_model"},
-                 rules
-                     .error("UNSUPPORTED", "key 'metric_for_best_model': evaluations give losses alone",
-                            "metric_for_best_model")
-                     .got(metric)
-                     .need("eval_loss, or eval_<name>_loss of one of several datasets"));
+    rules.refuse("UNSUPPORTED", {"metric_for_best_model"}, "evaluations measure only losses")
+        .got(metric)
+        .need("eval_loss, or eval_<name>_loss of one of several datasets");
   }
   if (recipe.load_best_model_at_end && recipe.save_strategy == Cadence::No) {
-    rules.refuse(
-        {"load_best_model_at_end", "save_strategy"},
-        rules
-            .error("CONFLICT", "keys 'load_best_model_at_end' and 'save_strategy: no' exclude each other",
-                   "load_best_model_at_end")
-            .hint("save_strategy: best saves what it needs"));
+    rules
+        .refuse_text("CONFLICT", {"load_best_model_at_end", "save_strategy"},
+                     "keys 'load_best_model_at_end' and 'save_strategy: no' exclude each other")
+        .hint("save_strategy: best saves the checkpoint that it needs");
   }
   if (has_eval_data && recipe.eval_strategy != Cadence::No) return;
   for (const auto& [key, is_on] : readers) {
     if (!is_on) continue;
-    rules.refuse({key, "val_set_size", "test_datasets", "eval_strategy"},
-                 rules.error("CONFLICT", std::string("key '") + key + "': this run evaluates nothing", key)
-                     .need("val_set_size or test_datasets, and an eval_strategy other than no"));
+    rules
+        .refuse("CONFLICT", {key, "val_set_size", "test_datasets", "eval_strategy"},
+                "this run has no evaluation")
+        .need("val_set_size or test_datasets, and an eval_strategy other than no");
   }
 }
 
@@ -124,82 +119,90 @@ void validate_trackers(Rules& rules) {
   const size_t scheme = uri.find(':');
   const bool is_path = scheme == std::string::npos || uri.starts_with("file:/") || uri.find('/') < scheme;
   if (is_path) return;
-  rules.refuse({"mlflow_tracking_uri"},
-               rules
-                   .error("UNSUPPORTED", "key 'mlflow_tracking_uri': runs are not sent to a tracking server",
-                          "mlflow_tracking_uri")
-                   .got(uri)
-                   .need("a folder, such as ./mlruns or file:///data/mlruns")
-                   .hint("`mlflow server --backend-store-uri FOLDER` shows what a run writes there"));
+  rules.refuse("UNSUPPORTED", {"mlflow_tracking_uri"}, "runs are not sent to a tracking server")
+      .got(uri)
+      .need("a folder, such as ./mlruns or file:///data/mlruns")
+      .hint("`mlflow server --backend-store-uri FOLDER` shows the runs in that folder");
 }
 
 void validate_pipeline(Rules& rules) {
   const Recipe& recipe = rules.recipe();
   if (recipe.pipeline_schedule == PipelineKind::OneFOneB && recipe.pipeline_stages_per_rank > 1) {
-    rules.refuse({"pipeline_stages_per_rank", "pipeline_schedule"},
-                 rules
-                     .error("CONFLICT", "key 'pipeline_stages_per_rank': 1f1b has one stage a rank",
-                            "pipeline_stages_per_rank")
-                     .got(std::to_string(recipe.pipeline_stages_per_rank))
-                     .hint("pipeline_schedule: interleaved"));
+    rules.refuse("CONFLICT", {"pipeline_stages_per_rank", "pipeline_schedule"}, "1f1b has one stage per rank")
+        .got(std::to_string(recipe.pipeline_stages_per_rank))
+        .hint("pipeline_schedule: interleaved");
   }
   if (!recipe.pipeline_split.empty() && recipe.pipeline_parallel_size == 1) {
-    rules.refuse({"pipeline_split", "pipeline_parallel_size"},
-                 rules.error("CONFLICT", "key 'pipeline_split': one rank holds all layers", "pipeline_split")
-                     .got("pipeline_parallel_size 1")
-                     .hint("pipeline_parallel_size: " + std::to_string(recipe.pipeline_split.size())));
+    rules.refuse("CONFLICT", {"pipeline_split", "pipeline_parallel_size"}, "a single rank holds all layers")
+        .got("pipeline_parallel_size 1")
+        .hint("pipeline_parallel_size: " + std::to_string(recipe.pipeline_split.size()));
   }
   if (!recipe.pipeline_split.empty() && recipe.pipeline_split_by == SplitBasis::Time) {
-    rules.refuse(
-        {"pipeline_split_by", "pipeline_split"},
-        rules
-            .error("CONFLICT", "keys 'pipeline_split' and 'pipeline_split_by': time exclude each other",
-                   "pipeline_split_by")
-            .hint("leave out one of them"));
+    rules
+        .refuse_text("CONFLICT", {"pipeline_split_by", "pipeline_split"},
+                     "keys 'pipeline_split' and 'pipeline_split_by': time exclude each other")
+        .hint("leave out one of them");
   }
   const int64_t parts = recipe.pipeline_microbatches;
   const int64_t rows = recipe.micro_batch_size * recipe.gradient_accumulation_steps;
   // with_accumulation() checks what global_batch_size comes to.
   if (parts == 0 || rows % parts == 0 || recipe.global_batch_size > 0) return;
   const int64_t below = nearest_sizes(parts, rows, [&](int64_t size) { return rows % size == 0; }).front();
-  rules.refuse({"pipeline_microbatches", "micro_batch_size", "gradient_accumulation_steps"},
-               rules
-                   .error("RANGE", "key 'pipeline_microbatches': the sequences of a step cannot be cut so",
-                          "pipeline_microbatches")
-                   .got(std::to_string(parts) + " and micro_batch_size " +
-                        std::to_string(recipe.micro_batch_size) + " x gradient_accumulation_steps " +
-                        std::to_string(recipe.gradient_accumulation_steps) + " = " + std::to_string(rows))
-                   .need("a divisor of " + std::to_string(rows))
-                   .hint("pipeline_microbatches: " + std::to_string(below)));
+  rules
+      .refuse("RANGE", {"pipeline_microbatches", "micro_batch_size", "gradient_accumulation_steps"},
+              "the sequences of a step cannot be divided into this many")
+      .got(std::to_string(parts) + " and micro_batch_size " + std::to_string(recipe.micro_batch_size) +
+           " x gradient_accumulation_steps " + std::to_string(recipe.gradient_accumulation_steps) + " = " +
+           std::to_string(rows))
+      .need("a divisor of " + std::to_string(rows))
+      .hint("pipeline_microbatches: " + std::to_string(below));
 }
 
 void validate_saving(Rules& rules) {
   const Recipe& recipe = rules.recipe();
+  if (recipe.auto_resume_from_checkpoints && !recipe.saves_checkpoints()) {
+    rules.warn(
+        "auto_resume_from_checkpoints",
+        "this run saves no checkpoint to resume from; write save_steps, saves_per_epoch or save_strategy");
+  }
   const bool rolls_back = recipe.spike_action == SpikeAction::Rollback;
   const char* const reader = rolls_back                            ? "spike_action: rollback"
                              : recipe.auto_resume_from_checkpoints ? "auto_resume_from_checkpoints"
                                                                    : nullptr;
   if (recipe.save_only_model && reader != nullptr) {
-    rules.refuse({"save_only_model"},
-                 rules
-                     .error("CONFLICT", "key 'save_only_model': a run cannot go on from such checkpoints",
-                            "save_only_model")
-                     .got("true, beside " + std::string(reader))
-                     .hint("leave it out; `tessera convert` makes a model folder of any checkpoint"));
+    rules.refuse("CONFLICT", {"save_only_model"}, "a run cannot resume from such checkpoints")
+        .got("true, together with " + std::string(reader))
+        .hint("leave it out; `tessera convert` turns any checkpoint into a model folder");
   }
   if (rolls_back && !recipe.saves_checkpoints()) {
-    rules.warn("spike_action",
-               "key 'spike_action': this run saves no checkpoint to roll back to; write save_steps, "
-               "saves_per_epoch or save_strategy");
+    rules.warn(
+        "spike_action",
+        "this run saves no checkpoint to roll back to; write save_steps, saves_per_epoch or save_strategy");
   }
 }
 
 // Checks a key that takes a share below 1, or a whole number of `unit` from 1 on.
 void validate_share(Rules& rules, const std::string& key, double value, const std::string& unit) {
   if (value < 1.0 || value == std::floor(value)) return;
-  rules.refuse({key}, rules.error("RANGE", "key '" + key + "': neither a share nor a number of " + unit, key)
-                          .got(std::to_string(value))
-                          .need("a number below 1, or a whole number of " + unit));
+  rules.refuse("RANGE", {key}, "neither a share nor a whole number of " + unit)
+      .got(std::to_string(value))
+      .need("a number below 1, or a whole number of " + unit);
+}
+
+// Warns of keys that would save memory and do not.
+void warn_of_idle_memory_keys(Rules& rules) {
+  const Recipe& recipe = rules.recipe();
+  if (recipe.gradient_checkpointing_every > 1 && recipe.gradient_checkpointing != Checkpointing::Block)
+    rules.warn_idle("gradient_checkpointing_every", "without 'gradient_checkpointing: true'");
+  if (recipe.offload_optimizer_device != OffloadDevice::None && recipe.optimizer == OptimizerKind::Sgd)
+    rules.warn_idle("offload_optimizer_device", "with 'optimizer: sgd', which keeps no states");
+  if (recipe.optimizer_state_dtype != StateType::OfWeights && recipe.optimizer == OptimizerKind::Sgd)
+    rules.warn_idle("optimizer_state_dtype", "with 'optimizer: sgd', which keeps no states");
+  if (recipe.offload_param_device != OffloadDevice::None && recipe.zero_stage != ZeroStage::Zero3) {
+    rules.warn_text("offload_param_device",
+                    "saves less memory without 'zero_stage: 3': gathered parameters stay on the device until "
+                    "the end of the step");
+  }
 }
 
 }  // namespace
@@ -211,57 +214,34 @@ void validate(const Recipe& recipe, Problems& problems) {
   validate_share(rules, "logging_steps", recipe.logging_steps, "steps");
   validate_share(rules, "eval_steps", recipe.eval_steps, "steps");
   validate_share(rules, "save_steps", recipe.save_steps, "steps");
-  if (recipe.auto_resume_from_checkpoints && !recipe.saves_checkpoints()) {
-    rules.warn("auto_resume_from_checkpoints",
-               "key 'auto_resume_from_checkpoints': this run saves no checkpoint to go on from; write "
-               "save_steps, saves_per_epoch or save_strategy");
-  }
   validate_saving(rules);
   if (recipe.dp_shard_size == 0) {
-    rules.refuse({"dp_shard_size"}, rules.error("RANGE", "key 'dp_shard_size': out of range", "dp_shard_size")
-                                        .got("0")
-                                        .need("-1 (the ranks that remain) or at least 1"));
+    rules.refuse("RANGE", {"dp_shard_size"}, "out of range")
+        .got("0")
+        .need("-1 (all remaining ranks) or at least 1");
   }
-  if (recipe.gradient_checkpointing_every > 1 && recipe.gradient_checkpointing != Checkpointing::Block) {
-    rules.warn("gradient_checkpointing_every",
-               "key 'gradient_checkpointing_every' has no effect without 'gradient_checkpointing: true'");
-  }
-  if (recipe.offload_optimizer_device != OffloadDevice::None && recipe.optimizer == OptimizerKind::Sgd) {
-    rules.warn("offload_optimizer_device",
-               "key 'offload_optimizer_device' has no effect with 'optimizer: sgd', which keeps no states");
-  }
-  if (recipe.optimizer_state_dtype != StateType::OfWeights && recipe.optimizer == OptimizerKind::Sgd) {
-    rules.warn("optimizer_state_dtype",
-               "key 'optimizer_state_dtype' has no effect with 'optimizer: sgd', which keeps no states");
-  }
-  if (recipe.offload_param_device != OffloadDevice::None && recipe.zero_stage != ZeroStage::Zero3) {
-    rules.warn(
-        "offload_param_device",
-        "key 'offload_param_device' saves less without 'zero_stage: 3': gathered parameters stay on the "
-        "device to the end of the step");
-  }
+  warn_of_idle_memory_keys(rules);
   if (recipe.lr_scaling != LrScaling::None && recipe.base_batch_size == 0) {
-    rules.refuse({"lr_scaling", "base_batch_size"},
-                 rules.error("CONFLICT", "key 'lr_scaling' needs 'base_batch_size'", "lr_scaling")
-                     .need("the sequences of a step that learning_rate is meant for"));
+    rules
+        .refuse_text("CONFLICT", {"lr_scaling", "base_batch_size"},
+                     "key 'lr_scaling' needs 'base_batch_size'")
+        .need("the number of sequences per step for which learning_rate was chosen");
   }
-  if (recipe.lr_scaling == LrScaling::None && recipe.base_batch_size > 0) {
-    rules.warn("base_batch_size",
-               "key 'base_batch_size' has no effect without 'lr_scaling: linear' or 'sqrt'");
-  }
+  if (recipe.lr_scaling == LrScaling::None && recipe.base_batch_size > 0)
+    rules.warn_idle("base_batch_size", "without 'lr_scaling: linear' or 'sqrt'");
   const bool has_eval_data = recipe.val_set_size > 0.0 || !recipe.test_datasets.empty();
   if (!has_eval_data && recipe.eval_strategy == Cadence::Steps) {
     const std::string key = recipe.eval_steps > 0.0        ? "eval_steps"
                             : recipe.evals_per_epoch > 0.0 ? "evals_per_epoch"
                                                            : "eval_strategy";
-    rules.warn(key, "key '" + key + "' has no effect without 'val_set_size' or 'test_datasets'");
+    rules.warn_idle(key, "without 'val_set_size' or 'test_datasets'");
   }
   if (recipe.min_sample_len > recipe.sequence_len) {
     const std::string key = recipe.first_given({"min_sample_len", "sequence_len"});
-    rules.refuse(
-        {key, "min_sample_len", "sequence_len"},
-        rules.error("CONFLICT", "keys 'min_sample_len' and 'sequence_len': every row would be dropped", key)
-            .got(std::to_string(recipe.min_sample_len) + " and " + std::to_string(recipe.sequence_len)));
+    rules
+        .refuse_text("CONFLICT", {key, "min_sample_len", "sequence_len"},
+                     "keys 'min_sample_len' and 'sequence_len': every row would be dropped")
+        .got(std::to_string(recipe.min_sample_len) + " and " + std::to_string(recipe.sequence_len));
   }
   validate_learning_rates(rules);
   validate_evaluation_readers(rules, has_eval_data);

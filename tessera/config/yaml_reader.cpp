@@ -372,7 +372,7 @@ std::string read_config_file(const std::string& path) {
         .at(path)
         .got(std::to_string(text.size()) + " bytes")
         .need(std::to_string(size))
-        .hint("it may have been changed as it was read: start once more");
+        .hint("it may have been changed while it was read: start again");
   }
   return text;
 }

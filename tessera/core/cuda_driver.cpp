@@ -39,11 +39,10 @@ std::string find(Functions& driver) {
   library.find(driver.attribute, "cuDeviceGetAttribute");
   library.find(driver.error_text, "cuGetErrorString");
   if (library.is_usable()) return "";
-  return library.is_missing()
-             ? "no NVIDIA driver: libcuda.so.1 is not where the loader looks (LD_LIBRARY_PATH, "
-               "/etc/ld.so.conf), nor in " +
-                   join({std::begin(kFolders), std::end(kFolders)}, ", ")
-             : "the NVIDIA driver cannot be used: " + library.why_not();
+  return library.is_missing() ? "no NVIDIA driver: libcuda.so.1 is neither in the loader's search path "
+                                "(LD_LIBRARY_PATH, /etc/ld.so.conf) nor in " +
+                                    join({std::begin(kFolders), std::end(kFolders)}, ", ")
+                              : "the NVIDIA driver cannot be used: " + library.why_not();
 }
 
 Gpu gpu_at(const Functions& driver, int index) {

@@ -33,7 +33,7 @@ std::string open_libtorch() {
   const SharedLibrary library(candidates, SharedLibrary::Symbols::OfAll);
   if (library.is_usable()) return "";
   return library.is_missing() && !folder.empty()
-             ? "LibTorch has no CUDA part: libtorch_cuda.so is neither where the loader looks "
+             ? "LibTorch has no CUDA part: libtorch_cuda.so is neither in the loader's search path "
                "(LD_LIBRARY_PATH) nor in " +
                    folder
              : "the CUDA part of LibTorch cannot be opened: " + library.why_not();
@@ -88,14 +88,13 @@ std::string why_not() { return get(&State::why_not); }
 std::string what_to_do() {
   switch (missing()) {
     case Missing::Driver:
-      return "install NVIDIA's driver (a container needs --gpus all), or take device: cpu; docs/gpu.md";
+      return "install NVIDIA's driver (a container needs --gpus all), or use device: cpu; see docs/gpu.md";
     case Missing::Device:
-      return "nvidia-smi lists the devices that there are, CUDA_VISIBLE_DEVICES hides some; or take device: "
+      return "nvidia-smi lists the devices, and CUDA_VISIBLE_DEVICES may hide some of them; or use device: "
              "cpu";
     case Missing::Library:
-      return "./dev setup --cuda fetches it, or TESSERA_LIBTORCH names the torch folder of a Python "
-             "installation "
-             "at build; docs/gpu.md";
+      return "./dev setup --cuda downloads it, or set TESSERA_LIBTORCH to the torch folder of a Python "
+             "installation when you build; see docs/gpu.md";
     case Missing::Nothing:
     case Missing::Request: break;
   }

@@ -29,10 +29,10 @@ std::string DeviceChoice::text() const {
 }
 
 Error one_process_only(const DeviceChoice& device, int64_t num_ranks) {
-  Error error(ErrorKind::Config, "DEVICE", "a device by its number is one process's");
+  Error error(ErrorKind::Config, "DEVICE", "a device with a number is for a single process");
   error.got("device " + device.text() + " and " + std::to_string(num_ranks) + " ranks")
-      .need("cuda, of which the ranks of a machine take one each in turn")
-      .hint("CUDA_VISIBLE_DEVICES says which ones they take");
+      .need("cuda, which gives each rank of a machine one device in turn")
+      .hint("CUDA_VISIBLE_DEVICES selects the devices");
   return error;
 }
 

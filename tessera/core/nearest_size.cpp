@@ -18,7 +18,7 @@ std::vector<int64_t> nearest_sizes(int64_t size, int64_t most, const std::functi
 std::string nearest_size_hint(const std::string& key, const std::vector<int64_t>& sizes) {
   if (sizes.empty()) return "";
   if (sizes.size() == 1) return key + ": " + std::to_string(sizes[0]);
-  return "the nearest that work are " + std::to_string(sizes[0]) + " and " + std::to_string(sizes[1]);
+  return "the nearest valid sizes are " + std::to_string(sizes[0]) + " and " + std::to_string(sizes[1]);
 }
 
 }  // namespace tessera

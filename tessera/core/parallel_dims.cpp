@@ -48,7 +48,7 @@ std::string way_out(ParallelDims dims, const Size& size, int64_t world_size) {
   constexpr int64_t kMostRanks = 65536;
   const std::vector<int64_t> ranks =
       nearest_sizes(world_size, kMostRanks, [&](int64_t number) { return fit(dims, number); });
-  if (ranks.empty()) return "dp_shard_size: -1 takes the ranks that remain";
+  if (ranks.empty()) return "dp_shard_size: -1 uses all remaining ranks";
   std::string text = "the sizes fit " + std::to_string(ranks[0]);
   if (ranks.size() > 1) text += " or " + std::to_string(ranks[1]);
   return text + " ranks";
@@ -67,7 +67,7 @@ ParallelDims ParallelDims::resolved(int64_t world_size, const Locate& locate) co
       if (value != 1) got += std::string(" x ") + size.key + " " + std::to_string(value);
     }
     return error.got(got + " and " + std::to_string(world_size) + (world_size == 1 ? " rank" : " ranks"))
-        .need("sizes from 1 that multiply to the number of ranks")
+        .need("sizes of at least 1 whose product is the number of ranks")
         .hint(hint);
   };
   int64_t rest = 0;
@@ -75,7 +75,7 @@ ParallelDims ParallelDims::resolved(int64_t world_size, const Locate& locate) co
     throw misfit(size->key, way_out(*this, *size, world_size));
   if (dp_shard != -1 && dp_shard != rest) {
     throw misfit("dp_shard_size",
-                 "dp_shard_size: " + std::to_string(rest) + ", or -1, which takes the ranks that remain");
+                 "dp_shard_size: " + std::to_string(rest) + ", or -1 for all remaining ranks");
   }
   ParallelDims result = *this;
   result.dp_shard = rest;
@@ -83,7 +83,7 @@ ParallelDims ParallelDims::resolved(int64_t world_size, const Locate& locate) co
   const auto check_divides = [&](const std::string& key, int64_t size) {
     if (size >= 1 && readers % size == 0) return;
     Error error(ErrorKind::Config, "PARALLELISM",
-                key + " does not divide the ranks that share parameters out");
+                key + " is not a divisor of the number of ranks that shard parameters");
     if (locate) locate(error, key);
     throw error
         .got(key + " " + std::to_string(size) + " and dp_shard_size " + std::to_string(rest) +

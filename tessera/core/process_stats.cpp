@@ -7,8 +7,7 @@
 #include <string>
 #include <thread>
 
-#include <sched.h>
-
+#include "tessera/core/core_set.h"
 #include "tessera/core/memory_limit.h"
 
 namespace tessera {
@@ -67,12 +66,7 @@ double running_threads_of_others() {
   return sum / kNumLooks;
 }
 
-int64_t usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return CPU_COUNT(&set);
-}
+int64_t usable_cores() { return std::max<int64_t>(1, std::ssize(usable_core_set())); }
 
 ProcessStatus process_status(int id) {
   std::ifstream file("/proc/" + std::to_string(id) + "/stat");

@@ -138,7 +138,7 @@ DatasetStats DatasetReader::read(const config::DatasetConfig& dataset, RowStore&
       read_kept(source, store);
       is_read = true;
     } catch (const CannotKeep& failure) {
-      log::warn(std::string("prepared rows cannot be kept, training goes on: ") + failure.error.what());
+      log::warn(std::string("prepared rows cannot be stored; training continues: ") + failure.error.what());
       notes_ = RowFileNotes{};
       bad_records_ = bad_before;
     }
@@ -211,7 +211,7 @@ int64_t DatasetReader::make_chunks(const Source& source, PreparedRows& kept) {
     bad_records_ += notes.stats.bad_records;
     // The files must be those that the key was made of.
     if (Source::identity_of(source.files) != source.identity) {
-      throw Error(ErrorKind::Data, "FILE-CHANGED", "a file changed while it was read")
+      throw Error(ErrorKind::Data, "FILE-CHANGED", "a file was changed while it was read")
           .in(shown_path(source.dataset));
     }
     keeping([&] {
@@ -283,15 +283,15 @@ void DatasetReader::check(const config::DatasetConfig& dataset) const {
   error.need("at least 1 row");
   const bool takes_part = !dataset.split.empty() || dataset.shards > 1 || dataset.skip > 0;
   if (stats.records == 0) {
-    error.hint(takes_part ? "the part that split, shards and skip take of it has no record"
-                          : "the file holds no record");
+    error.hint(takes_part ? "the part that split, shards and skip select has no record"
+                          : "the file contains no record");
   } else if (stats.dropped_long > 0) {
     error.hint("raise sequence_len (" + std::to_string(config_.sequence_len) + "; the longest row has " +
                std::to_string(stats.longest) + " tokens) or set excess_length_strategy: truncate");
   } else if (stats.dropped_unlabelled > 0) {
     error.hint(
-        "no row has anything to train: are the answers in another column (field_output), or of another "
-        "role (roles_to_train)?");
+        "no row has tokens to train: are the answers in another column (field_output), or do they have "
+        "another role (roles_to_train)?");
   }
   throw error;
 }

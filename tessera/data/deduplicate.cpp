@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <span>
 #include <unordered_map>
@@ -74,9 +75,56 @@ double similarity_of(const RowStore& store, int64_t a, int64_t b) {
   return both > 0 ? static_cast<double>(common.size()) / both : 0.0;
 }
 
-// Returns the bins of a band. Two rows share one of 16 bands with probability 1 - (1 - s^bins)^16 at a
-// similarity of s. This is 0.9 at s = 0.78 for 8 bins, at 0.61 for 4, and at 0.37 for 2.
-size_t bins_of_band(double similarity) { return similarity >= 0.79 ? 8 : similarity >= 0.51 ? 4 : 2; }
+// Returns the bins of a band. Two rows of similarity s share one of the bands with probability
+// 1 - (1 - s^width)^bands. All bins are used, and the bands are the widest ones, with the fewest rows to
+// compare in vain, that find kFound of the pairs at the similarity that is asked for.
+size_t width_of_bands(double similarity) {
+  constexpr double kFound = 0.95;
+  for (size_t width = kBins; width > 1; --width) {
+    const double missed = std::pow(1 - std::pow(similarity, width), kBins / width);
+    if (missed <= 1 - kFound) return width;
+  }
+  return 1;
+}
+
+// The bands of all rows, some at a time: a hash of each, by which the rows that share a band are found.
+class Bands {
+ public:
+  Bands(const RowStore& store, size_t width) : store_(store), width_(width) {}
+
+  static constexpr size_t kAtOnce = 32;  // so that memory does not grow with the number of bands
+
+  // Hashes the bands [first, first + count) of the rows for which `is_compared` holds.
+  template <class IsCompared>
+  void hash(size_t first, size_t count, int64_t num_threads, const IsCompared& is_compared) {
+    count_ = count;
+    const auto num_rows = static_cast<size_t>(store_.size());
+    hashes_.resize(num_rows * count);
+    constexpr size_t kBlock = 1024;
+    run_on_threads((num_rows + kBlock - 1) / kBlock, num_threads, [&](size_t block) {
+      for (size_t row = block * kBlock; row < std::min(num_rows, (block + 1) * kBlock); ++row)
+        if (is_compared(static_cast<int64_t>(row))) hash_row(row, first);
+    });
+  }
+
+  // Returns the hash of a band of those that were hashed. Rows that differ there may have the same one.
+  uint32_t at(int64_t row, size_t band) const { return hashes_[static_cast<size_t>(row) * count_ + band]; }
+
+ private:
+  void hash_row(size_t row, size_t first) {
+    const auto bins = signature(store_.tokens(static_cast<int64_t>(row)));
+    for (size_t band = 0; band < count_; ++band) {
+      uint64_t hash = first + band;
+      for (size_t i = 0; i < width_; ++i) hash = mix(hash ^ bins[(first + band) * width_ + i]);
+      hashes_[row * count_ + band] = static_cast<uint32_t>(hash);
+    }
+  }
+
+  const RowStore& store_;
+  const size_t width_;
+  size_t count_ = 0;
+  std::vector<uint32_t> hashes_;
+};
 
 }  // namespace
 
@@ -95,37 +143,27 @@ std::vector<bool> find_duplicates(const RowStore& store) {
 
 void find_near_duplicates(const RowStore& store, double similarity, int64_t num_threads,
                           std::vector<bool>& is_left_out) {
-  const size_t width = bins_of_band(similarity), num_bands = std::min<size_t>(kBins / width, 16);
-  const auto num_rows = static_cast<size_t>(store.size());
-  std::vector<uint64_t> bands(num_rows * num_bands);
+  const size_t width = width_of_bands(similarity), num_bands = kBins / width;
   const auto is_compared = [&](int64_t row) {
     return !is_left_out[row] && store.length(row) >= static_cast<int64_t>(kShingle);
   };
-  constexpr size_t kBlock = 1024;
-  const auto hash_bands = [&](size_t row) {
-    const auto bins = signature(store.tokens(static_cast<int64_t>(row)));
-    for (size_t band = 0; band < num_bands; ++band) {
-      uint64_t hash = band;
-      for (size_t i = 0; i < width; ++i) hash = mix(hash ^ bins[band * width + i]);
-      bands[row * num_bands + band] = hash;
-    }
-  };
-  run_on_threads((num_rows + kBlock - 1) / kBlock, num_threads, [&](size_t block) {
-    for (size_t row = block * kBlock; row < std::min(num_rows, (block + 1) * kBlock); ++row)
-      if (is_compared(static_cast<int64_t>(row))) hash_bands(row);
-  });
-  std::vector<std::pair<uint64_t, int64_t>> order;
-  for (size_t band = 0; band < num_bands; ++band) {
-    order.clear();
-    for (int64_t row = 0; row < store.size(); ++row)
-      if (is_compared(row)) order.emplace_back(bands[static_cast<size_t>(row) * num_bands + band], row);
-    std::ranges::sort(order);
-    for (size_t begin = 0, end = 0; begin < order.size(); begin = end) {
-      while (end < order.size() && order[end].first == order[begin].first) ++end;
-      // All rows that share a band are compared with the first of them.
-      for (size_t i = begin + 1; i < end; ++i) {
-        if (similarity_of(store, order[begin].second, order[i].second) >= similarity)
-          is_left_out[order[i].second] = true;
+  Bands bands(store, width);
+  std::vector<std::pair<uint32_t, int64_t>> order;
+  for (size_t first = 0; first < num_bands; first += Bands::kAtOnce) {
+    const size_t count = std::min(Bands::kAtOnce, num_bands - first);
+    bands.hash(first, count, num_threads, is_compared);
+    for (size_t band = 0; band < count; ++band) {
+      order.clear();
+      for (int64_t row = 0; row < store.size(); ++row)
+        if (is_compared(row)) order.emplace_back(bands.at(row, band), row);
+      std::ranges::sort(order);
+      for (size_t begin = 0, end = 0; begin < order.size(); begin = end) {
+        while (end < order.size() && order[end].first == order[begin].first) ++end;
+        // All rows that share a band are compared with the first of them.
+        for (size_t i = begin + 1; i < end; ++i) {
+          if (similarity_of(store, order[begin].second, order[i].second) >= similarity)
+            is_left_out[order[i].second] = true;
+        }
       }
     }
   }

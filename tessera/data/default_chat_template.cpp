@@ -35,7 +35,7 @@ std::string trained_chat_template(const config::DataConfig& config, const text::
   const std::string kept = of_all != nullptr ? of_all->source() : tokenizer.chat_template();
   if (used.size() > 1) {
     log::warn("the datasets are written in " + std::to_string(used.size()) +
-              " chat templates; the result names " +
+              " chat templates; the result's template is " +
               (config.chat_template.empty() && config.chat_template_jinja.empty() ? "the model's own"
                                                                                   : "the recipe's"));
   }
@@ -56,9 +56,9 @@ void warn_of_missing_tokens(const config::DataConfig& config, const text::Tokeni
         missing.push_back(token);
     }
     if (missing.empty()) continue;
-    log::warn(
-        "chat_template: " + name + " writes " + join(missing, ", ") +
-        ", which the model's vocabulary lacks: each is cut into ordinary tokens, and none ends an answer");
+    log::warn("chat_template: " + name + " writes " + join(missing, ", ") +
+              ", which the model's vocabulary lacks: they are split into ordinary tokens, and none of them "
+              "ends an answer");
   }
 }
 

@@ -70,7 +70,7 @@ std::vector<int64_t> mix_rows(const RowSet& rows, const config::DataConfig& conf
     throw Error(ErrorKind::Config, "MIX", "mix_strategy: interleave_over: the weights are too uneven")
         .at(config.datasets.front().source_file, config.datasets.front().source_line)
         .got("an epoch of about " + std::to_string(static_cast<int64_t>(most)) + " rows")
-        .need("at most 1000 times the " + std::to_string(rows.size()) + " rows that there are");
+        .need("at most 1000 times the " + std::to_string(rows.size()) + " rows of the datasets");
   }
   const CounterRng rng(seed, stream_of("data.mix"));
   std::vector<size_t> next(sizes.size(), 0);

@@ -41,7 +41,7 @@ void MixedLoader::seek(const Cursor& cursor, bool takes_other_data) {
       seek_source(source, cursor.streams[source], takes_other_data);
   } catch (const Error& error) {
     if (!takes_other_data || error.kind() != ErrorKind::Checkpoint) throw;
-    log::warn("the " + noun_ + " begin anew: " + error.what());
+    log::warn("the " + noun_ + " start again: " + error.what());
     for (size_t source = 0; source < names_.size(); ++source) seek_source(source, {}, true);
   }
   sample_ = std::max<int64_t>(cursor.sample, 0);

@@ -34,7 +34,7 @@ void split_off_eval(double val_set_size, PreparedData& data) {
   data.train.rows.resize(static_cast<size_t>(num_rows - num_eval));
 }
 
-// Leaves out rows that are the same as an earlier one, or nearly. This includes the rows of datasets to
+// Leaves out rows that are identical to an earlier one, or nearly. This includes the rows of datasets to
 // evaluate on.
 void drop_duplicates(const config::DataConfig& config, const PrepareOptions& options, PreparedData& data) {
   if (!config.dataset_exact_deduplication && config.dataset_near_deduplication == 0.0) return;
@@ -59,8 +59,8 @@ void drop_duplicates(const config::DataConfig& config, const PrepareOptions& opt
       kept_marks(config.dataset_prepared_path,
                  "duplicates " + std::to_string(config.dataset_near_deduplication), hashes, find);
   const auto same = std::ranges::count(marks, kSame), nearly = std::ranges::count(marks, kNearly);
-  log::info("left out: " + std::to_string(same) + " rows that are the same as an earlier one" +
-            (nearly > 0 ? ", " + std::to_string(nearly) + " that nearly are" : "") + ", of " +
+  log::info("left out: " + std::to_string(same) + " rows that are identical to an earlier one" +
+            (nearly > 0 ? ", " + std::to_string(nearly) + " that are nearly identical" : "") + ", of " +
             std::to_string(store.size()));
   for (RowSet* rows : {&data.train, &data.eval})
     std::erase_if(rows->rows, [&](int64_t row) { return marks[static_cast<size_t>(row)] != 0; });

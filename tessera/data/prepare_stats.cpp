@@ -40,39 +40,42 @@ std::vector<std::string> data_warnings(const DatasetStats& stats) {
   std::vector<std::string> warnings;
   const std::string of_rows = " of " + std::to_string(stats.rows) + " rows ";
   if (stats.rows > 0 && stats.end_labels == 0) {
-    warnings.emplace_back("no end-of-turn or EOS token is ever trained: the model will not learn to stop");
+    warnings.emplace_back("no end-of-turn or EOS token is trained: the model will not learn to stop");
   } else if (stats.untrained_ends > 0) {
     warnings.push_back("in " + std::to_string(stats.untrained_ends) + of_rows +
                        "a trained turn ends in a token that is not trained (train_on_eos, train_on_eot)");
   }
   if (stats.repeated_ends > 0) {
-    warnings.push_back("in " + std::to_string(stats.repeated_ends) + of_rows +
-                       "an end-of-turn or EOS token stands twice in a row: does the text hold one already?");
+    warnings.push_back(
+        "in " + std::to_string(stats.repeated_ends) + of_rows +
+        "an end-of-turn or EOS token occurs twice in a row: does the text already contain one?");
   }
   if (stats.own_ends > 0) {
     warnings.push_back(std::to_string(stats.own_ends) + " of " + std::to_string(stats.records) +
-                       " records bring a BOS or EOS token of their own at their ends: is it one too many?");
+                       " records already begin or end with a BOS or EOS token: is it one too many?");
   }
   if (stats.control_texts > 0) {
-    warnings.push_back(std::to_string(stats.control_texts) + " of " + std::to_string(stats.records) +
-                       " records spell a control token, as \"<|im_end|>\" is one: in them it is plain text");
+    warnings.push_back(
+        std::to_string(stats.control_texts) + " of " + std::to_string(stats.records) +
+        " records spell a control token such as \"<|im_end|>\": it is treated as plain text there");
   }
   if (stats.merged_borders > 0) {
     warnings.push_back("in " + std::to_string(stats.merged_borders) + " of " + std::to_string(stats.records) +
-                       " records a token holds the end of a prompt and the start of its answer: " +
+                       " records a token contains both the end of a prompt and the start of its answer: " +
                        join(stats.merged_places, ", ") +
                        (std::ssize(stats.merged_places) < stats.merged_borders ? ", ..." : "") +
-                       " (answer_border: whole trains that token, split cuts the text there)");
+                       " (answer_border: whole trains that token, answer_border: split cuts the text there)");
   }
   if (stats.final_questions > 0) {
-    warnings.push_back(std::to_string(stats.final_questions) + " of " + std::to_string(stats.records) +
-                       " records end with no answer, and train nothing, as the last answer alone is trained");
+    warnings.push_back(
+        std::to_string(stats.final_questions) + " of " + std::to_string(stats.records) +
+        " records do not end with an answer and train nothing, because only the last answer is trained");
   }
   if (!stats.unread_fields.empty()) {
     std::vector<std::string> fields;
     for (const auto& [name, count] : stats.unread_fields)
       fields.push_back(name + " (" + std::to_string(count) + " messages)");
-    warnings.push_back("the chat template reads no such field of a message: " + join(fields, ", ") +
+    warnings.push_back("the chat template does not read these fields of messages: " + join(fields, ", ") +
                        (fields.size() < DatasetStats::kMaxFields ? "" : ", ..."));
   }
   return warnings;

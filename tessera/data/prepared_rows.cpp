@@ -4,7 +4,6 @@
 #include <charconv>
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
 #include <thread>
 #include <utility>
 
@@ -18,6 +17,7 @@
 #include "tessera/core/version.h"
 #include "tessera/data/file_identity.h"
 #include "tessera/io/file.h"
+#include "tessera/io/leftovers.h"
 #include "tessera/text/select_chat_template.h"
 
 namespace tessera::data {
@@ -33,13 +33,7 @@ constexpr auto kPause = std::chrono::milliseconds(20);
 // Removes the temporaries that a killed process has left of a chunk. Requires its claim, under which nobody
 // else writes the chunk.
 void remove_leftovers(const std::string& chunk_path) {
-  const std::filesystem::path path(chunk_path);
-  const std::string start = path.filename().string() + ".tmp.";
-  std::error_code error;
-  for (std::filesystem::directory_iterator it(path.parent_path(), error), end; !error && it != end;
-       it.increment(error)) {
-    if (it->path().filename().string().starts_with(start)) io::remove_file(it->path().string());
-  }
+  for (const std::string& temporary : io::temporaries_of(chunk_path)) io::remove_file(temporary);
 }
 
 std::string template_of(const config::DatasetConfig& dataset, const PromptContext& context) {
@@ -121,7 +115,7 @@ std::optional<std::vector<std::shared_ptr<const RowFile>>> PreparedRows::load() 
     is_sound = files.back() != nullptr;
   }
   if (is_sound) return files;
-  log::warn(path_ + ": these prepared rows are damaged; they are made again");
+  log::warn(path_ + ": these prepared rows are damaged and are prepared again");
   // Only the note goes: claim() finds and removes the damaged chunk.
   io::remove_file(note);
   return std::nullopt;

@@ -57,7 +57,7 @@ void RowStore::check(int64_t row) const {
   throw Error(ErrorKind::Storage, "DAMAGED-ROWS",
               "prepared row " + std::to_string(row - part.first_row) + " is not what was written")
       .in(part.file->path())
-      .hint("remove the file, and start again: its rows are made anew");
+      .hint("remove the file and start again: its rows will be prepared again");
 }
 
 Row RowStore::row(int64_t row) const {

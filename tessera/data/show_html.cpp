@@ -73,9 +73,8 @@ std::string show_data_html(const PreparedData& data, const text::Tokenizer& toke
   std::string out = std::string(kShowPageBegin) + "<head>\n" + kHead + "<title>" + html_text(title) +
                     "</title>\n</head>\n<body>\n<h1>" + html_text(title) + "</h1>\n";
   out +=
-      "<input type=\"checkbox\" id=\"borders\"> <label for=\"borders\">borders of tokens</label>\n"
-      "<input type=\"checkbox\" id=\"trained\"> <label for=\"trained\">trained tokens "
-      "alone</label>\n<main>\n";
+      "<input type=\"checkbox\" id=\"borders\"> <label for=\"borders\">token boundaries</label>\n"
+      "<input type=\"checkbox\" id=\"trained\"> <label for=\"trained\">trained tokens only</label>\n<main>\n";
   out += "<h2>Counts</h2>\n" + tables_html(describe_data(data, options));
   out +=
       "<h2>Rows</h2>\n<p class=\"note\">Marked tokens are trained, all others are masked. Point at a token "

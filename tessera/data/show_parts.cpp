@@ -29,17 +29,17 @@ std::vector<std::string> warnings_of(const DatasetStats& stats, const ShowOption
   const auto rows = [](int64_t count) { return std::to_string(count) + (count == 1 ? " row " : " rows "); };
   const std::string limit = "longer than sequence_len (" + std::to_string(options.train.sequence_len) + ")";
   if (stats.dropped_long > 0) {
-    warnings.push_back(rows(stats.dropped_long) + "dropped: " + limit + "; the longest has " +
+    warnings.push_back(rows(stats.dropped_long) + "dropped: " + limit + "; the longest one has " +
                        std::to_string(stats.longest) +
-                       " tokens (excess_length_strategy: truncate keeps their "
-                       "beginnings)");
+                       " tokens (excess_length_strategy: truncate keeps the beginning of such rows)");
   }
   if (stats.truncated > 0)
-    warnings.push_back(rows(stats.truncated) + "cut, by " + std::to_string(stats.cut_tokens) +
+    warnings.push_back(rows(stats.truncated) + "truncated, by " + std::to_string(stats.cut_tokens) +
                        " tokens: " + limit);
   if (stats.dropped_unlabelled > 0) {
     warnings.push_back(rows(stats.dropped_unlabelled) +
-                       "dropped: no label is left (no turn of roles_to_train, an empty answer, or cut away)");
+                       "dropped: no label is left (no turn of roles_to_train, an empty answer, or an answer "
+                       "that was cut off)");
   }
   const std::vector<std::string> more = data_warnings(stats);
   warnings.insert(warnings.end(), more.begin(), more.end());
@@ -88,7 +88,7 @@ ShownTable describe_rows(const char* name, const RowSet& rows, const LoaderOptio
                                                      std::to_string(options.sequence_len));
     table.lines.emplace_back("packing efficiency", percent(loader.packing_efficiency()));
   }
-  table.lines.emplace_back("steps an epoch", std::to_string(loader.steps_per_epoch()) + " on one rank");
+  table.lines.emplace_back("steps per epoch", std::to_string(loader.steps_per_epoch()) + " on one rank");
   return table;
 }
 
@@ -110,7 +110,7 @@ std::vector<ShownTable> describe_data(const PreparedData& data, const ShowOption
   tables.push_back(describe_rows("evaluation", data.eval, options.eval, true));
   if (const int64_t shared = count_shared_rows(data); shared > 0) {
     tables.back().warnings.push_back(std::to_string(shared) + " of " + std::to_string(data.eval.size()) +
-                                     " rows are training rows too: their loss tells nothing of new text");
+                                     " rows are also training rows: their loss says nothing about new text");
   }
   return tables;
 }

@@ -138,11 +138,11 @@ void RecordTokenizer::check_ids(const Row& row) const {
   const auto found = std::ranges::find_if(row.input_ids, [&](int32_t id) { return id >= vocab_size_; });
   if (found == row.input_ids.end()) return;
   throw Error(ErrorKind::Data, "TOKEN-ID",
-              "the tokenizer makes a token that the model has no embedding for, at position " +
+              "the tokenizer produces a token for which the model has no embedding, at position " +
                   std::to_string(found - row.input_ids.begin()) + " of the row")
       .got(std::to_string(*found))
       .need("an id below the model's vocab_size of " + std::to_string(vocab_size_))
-      .hint("the tokenizer is another model's, or was given tokens that the model was not");
+      .hint("the tokenizer belongs to another model, or has added tokens that the model lacks");
 }
 
 }  // namespace tessera::data

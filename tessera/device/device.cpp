@@ -23,8 +23,9 @@ Error unusable(const DeviceChoice& choice) {
 void tell_idle_device() {
   if (cuda::missing() != cuda::Missing::Library) return;
   static const bool is_told = [] {
-    log::warn("computing on the CPU beside " + cuda::describe(cuda::driver().gpus.front()) + ": " +
-              cuda::why_not() + ". hint: " + cuda::what_to_do());
+    log::warn("computing on the CPU, although this machine has " +
+              cuda::describe(cuda::driver().gpus.front()) + ": " + cuda::why_not() +
+              ". hint: " + cuda::what_to_do());
     return true;
   }();
   static_cast<void>(is_told);

@@ -55,8 +55,8 @@ std::atomic<bool> has_failed = false;  // no recording is tried after a failure
 
 void note_failure(const std::string& why) {
   if (has_failed.exchange(true)) return;
-  log::warn("the device does not record its work, which is put there call by call instead: " +
-            why.substr(0, why.find('\n')) + ". hint: TESSERA_GRAPHS=0 asks for no recording");
+  log::warn("the device cannot record CUDA graphs, so kernels are launched one by one: " +
+            why.substr(0, why.find('\n')) + ". hint: TESSERA_GRAPHS=0 switches recording off");
 }
 
 // Gives the stream on which work is recorded. It is none of the default ones, and always the same for a

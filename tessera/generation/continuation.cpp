@@ -10,7 +10,7 @@ namespace tessera::generation {
 Continuation::Continuation(const models::CausalLM& model, GenerationRequest request)
     : prompt(std::move(request.prompt)), options(std::move(request.options)) {
   options.sampling.check();
-  if (prompt.empty()) throw Error(ErrorKind::Config, "PROMPT", "the prompt holds no token");
+  if (prompt.empty()) throw Error(ErrorKind::Config, "PROMPT", "the prompt has no tokens");
   const models::ModelConfig& config = model.config();
   if (options.stop_ids.empty()) options.stop_ids = config.eos_token_ids;
   budget = options.max_new_tokens;

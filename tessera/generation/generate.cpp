@@ -35,7 +35,7 @@ int64_t Generator::add(GenerationRequest request) {
   // See [Note: reserved pages].
   entry.pages = cache_.most_pages(prompt_size, prompt_size + std::max<int64_t>(entry.budget - 1, 0));
   if (const int64_t most = cache_.options().max_pages; most > 0 && entry.pages > most) {
-    throw Error(ErrorKind::Config, "CACHE", "the prompt and its answer do not fit the cache")
+    throw Error(ErrorKind::Config, "CACHE", "the prompt and its answer do not fit in the cache")
         .got(std::to_string(prompt_size) + " + " + std::to_string(entry.budget) + " tokens")
         .need("at most " + std::to_string(most * nn::KvCache::kPageTokens));
   }

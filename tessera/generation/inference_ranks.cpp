@@ -22,10 +22,10 @@ ParallelDims inference_dims(const InferenceSizes& sizes, int64_t num_ranks) {
   if (sizes.context_parallel > 1) {
     throw Error(
         ErrorKind::Config, "PARALLELISM",
-        "--context-parallel-size: ranks cannot share the tokens of a step, which makes one of each sequence")
+        "--context-parallel-size: ranks cannot divide the tokens of a step, which generates one per sequence")
         .got(std::to_string(sizes.context_parallel))
         .need("1")
-        .hint("--tensor-parallel-size shares the cache by heads, --pipeline-parallel-size by layers");
+        .hint("--tensor-parallel-size divides the cache by heads, --pipeline-parallel-size by layers");
   }
   const int64_t pp = sizes.pipeline_parallel;
   const int64_t tp = sizes.tensor_parallel > 0 ? sizes.tensor_parallel : std::max<int64_t>(1, num_ranks / pp);
@@ -34,9 +34,9 @@ ParallelDims inference_dims(const InferenceSizes& sizes, int64_t num_ranks) {
   if (leaves_some || (copies > 1 && !sizes.has_many_prompts)) {
     const std::string ranks = std::to_string(num_ranks) + (num_ranks == 1 ? " rank" : " ranks");
     throw Error(ErrorKind::Config, "PARALLELISM",
-                leaves_some ? "the sizes do not multiply to the number of ranks"
-                            : "one conversation cannot use copies of the model: each question waits for the "
-                              "answer before it")
+                leaves_some ? "the product of the sizes is not the number of ranks"
+                            : "one conversation cannot use several copies of the model, because each "
+                              "question waits for the previous answer")
         .got((sizes.tensor_parallel > 0 ? "--tensor-parallel-size " + std::to_string(tp) + " x " : "") +
              std::string("--pipeline-parallel-size ") + std::to_string(pp) + " and " + ranks)
         .hint("--nproc " + std::to_string(std::max<int64_t>(1, sizes.tensor_parallel) * pp));

@@ -11,6 +11,7 @@
 #include "tessera/io/file.h"
 #include "tessera/io/json_reader.h"
 #include "tessera/io/model_files.h"
+#include "tessera/io/run_inputs.h"
 #include "tessera/models/common/base_model.h"
 #include "tessera/models/common/load.h"
 #include "tessera/models/common/parallelize.h"
@@ -19,17 +20,8 @@
 #include "tessera/peft/adapter_files.h"
 
 namespace tessera::generation {
-namespace {
 
 namespace fs = std::filesystem;
-
-// Returns whether `path` is a folder; false if there is nothing.
-bool is_folder(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_directory(path, ignored);
-}
-
-}  // namespace
 
 bool is_adapter(const std::string& folder) {
   if (!io::exists(io::join_path(folder, "adapter_config.json"))) return false;
@@ -92,7 +84,7 @@ std::string adapter_base(const std::string& adapter, const std::string& how_to_n
   const peft::AdapterConfig config = peft::read_adapter_config(adapter);
   const std::string& name = config.base_model;
   const auto is_model = [](const fs::path& path) {
-    return is_folder(path) || (path.extension() == ".gguf" && io::exists(path.string()));
+    return io::is_folder(path.string()) || (path.extension() == ".gguf" && io::exists(path.string()));
   };
   if (!name.empty() && is_model(name)) return name;
   if (const fs::path beside = fs::path(adapter) / name; !name.empty() && is_model(beside))
@@ -107,9 +99,9 @@ std::string adapter_base(const std::string& adapter, const std::string& how_to_n
       throw;
     }
   }
-  Error error(
-      ErrorKind::Model, "ADAPTER-BASE",
-      name.empty() ? "the adapter does not name its base model" : "the adapter's base model is not here");
+  Error error(ErrorKind::Model, "ADAPTER-BASE",
+              name.empty() ? "the adapter does not name its base model"
+                           : "the adapter's base model is not on this machine");
   error.in(config.source_file + ": base_model_name_or_path");
   if (!name.empty()) error.got("'" + name + "'");
   throw error.need("a model folder or a GGUF file").hint(how_to_name);

@@ -92,7 +92,7 @@ Prompt read_prompt(const ordered_json& object, const data::RawRecord& record, co
   }
   if (count != 1) {
     throw Error(ErrorKind::Data, "PROMPTS",
-                count > 1 ? "the record asks in several ways" : "the record has no prompt")
+                count > 1 ? "the record has more than one kind of prompt" : "the record has no prompt")
         .at(path, record.line, record.column)
         .need(
             "an object with one of: the string \"prompt\"; \"messages\", an array of objects with a role; "

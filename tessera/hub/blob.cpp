@@ -116,10 +116,10 @@ class Partial {
 
 Error wrong_contents(const Repository& repository, const RemoteFile& file, const std::string& found) {
   return Error(ErrorKind::Storage, "HUB-CHECK",
-               "what arrives is not " + file.name + " of " + repository.shown())
+               "the received data are not " + file.name + " of " + repository.shown())
       .got(found)
       .need(std::to_string(file.size) + " bytes" + (file.has_sha256 ? " with SHA-256 " + file.etag : ""))
-      .hint("a proxy or mirror may change it; HF_ENDPOINT names another");
+      .hint("a proxy or mirror may have changed them; HF_ENDPOINT sets another mirror");
 }
 
 // Returns whether the answer's bytes begin at `offset` of the file.

@@ -74,8 +74,8 @@ Error no_weights_error(const Names& names) {
   const auto found = std::find_if(names.begin(), names.end(),
                                   [](const std::string& name) { return name.ends_with(".gguf"); });
   Error error =
-      files_error(names, "the repository holds no weights in safetensors").need("model.safetensors");
-  if (found != names.end()) error.hint("one of its GGUF files is taken by its name: org/name:" + *found);
+      files_error(names, "the repository contains no weights in safetensors").need("model.safetensors");
+  if (found != names.end()) error.hint("name one of its GGUF files: org/name:" + *found);
   return error;
 }
 
@@ -87,7 +87,7 @@ Choice choose_model(const Names& names, const ReadFile& read) {
   Choice choice;
   if (!take_weights(names, read, "model", choice)) throw no_weights_error(names);
   if (!names.contains("config.json"))
-    throw files_error(names, "the repository holds no model").need("config.json");
+    throw files_error(names, "the repository contains no model").need("config.json");
   choice.files.push_back("config.json");
   take(names, "generation_config.json", choice);
   take_tokenizer(names, choice);
@@ -97,11 +97,11 @@ Choice choose_model(const Names& names, const ReadFile& read) {
 Choice choose_adapter(const Names& names, const ReadFile& read) {
   Choice choice;
   if (!names.contains("adapter_config.json")) {
-    throw files_error(names, "the repository holds no adapter").need("adapter_config.json");
+    throw files_error(names, "the repository contains no adapter").need("adapter_config.json");
   }
   choice.files.push_back("adapter_config.json");
   if (!take_weights(names, read, "adapter_model", choice))
-    throw files_error(names, "the repository holds no weights in safetensors")
+    throw files_error(names, "the repository contains no weights in safetensors")
         .need("adapter_model.safetensors");
   take_tokenizer(names, choice);
   return choice;
@@ -110,7 +110,7 @@ Choice choose_adapter(const Names& names, const ReadFile& read) {
 Choice choose_tokenizer(const Names& names, const ReadFile&) {
   Choice choice;
   if (!names.contains("tokenizer.json"))
-    throw files_error(names, "the repository holds no tokenizer").need("tokenizer.json");
+    throw files_error(names, "the repository contains no tokenizer").need("tokenizer.json");
   take_tokenizer(names, choice);
   take(names, "config.json", choice);
   take(names, "generation_config.json", choice);

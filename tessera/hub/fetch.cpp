@@ -81,9 +81,9 @@ class Download {
       before += bytes_left_before(repository_, each);
     }
     require_space(total - before);
-    log::tell("fetching " + repository_.shown() + ": " + std::to_string(files.size()) +
+    log::tell("downloading " + repository_.shown() + ": " + std::to_string(files.size()) +
               (files.size() == 1 ? " file, " : " files, ") + format_bytes(total) +
-              (before > 0 ? ", of which " + format_bytes(before) + " are there," : "") + " to " +
+              (before > 0 ? ", of which " + format_bytes(before) + " are already there," : "") + " to " +
               repository_.folder());
     Progress progress(repository_.id, total, before);
     run_on_threads(files.size(), limits_.connections, [&](size_t i) {
@@ -112,10 +112,10 @@ class Download {
   void require_space(int64_t num_bytes) const {
     const int64_t free = io::free_space(repository_.folder());
     if (free >= num_bytes) return;
-    throw io::storage_error(ENOSPC, "cannot hold " + repository_.shown(), repository_.folder())
+    throw io::storage_error(ENOSPC, "the disk has no space for " + repository_.shown(), repository_.folder())
         .got(format_bytes(free) + " free")
         .need(format_bytes(num_bytes))
-        .hint("HF_HUB_CACHE names a folder on another disk");
+        .hint("set HF_HUB_CACHE to a folder on another disk");
   }
 
   const Repository& repository_;
@@ -136,11 +136,11 @@ std::optional<std::string> usable_snapshot(const Repository& repository, const C
 }
 
 Error offline_error(const Repository& repository) {
-  return Error(
-             ErrorKind::Config, "HUB-OFFLINE",
-             repository.shown() + " would be fetched, and HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE forbids it")
+  return Error(ErrorKind::Config, "HUB-OFFLINE",
+               repository.shown() +
+                   " would have to be downloaded, but HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE forbids it")
       .need("its files in " + repository.folder())
-      .hint("unset the variable; or on a machine with a network: " + download_command(repository));
+      .hint("unset the variable, or run on a machine with a network: " + download_command(repository));
 }
 
 }  // namespace
@@ -171,7 +171,7 @@ std::string fetch(const Repository& repository, const ChooseFiles& choose, const
   } catch (const Error& error) {
     const auto usable = usable_snapshot(repository, choose);
     if (!usable || error.code() != "E-STORAGE-HUB-UNREACHABLE") throw;
-    log::warn(std::string(error.message()) + "; what the cache has of it is used: " + *usable);
+    log::warn(std::string(error.message()) + "; the cached files are used: " + *usable);
     return *usable;
   }
   return download->run(choose);

@@ -32,7 +32,8 @@ FileLock::FileLock(const std::string& path, const std::string& told) {
     result = lock(descriptor_, LOCK_EX);
   }
   if (result != 0) {
-    log::warn("the file system of " + path + " knows no locks: let no two processes fetch at once into " +
+    log::warn("the file system of " + path +
+              " does not support locks: do not let two processes download at once into " +
               "one cache (HF_HUB_CACHE names another)");
   }
 }

@@ -56,7 +56,7 @@ struct Curl {
     library.find(free_all, "curl_slist_free_all");
     if (!library.is_usable() || global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
       throw Error(ErrorKind::Config, "HUB-LIBRARY",
-                  "nothing can be fetched from the hub or sent to it without libcurl: " + library.why_not())
+                  "Tessera cannot use the hub without libcurl: " + library.why_not())
           .hint("apt-get install libcurl4, or use another tool, and give the path of the folder");
     }
   }
@@ -138,12 +138,12 @@ class HttpClient::Handle {
       // libcurl would read files too, and has no one way in all its versions to be told not to.
       if (!next.starts_with("https://") && (!next.starts_with("http://") || !url.starts_with("http://"))) {
         throw HttpFault{std::string(origin_of(url)) + ": redirects to " + std::string(origin_of(next)) +
-                            ", which has no encryption or is no web address",
+                            ", which is not encrypted or not a web address",
                         false, true};
       }
       url = next;
     }
-    throw HttpFault{std::string(origin_of(url)) + ": redirects without an end", false, true};
+    throw HttpFault{std::string(origin_of(url)) + ": too many redirects", false, true};
   }
 
   HttpAnswer send(const HttpSending& sending, const OnBytes& on_bytes) {

@@ -6,6 +6,7 @@
 
 #include "tessera/hub/settings.h"
 #include "tessera/io/json_file.h"
+#include "tessera/io/json_integer.h"
 
 namespace tessera::hub {
 namespace {
@@ -18,9 +19,9 @@ std::string text_of(const nlohmann::json& object, const char* key) {
 }
 
 Error answer_error(const Repository& repository, const std::string& what) {
-  return Error(ErrorKind::Storage, "HUB-ANSWER", endpoint() + " does not answer as a hub: " + what)
+  return Error(ErrorKind::Storage, "HUB-ANSWER", endpoint() + " does not answer like a hub: " + what)
       .in(repository.shown())
-      .hint("HF_ENDPOINT names the hub");
+      .hint("HF_ENDPOINT sets the address of the hub");
 }
 
 bool is_checksum(const std::string& text, size_t num_digits) {
@@ -35,11 +36,9 @@ RemoteFile file_of(const nlohmann::json& item, const Repository& repository) {
   file.etag = file.has_sha256 ? text_of(*lfs, "sha256") : text_of(item, "blobId");
   const nlohmann::json& sized = file.has_sha256 && lfs->contains("size") ? *lfs : item;
   const auto size = sized.is_object() ? sized.find("size") : sized.end();
-  const bool has_size = size != sized.end() && size->is_number_unsigned() &&
-                        size->get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX);
-  if (file.name.empty() || !is_checksum(file.etag, file.has_sha256 ? 64 : 40) || !has_size)
+  file.size = size != sized.end() ? io::integer_of(*size).value_or(-1) : -1;
+  if (file.name.empty() || !is_checksum(file.etag, file.has_sha256 ? 64 : 40) || file.size < 0)
     throw answer_error(repository, "a file without name, checksum or size");
-  file.size = size->get<int64_t>();
   return file;
 }
 
@@ -87,7 +86,7 @@ Error refusal(const Repository& repository, const HttpAnswer& answer) {
   const std::string got = std::to_string(answer.status) + (words.empty() ? "" : ": " + words);
   const std::string page = endpoint() + (repository.kind == Kind::Model ? "/" : "/datasets/") + repository.id;
   const std::string log_in = token().empty() ? "set HF_TOKEN to a token of " + endpoint() + "/settings/tokens"
-                                             : "the token must be of a user who may read it";
+                                             : "use the token of a user who has access to it";
   const bool is_missing = answer.status == 404 || code == "RepoNotFound" || code == "RevisionNotFound";
   if (is_missing && code != "GatedRepo") {
     const bool is_revision = code == "RevisionNotFound";
@@ -98,14 +97,14 @@ Error refusal(const Repository& repository, const HttpAnswer& answer) {
                           : repository.shown() + (repository.revision.empty() ? ", revision main" : "")))
         .got(got)
         .hint(is_revision ? page + "/tree/main lists the revisions"
-                          : "if it is there and private: " + log_in);
+                          : "if it exists and is private: " + log_in);
   }
   if (answer.status == 401 || answer.status == 403 || code == "GatedRepo") {
     const bool is_gated = code == "GatedRepo" || answer.status == 403;
     return Error(ErrorKind::Config, "HUB-ACCESS",
-                 endpoint() + " gives " + repository.shown() + " to known users alone")
+                 endpoint() + " gives " + repository.shown() + " only to users with access")
         .got(got)
-        .hint((is_gated ? "accept its licence at " + page + ", and " : "if the name is right: ") + log_in);
+        .hint((is_gated ? "accept its licence at " + page + ", and " : "if the name is correct: ") + log_in);
   }
   return Error(ErrorKind::Config, "HUB-REFUSED", endpoint() + " refuses " + repository.shown()).got(got);
 }

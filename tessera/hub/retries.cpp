@@ -61,12 +61,12 @@ void Retries::wait(const std::string& why, double asked_s, bool is_unreachable) 
 void Retries::give_up(const HttpFault& fault) const {
   if (way_ == Way::Up) throw upload_fault(what_, fault);
   throw Error(ErrorKind::Storage, fault.is_unreachable ? "HUB-UNREACHABLE" : "HUB-BROKEN",
-              "cannot fetch " + what_ + ": " + fault.what)
-      .hint(fault.is_unreachable
-                ? "HTTPS_PROXY names a proxy, HF_ENDPOINT a mirror of the hub; without a network, fetch "
-                  "on another machine and copy its cache"
-            : fault.is_final ? "SSL_CERT_FILE names the certificates that are trusted, HF_ENDPOINT the hub"
-                             : "what has arrived is kept: the same command goes on from there");
+              "cannot download " + what_ + ": " + fault.what)
+      .hint(fault.is_unreachable ? "HTTPS_PROXY sets a proxy, HF_ENDPOINT a mirror of the hub; without a "
+                                   "network, download on another machine and copy its cache"
+            : fault.is_final
+                ? "SSL_CERT_FILE sets the trusted certificates, HF_ENDPOINT the address of the hub"
+                : "the received data are kept: the same command resumes from there");
 }
 
 }  // namespace tessera::hub

@@ -47,8 +47,8 @@ std::string token() {
   }
   // Anything else would be a header of its own, or none.
   if (std::any_of(text.begin(), text.end(), [](char c) { return c <= ' ' || c >= 0x7f; })) {
-    throw Error(ErrorKind::Config, "ENVIRONMENT", place + " holds no token")
-        .need("one word, as hf auth login writes it");
+    throw Error(ErrorKind::Config, "ENVIRONMENT", place + " contains no token")
+        .need("a single word, as hf auth login writes it");
   }
   return text;
 }

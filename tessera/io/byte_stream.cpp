@@ -64,7 +64,7 @@ class CompressedStream : public ByteStream {
                  what + " at byte offset " + std::to_string(offset_ - static_cast<int64_t>(unread)) +
                      " of the compressed file")
         .at(file_.path(), line_)
-        .hint("the file was not copied whole, or is damaged: fetch it again");
+        .hint("the file was not copied completely, or is damaged: download it again");
   }
 
  private:

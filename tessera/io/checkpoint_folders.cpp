@@ -94,17 +94,28 @@ bool is_partial_checkpoint(const std::string& name) {
   return false;
 }
 
+void put_checkpoints_back(const std::string& output_dir) {
+  for (const std::string& name : folders_in(output_dir)) {
+    const std::string own = name.substr(0, name.size() - std::min(name.size(), kOld.size()));
+    const std::string old = join_path(output_dir, name), path = join_path(output_dir, own);
+    // A folder without a manifest is the rest of a checkpoint that was being removed.
+    if (!name.ends_with(kOld) || step_of(own) < 0 || !exists(join_path(old, "manifest.json"))) continue;
+    if (put_folder_back(old, path)) log::info("the checkpoint of an earlier run is put back: " + path);
+  }
+}
+
 void clear_partial_checkpoints(const std::string& output_dir) {
+  put_checkpoints_back(output_dir);
   for (const std::string& name : folders_in(output_dir)) {
     if (is_partial_checkpoint(name)) remove_checkpoint_files(join_path(output_dir, name));
   }
 }
 
 void remove_checkpoint(const std::string& output_dir, const std::string& name) {
-  const std::string path = join_path(output_dir, name), old = path + std::string(kOld);
-  if (exists(old)) remove_checkpoint_files(old);
-  if (disk::rename(path, old) != 0) throw storage_error(errno, "cannot remove the checkpoint", path);
-  remove_checkpoint_files(old);
+  const std::string path = join_path(output_dir, name), partial = path + std::string(kPartial);
+  if (exists(partial)) remove_checkpoint_files(partial);
+  if (disk::rename(path, partial) != 0) throw storage_error(errno, "cannot remove the checkpoint", path);
+  remove_checkpoint_files(partial);
 }
 
 }  // namespace tessera::io

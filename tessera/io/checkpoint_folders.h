@@ -43,11 +43,16 @@ class NewCheckpoint {
 // Returns whether a folder of this name is what a killed run has left of a checkpoint.
 bool is_partial_checkpoint(const std::string& name);
 
-// Removes what killed runs have left of checkpoints in `output_dir`, and of that only files that checkpoints
-// consist of. Throws Error(Storage).
+// Puts checkpoints back that a run was about to replace when it was killed, and says so: "<name>.tessera-old"
+// becomes "<name>" where there is none. Throws Error(Storage).
+void put_checkpoints_back(const std::string& output_dir);
+
+// Calls put_checkpoints_back(), and removes what else killed runs have left of checkpoints in `output_dir`:
+// of that only files that checkpoints consist of. Throws Error(Storage).
 void clear_partial_checkpoints(const std::string& output_dir);
 
-// Removes a checkpoint. It is renamed to "<name>.tessera-old" first, and from then on no checkpoint any more.
+// Removes a checkpoint. It is renamed to "<name>.tessera-partial" first, and no checkpoint any more from then
+// on.
 // Files that no checkpoint consists of stay in the renamed folder. Throws Error(Storage).
 void remove_checkpoint(const std::string& output_dir, const std::string& name);
 

@@ -17,6 +17,7 @@
 
 #include "tessera/core/strings.h"
 #include "tessera/io/disk_calls.h"
+#include "tessera/io/take_lock.h"
 
 namespace tessera::io {
 namespace {
@@ -139,7 +140,7 @@ void File::read_at(int64_t offset, void* destination, int64_t num_bytes) const {
 std::string read_file(const std::string& path, int64_t max_bytes) {
   const File file = File::open(path);
   if (file.size() > max_bytes) {
-    throw Error(ErrorKind::Storage, "TOO-LARGE", "the file is larger than what is accepted here")
+    throw Error(ErrorKind::Storage, "TOO-LARGE", "the file is larger than the limit for such files")
         .in(path)
         .got(format_bytes(file.size()))
         .need("at most " + format_bytes(max_bytes));
@@ -159,13 +160,18 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
     throw Error(ErrorKind::Storage, "NOT-A-FILE", "cannot write: neither a regular file nor a new one")
         .in(path_);
   }
-  do {
+  while (descriptor_ < 0) {
     // A killed process with the same number may have left a file of this name: O_EXCL then refuses, and the
     // next number is tried.
     temporary_path_ = path_ + ".tmp." + std::to_string(::getpid()) + "-" + std::to_string(counter++);
     descriptor_ = disk::open_new(temporary_path_, O_EXCL);
-  } while (descriptor_ < 0 && errno == EEXIST);
-  if (descriptor_ < 0) throw storage_error(errno, "cannot create", path_);
+    if (descriptor_ < 0 && errno == EEXIST) continue;
+    if (descriptor_ < 0) throw storage_error(errno, "cannot create", path_);
+    // The lock tells others that this process lives. Until it is taken, remove_leftovers() of another process
+    // may take the new file for one that was left: then a further one is made.
+    const bool is_busy = take_lock(descriptor_, temporary_path_) == LockState::Busy;
+    if (is_busy || !exists(temporary_path_)) close_descriptor(descriptor_);
+  }
   // The new file gets the old one's permissions where that works: some file systems cannot set them.
   if (replaces) (void)disk::change_mode(descriptor_, temporary_path_, status.st_mode & 0777);
 }
@@ -226,10 +232,18 @@ void AtomicFile::commit() {
   if (disk::flush(descriptor_, temporary_path_) != 0) {
     throw storage_error(errno, "cannot flush to disk", path_);
   }
-  if (close_descriptor(descriptor_) != 0) throw storage_error(errno, "cannot close", path_);
-  if (disk::rename(temporary_path_, path_) != 0) {
-    throw storage_error(errno, "cannot rename the finished file", path_);
+  // A copy of the descriptor keeps the lock until the file has its name, so that nobody takes it for a
+  // leftover.
+  const int lock = ::fcntl(descriptor_, F_DUPFD_CLOEXEC, 0);
+  const char* failed = nullptr;
+  if (close_descriptor(descriptor_) != 0) {
+    failed = "cannot close";
+  } else if (disk::rename(temporary_path_, path_) != 0) {
+    failed = "cannot rename the finished file";
   }
+  const int cause = errno;
+  if (lock >= 0) ::close(lock);
+  if (failed != nullptr) throw storage_error(cause, failed, path_);
   temporary_path_.clear();
   sync_directory(parent_path(path_));
 }

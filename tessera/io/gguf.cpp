@@ -76,7 +76,7 @@ GgufFile GgufFile::open(const std::string& path) {
     const GgufTensor& tensor = file.tensors_[i];
     const auto [found, is_new] = file.index_.emplace(tensor.name, i);
     if (!is_new) {
-      throw Error(ErrorKind::Model, "TENSOR-TWICE", "the tensor stands in two parts")
+      throw Error(ErrorKind::Model, "TENSOR-TWICE", "the tensor is in two parts")
           .in(file.place_of(tensor))
           .got("also in " + file.files_[file.tensors_[found->second].part].path());
     }
@@ -105,17 +105,17 @@ GgufFile GgufFile::open_parts(const GgufFile& named) {
     const GgufFile& file = i == 0 ? whole : next;
     const GgufPart got{file.get_uint("split.no"), file.get_uint("split.count")};
     if (got.number != i || got.count != part.count) {
-      throw Error(ErrorKind::Model, "GGUF-PARTS", "the file is another part than its name says")
+      throw Error(ErrorKind::Model, "GGUF-PARTS", "the file is not the part that its name says")
           .in(file.path())
           .got(got.text())
           .need(GgufPart{i, part.count}.text())
-          .hint("files of several models lie here, or some have been renamed");
+          .hint("the folder contains files of several models, or some files have been renamed");
     }
     if (i > 0) whole.add_part(std::move(next));
   }
   const uint64_t total = whole.get_uint("split.tensors.count", whole.tensors_.size());
   if (total != whole.tensors_.size()) {
-    throw Error(ErrorKind::Model, "GGUF-PARTS", "the parts do not hold all tensors of the model")
+    throw Error(ErrorKind::Model, "GGUF-PARTS", "the parts do not contain all tensors of the model")
         .in(whole.path() + ": key 'split.tensors.count'")
         .got(std::to_string(whole.tensors_.size()) + " tensors in all parts")
         .need(std::to_string(total));

@@ -35,11 +35,11 @@ std::vector<std::string> gguf_part_paths(const std::string& path, const GgufPart
   const std::string ending = ending_of(named);
   if (named.number >= named.count || !path.ends_with(ending)) {
     throw Error(ErrorKind::Model, "GGUF-PARTS",
-                "the file is one of several, but its name is not that of a part")
+                "the file is one part of several, but its name does not follow the pattern for parts")
         .in(path)
         .got(named.text())
         .need("a name that ends in " + ending)
-        .hint("the parts are found by their names, so they keep the names that they were made with");
+        .hint("parts are found by their names, so do not rename them");
   }
   std::vector<std::string> paths = names_of_parts(path.substr(0, path.size() - ending.size()), named.count);
   for (size_t i = 0; i < paths.size(); ++i) {

@@ -5,6 +5,7 @@
 #include "tessera/core/error.h"
 #include "tessera/io/file.h"
 #include "tessera/io/gguf_header.h"
+#include "tessera/io/leftovers.h"
 
 namespace tessera::io {
 namespace {
@@ -40,6 +41,12 @@ void put_array_key(std::string& bytes, std::string_view key, GgufType type, size
 template <class T>
 void put_numbers(std::string& bytes, std::span<const T> values) {
   bytes.append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+}
+
+// Frees the space of what a killed process has left beside the file.
+std::string cleared(const std::string& path) {
+  remove_leftovers(path);
+  return path;
 }
 
 }  // namespace
@@ -101,7 +108,7 @@ struct GgufWriter::State {
 
 GgufWriter::GgufWriter(const std::string& path, const GgufMetadata& metadata,
                        const std::vector<GgufTensorSpec>& tensors)
-    : state_(new State{AtomicFile(path), tensors, {}, 0}) {
+    : state_(new State{AtomicFile(cleared(path)), tensors, {}, 0}) {
   std::string header = "GGUF";
   put(header, kVersion);
   put(header, static_cast<uint64_t>(tensors.size()));

@@ -48,8 +48,8 @@ struct GgufTensorSpec {
 // commit(); a writer that is destroyed before leaves nothing.
 class GgufWriter {
  public:
-  // Makes the temporary file and reserves the space of the whole. Throws Storage when the disk is full or the
-  // folder cannot be written.
+  // Makes the temporary file and reserves the space of the whole, after removing the temporaries that killed
+  // processes have left of this file. Throws Storage when the disk is full or the folder cannot be written.
   GgufWriter(const std::string& path, const GgufMetadata& metadata,
              const std::vector<GgufTensorSpec>& tensors);
   ~GgufWriter();

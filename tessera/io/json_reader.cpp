@@ -8,6 +8,7 @@
 
 #include "tessera/io/file.h"
 #include "tessera/io/json_file.h"
+#include "tessera/io/json_integer.h"
 
 namespace tessera::io {
 namespace {
@@ -38,7 +39,7 @@ Error missing_file(const std::string& file) {
   if (wants_adapter && has("config.json")) {
     return error.got("the folder of a model")
         .need("an adapter's folder")
-        .hint("name the folder that holds adapter_config.json");
+        .hint("name the folder that contains adapter_config.json");
   }
   if (!wants_adapter && has("adapter_config.json")) {
     return error.got("the folder of an adapter")
@@ -104,13 +105,11 @@ bool JsonReader::is_empty(const std::string& key) const {
 int64_t JsonReader::to_integer(const nlohmann::json& value, const std::string& key, int64_t min,
                                int64_t max) const {
   const std::string range = "an integer from " + std::to_string(min) + " to " + std::to_string(max);
-  const bool fits_signed =
-      value.is_number_integer() &&
-      (!value.is_number_unsigned() || value.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX));
-  if (!fits_signed || value.get<int64_t>() < min || value.get<int64_t>() > max) {
+  const std::optional<int64_t> number = integer_of(value);
+  if (!number || *number < min || *number > max) {
     throw problem(key, "bad value").got(shown(value)).need(range);
   }
-  return value.get<int64_t>();
+  return *number;
 }
 
 int64_t JsonReader::integer(const std::string& key, int64_t min, int64_t max,

@@ -98,14 +98,15 @@ Error no_weights_error(const std::string& folder) {
   std::string hint;
   for (const std::string& name : names) {
     if (is_pickle_name(name) && !is_training_state(name)) return pickle_error(join_path(folder, name));
-    if (name.ends_with(".gguf")) hint = "it holds " + name + ": convert it with 'tessera convert'";
+    if (name.ends_with(".gguf")) hint = "it contains " + name + ": convert it with 'tessera convert'";
   }
   if (names.contains("adapter_model.safetensors")) {
     hint =
-        "it holds adapter_model.safetensors: an adapter needs its base model, merge it with 'tessera merge'";
+        "it contains adapter_model.safetensors: an adapter needs its base model, merge it with 'tessera "
+        "merge'";
   }
   Error error(ErrorKind::Model, "NO-WEIGHTS",
-              "the folder holds neither model.safetensors nor model.safetensors.index.json");
+              "the folder contains neither model.safetensors nor model.safetensors.index.json");
   error.in(folder);
   if (!hint.empty()) error.hint(hint);
   return error;
@@ -147,7 +148,7 @@ void ModelFiles::add_file(const std::string& path) {
   for (const TensorInfo& tensor : file.tensors()) {
     const auto [found, is_new] = index_.emplace(tensor.name, Location{&file, &tensor});
     if (!is_new) {
-      throw Error(ErrorKind::Model, "TENSOR-TWICE", "the tensor stands in two shards")
+      throw Error(ErrorKind::Model, "TENSOR-TWICE", "the tensor is in two shards")
           .in(path + ": tensor '" + tensor.name + "'")
           .got("also in " + found->second.file->path());
     }
@@ -193,7 +194,8 @@ void ModelFiles::open_index(const std::string& index_path) {
     if (!weight_map->contains(tensor->name)) unlisted.push_back(tensor->name);
   }
   if (!unlisted.empty()) {
-    throw Error(ErrorKind::Model, "TENSOR-UNLISTED", "the shards hold tensors that the index does not list")
+    throw Error(ErrorKind::Model, "TENSOR-UNLISTED",
+                "the shards contain tensors that the index does not list")
         .in(index_path)
         .got(std::to_string(unlisted.size()) + " unlisted: " + capped_list(unlisted));
   }

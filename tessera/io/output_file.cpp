@@ -30,7 +30,7 @@ void check_output_file(const OutputFile& file) {
   struct stat status {};
   if (::stat(file.path.c_str(), &status) != 0) return;
   if (!S_ISREG(status.st_mode)) {
-    throw refusal(file, "OUTPUT-USED", "is no regular file")
+    throw refusal(file, "OUTPUT-USED", "is not a regular file")
         .got(S_ISDIR(status.st_mode) ? "a folder" : "a device, a pipe or a socket")
         .hint("name another file");
   }
@@ -41,14 +41,14 @@ void check_output_file(const OutputFile& file) {
     const std::string read = resolved_path(input.path);
     if (!is_or_lies_in(path, read) || (may_replace && !is_or_lies_in(read, path))) continue;
     throw refusal(file, "OUTPUT-INPUT",
-                  (is_or_lies_in(read, path) ? "is " : "lies in ") + input.what + ", which would be lost")
+                  (is_or_lies_in(read, path) ? "is " : "is inside ") + input.what + ", which would be lost")
         .got(input.path)
         .hint("name another file");
   }
   if (may_replace || file.overwrites) return;
   throw refusal(
       file, "OUTPUT-USED",
-      file.is_earlier_output ? "is there already and is no earlier output of this kind" : "is there already")
+      file.is_earlier_output ? "already exists and is not an earlier output of this kind" : "already exists")
       .hint("name another file, " +
             (file.how_to_overwrite.empty() ? "or remove it" : "or replace it by " + file.how_to_overwrite));
 }

@@ -25,4 +25,11 @@ void place_folder(const std::string& from, const std::string& to, const std::str
   throw storage_error(cause, "cannot put the folder in place", to);
 }
 
+bool put_folder_back(const std::string& aside, const std::string& to) {
+  std::error_code ignored;
+  if (!exists(aside) || (exists(to) && !std::filesystem::is_empty(to, ignored))) return false;
+  if (disk::rename(aside, to) != 0) throw storage_error(errno, "cannot put the older folder back", to);
+  return true;
+}
+
 }  // namespace tessera::io

@@ -12,4 +12,9 @@ namespace tessera::io {
 // were.
 void place_folder(const std::string& from, const std::string& to, const std::string& aside);
 
+// Renames `aside` back to `to` where place_folder() was killed between its two renames. Returns false where
+// there is no `aside`, or `to` is there and not empty: `aside` is then what was replaced. Throws
+// Error(Storage).
+bool put_folder_back(const std::string& aside, const std::string& to);
+
 }  // namespace tessera::io

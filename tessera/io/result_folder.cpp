@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <iterator>
 #include <optional>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <utility>
 
@@ -21,6 +20,7 @@
 #include "tessera/io/place_folder.h"
 #include "tessera/io/result_files.h"
 #include "tessera/io/run_inputs.h"
+#include "tessera/io/take_lock.h"
 
 namespace tessera::io {
 namespace {
@@ -88,7 +88,7 @@ bool is_left(const std::string& folder) {
   if (!fs::exists(status)) return false;
   if (!fs::is_directory(status)) {
     throw Error(ErrorKind::Config, "OUTPUT-FOREIGN",
-                "a run keeps a folder of its own under this name, but it is a link or a file")
+                "a run needs this name for its own folder, but it is a link or a file")
         .in(folder)
         .hint("move it away");
   }
@@ -97,7 +97,7 @@ bool is_left(const std::string& folder) {
   std::erase_if(foreign, [](const std::string& name) { return name.ends_with(kStays); });
   if (foreign.empty()) return true;
   throw Error(ErrorKind::Config, "OUTPUT-FOREIGN",
-              "what an earlier run left holds files that are no result's")
+              "the folder that an earlier run left contains files that do not belong to a result")
       .in(folder)
       .got(listed(foreign))
       .hint("move them away");
@@ -134,6 +134,7 @@ ResultFolder::ResultFolder(const std::string& path, ResultOptions options)
     (void)is_left(staging_);
     put_back();
     put_stays_back();
+    put_checkpoints_back(path_);
     check_target();
   } catch (...) {
     unlock();
@@ -148,15 +149,15 @@ void ResultFolder::check_inputs(const std::vector<ResultInput>& inputs) const {
     const bool holds = is_or_lies_in(read, path_), lies_in = is_or_lies_in(path_, read);
     if (input.reads_all && lies_in && !holds && fs::is_directory(read)) {
       throw Error(ErrorKind::Config, "OUTPUT-INPUT",
-                  "the output folder lies in the folder of " + input.what +
-                      ", of which all files are read: the result would be among them")
+                  "the output folder is inside the folder of " + input.what +
+                      ", of which all files are read, so the result would be read too")
           .in(given_)
           .got(input.path)
-          .hint("name an output folder elsewhere");
+          .hint("choose an output folder in another place");
     }
     if (!holds) continue;
     throw Error(ErrorKind::Config, "OUTPUT-INPUT",
-                std::string(lies_in ? "the output folder is " : "the output folder holds ") + input.what +
+                std::string(lies_in ? "the output folder is " : "the output folder contains ") + input.what +
                     ", which the result would replace")
         .in(given_)
         .got(input.path)
@@ -181,37 +182,26 @@ void ResultFolder::lock() {
     if (lock_ < 0) {
       throw storage_error(errno, "cannot lock the output folder", lock_path_)
           .hint(
-              "a result is written beside its folder and then put in place: the folder above must be "
+              "a result is written next to its folder and then put in place, so the parent folder must be "
               "writable");
     }
-    int locked = 0;
-    do {
-      locked = ::flock(lock_, LOCK_EX | LOCK_NB);
-    } while (locked != 0 && errno == EINTR);
-    if (locked != 0) {
-      const int cause = errno;
-      if (cause == EWOULDBLOCK) {
-        char owner[320] = "";
-        const ssize_t length = ::pread(lock_, owner, sizeof owner - 1, 0);
-        ::close(std::exchange(lock_, -1));
-        throw Error(ErrorKind::Config, "OUTPUT-LOCKED", "another run writes this output folder")
-            .in(given_)
-            .got(length > 0 ? owner : "a lock")
-            .hint("wait for it, or name another output folder");
-      }
+    const LockState state = take_lock(lock_, lock_path_);
+    if (state == LockState::Taken) break;
+    if (state == LockState::Unknown) {
       // Some cluster file systems know no locks. The run goes on without one.
       log::warn("the file system of " + given_ +
-                " knows no locks: no two runs may write this folder at once");
+                " does not support locks: do not let two runs write to this folder at once");
       return;
     }
-    // The run that held the lock before may have removed the file between our open() and flock(), see
-    // unlock(). We then hold the lock of a file that no other run will open: it is given up, and the file
-    // opened anew.
-    struct stat held {};
-    const auto named = status_of(lock_path_);
-    if (::fstat(lock_, &held) == 0 && named && named->st_ino == held.st_ino && named->st_dev == held.st_dev)
-      break;
+    char owner[320] = "";
+    const ssize_t length = ::pread(lock_, owner, sizeof owner - 1, 0);
     ::close(std::exchange(lock_, -1));
+    // The run that held the lock before has removed the file (unlock()), which is made anew.
+    if (state == LockState::Replaced) continue;
+    throw Error(ErrorKind::Config, "OUTPUT-LOCKED", "another run is writing to this output folder")
+        .in(given_)
+        .got(length > 0 ? owner : "a lock")
+        .hint("wait for it, or name another output folder");
   }
   const std::string name = own_name();
   // The file's text is for the messages of other runs alone, so it is no error if it cannot be written.
@@ -231,9 +221,8 @@ void ResultFolder::unlock() noexcept {
 // may have been killed between its two renames: the older result is then in aside_ alone, even if an empty
 // folder has been made in its place since.
 void ResultFolder::put_back() {
-  if (!is_left(aside_) || (exists(path_) && !names_in(path_).empty())) return;
-  if (disk::rename(aside_, path_) != 0) throw storage_error(errno, "cannot put the older result back", path_);
-  log::info("the result of an earlier run is put back: " + given_);
+  if (is_left(aside_) && put_folder_back(aside_, path_))
+    log::info("the result of an earlier run is restored: " + given_);
 }
 
 // Moves the names that stay into path_, from whichever folder the exchange has brought them into, and takes
@@ -262,7 +251,7 @@ void ResultFolder::check_target() const {
   if (!exists(path_)) return;
   if (is_mount_point(path_)) {
     throw Error(ErrorKind::Config, "OUTPUT-MOUNT",
-                "the output folder is a mount point, which no rename can replace")
+                "the output folder is a mount point, which a rename cannot replace")
         .in(given_)
         .hint("name a folder inside it");
   }
@@ -273,18 +262,18 @@ void ResultFolder::check_target() const {
   if (!options_.overwrites && !(options_.continues && has_checkpoints)) {
     const bool is_result = foreign_files(path_).empty();
     throw Error(ErrorKind::Config, "OUTPUT-USED",
-                is_result ? "the output folder holds a result already" : "the output folder is not empty")
+                is_result ? "the output folder already contains a result" : "the output folder is not empty")
         .in(given_)
         .got(listed(names))
         .hint("name another folder" +
-              (is_result ? ", or replace it by " + options_.how_to_overwrite : std::string()) +
-              (is_result && has_checkpoints ? ", or go on from its checkpoints" : ""));
+              (is_result ? ", or replace it with " + options_.how_to_overwrite : std::string()) +
+              (is_result && has_checkpoints ? ", or resume from its checkpoints" : ""));
   }
   std::vector<std::string> foreign = foreign_files(path_);
   if (keeps_others()) std::erase_if(foreign, is_at_top);
   if (foreign.empty()) return;
   throw Error(ErrorKind::Config, "OUTPUT-FOREIGN",
-              "the output folder holds files that are no result's; they would be lost")
+              "the output folder contains files that do not belong to a result and would be lost")
       .in(given_)
       .got(listed(foreign))
       .hint("move them away, or name another output folder");
@@ -337,7 +326,8 @@ void ResultFolder::commit(const std::vector<std::string>& stays) {
     put_stays_back();
   } catch (Error& error) {
     if (is_placed_) {
-      error.within("the result is in place, but not all that stays in it; the next run moves it back");
+      error.within(
+          "the result is in place, but not all files that should stay in it; the next run moves them back");
       throw;
     }
     try {
@@ -346,8 +336,8 @@ void ResultFolder::commit(const std::vector<std::string>& stays) {
       log::warn(other.what());
     }
     const bool is_safe = keep_complete();
-    error.within("the result is complete, but cannot be put in place; it stays in " + staging_ +
-                 (is_safe ? "" : ", which the next run clears away unless it is moved"));
+    error.within("the result is complete but cannot be put in place; it stays in " + staging_ +
+                 (is_safe ? "" : ", which the next run deletes unless you move it"));
     throw;
   }
   try {
@@ -359,7 +349,7 @@ void ResultFolder::commit(const std::vector<std::string>& stays) {
       if (is_left(older)) remove_result(older);
     }
   } catch (const std::exception& error) {
-    log::warn(std::string("the result is in place; what it replaced could not be cleared away: ") +
+    log::warn(std::string("the result is in place, but the files that it replaced could not be deleted: ") +
               error.what());
   }
 }

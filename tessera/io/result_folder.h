@@ -28,8 +28,8 @@ struct ResultOptions {
 class ResultFolder {
  public:
   // Checks the place and locks it. Changes only this: missing parents are made, the lock file is laid beside
-  // the folder, and what a killed run had moved aside is put back: a result if there is none, and the names
-  // that stay (see commit()). Throws Error(Config) if the folder
+  // the folder, and what a killed run had moved aside is put back: a result if there is none, the names that
+  // stay (see commit()), and checkpoints of the folder. Throws Error(Config) if the folder
   //  - "OUTPUT-LOCKED": is in use by another run,
   //  - "OUTPUT-INPUT": is or holds what the run reads, or lies in a folder that it reads whole,
   //  - "OUTPUT-MOUNT": is a mount point,

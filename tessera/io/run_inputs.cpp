@@ -12,6 +12,11 @@ std::optional<struct stat> status_of(const std::string& path) {
   return status;
 }
 
+bool is_folder(const std::string& path) {
+  const auto status = status_of(path);
+  return status && S_ISDIR(status->st_mode);
+}
+
 std::string resolved_path(const std::string& path) {
   std::error_code failed;
   fs::path whole = fs::absolute(path, failed);

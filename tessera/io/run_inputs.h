@@ -21,6 +21,9 @@ struct ResultInput {
 // Returns what stat() tells of the path, links followed; nothing if it tells nothing.
 std::optional<struct stat> status_of(const std::string& path);
 
+// Returns whether the path is a folder, or a link to one; false if there is nothing.
+bool is_folder(const std::string& path);
+
 // Makes a path absolute. Links are resolved as far as the path exists, before any ".." behind them; a slash
 // at the end is taken off.
 std::string resolved_path(const std::string& path);

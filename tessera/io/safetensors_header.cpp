@@ -251,7 +251,7 @@ void place_tensors(std::vector<TensorInfo>& tensors, int64_t data_begin, int64_t
     tensor.end += data_begin;
   }
   if (expected != data_size) {
-    throw Error(ErrorKind::Model, "SAFETENSORS-LAYOUT", "the file holds bytes that belong to no tensor")
+    throw Error(ErrorKind::Model, "SAFETENSORS-LAYOUT", "the file contains bytes that belong to no tensor")
         .in(path + ": byte " + std::to_string(data_begin + expected))
         .got(std::to_string(data_size - expected) + " extra bytes")
         .need("none");

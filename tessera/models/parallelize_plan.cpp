@@ -85,7 +85,7 @@ parallel::TensorParallelPlan tensor_parallel_plan(const CausalLM& model) {
     const auto* const transformer = dynamic_cast<const nn::TransformerBlock*>(block.get());
     if (transformer == nullptr) {
       throw Error(ErrorKind::Config, "TENSOR-PARALLEL",
-                  "tensor parallelism is not built for model_type '" + model.config().model_type + "'")
+                  "tensor parallelism is not supported for model_type '" + model.config().model_type + "'")
           .hint("leave out tensor_parallel_size");
     }
     const nn::TransformerBlockOptions& options = transformer->options();

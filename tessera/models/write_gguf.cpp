@@ -37,7 +37,7 @@ const checkpoint::GgufArchitecture& architecture_of(const Family& family, const 
     names.push_back(architecture.model_type);
     names.insert(names.end(), architecture.also_model_types.begin(), architecture.also_model_types.end());
   }
-  throw Error(ErrorKind::Model, "UNSUPPORTED", "models of this type are not written as GGUF files")
+  throw Error(ErrorKind::Model, "UNSUPPORTED", "models of this type cannot be written as GGUF files")
       .in(config.source_file + ": key 'model_type'")
       .got(config.model_type)
       .need(join(names, ", "));
@@ -62,7 +62,7 @@ void check_written(const std::string& path, const text::Tokenizer& tokenizer) {
     const auto [at, other] = std::ranges::mismatch(want, have);
     if (at == want.end() && other == have.end()) continue;
     throw Error(ErrorKind::Model, "TOKENIZER-GGUF",
-                "the tokenizer would make other tokens of a text as a GGUF file's")
+                "the tokenizer would produce other tokens after conversion to a GGUF file")
         .got("token " + std::to_string(at - want.begin()) + " of the sample is '" +
              (other == have.end() ? "" : read.id_to_token(*other)) + "'")
         .need("'" + (at == want.end() ? "" : tokenizer.id_to_token(*at)) + "'");

@@ -104,7 +104,7 @@ void KvCache::make_room(size_t missing) {
   const auto most =
       options_.max_pages > 0 ? static_cast<size_t>(options_.max_pages) : std::numeric_limits<size_t>::max();
   if (least > most) {
-    throw Error(ErrorKind::Memory, "KV-CACHE", "the cache of keys and values is full")
+    throw Error(ErrorKind::Memory, "KV-CACHE", "the KV cache is full")
         .got(std::to_string(options_.max_pages * kPageTokens) + " tokens in all")
         .hint("generate fewer sequences at once, or allow a larger cache");
   }

@@ -85,6 +85,41 @@ std::pair<at::Tensor, at::Tensor> forward_pass(const at::Tensor& x, const at::Te
   return {x.dim() == 2 ? y : y.view(sizes), inner};
 }
 
+// scaling grad b, [tokens, rank]: the gradient of the adapter's inner product, which the gradients of x and
+// of a read. References its operands.
+struct InnerGradient {
+  const at::Tensor& grad;
+  const at::Tensor& b;
+  double scaling;
+  at::Tensor value;
+
+  // Makes the rows, and returns them.
+  at::Tensor make(const RowRange& range) const {
+    const at::Tensor part = range.of(value);
+    of_adapter([&] { product_out(part, range.of(grad), b); });
+    part.mul_(scaling);
+    return part;
+  }
+};
+
+// Returns what the adapter adds to the gradient of x, grad W + (inner a) * mask. Without a mask, the second
+// product is more depth of the first; with one, it is made apart and added to the rows. Either way the rows
+// of `inner` are made as those of grad come. References the arguments.
+MoreInputGradient gradient_through_adapter(const InnerGradient& inner, const at::Tensor& a,
+                                           const at::Tensor& mask) {
+  MoreInputGradient more;
+  more.factors = [&](const RowRange& range) {
+    const at::Tensor part = inner.make(range);
+    return mask.defined() ? MoreFactors() : MoreFactors{part, a};
+  };
+  if (mask.defined()) {
+    more.after = [&](const RowRange& range, at::Tensor sum) {
+      sum.addcmul_(of_adapter([&] { return product(range.of(inner.value), a); }), range.of(mask));
+    };
+  }
+  return more;
+}
+
 // The op with a graph, by ways 1 and 5 of [Note: ways around autograd] in linear.cpp. Gradients of weight, a
 // and b go to autograd.
 struct LoraFunction : torch::autograd::Function<LoraFunction> {
@@ -123,7 +158,6 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     const ProductScope products(kept_product_type(*ctx));
     const at::Tensor mask = flat_mask(saved[2]);
-    const double scaling = ctx->saved_data["scaling"].toDouble();
     const GradientRows rows = gradient_rows(*ctx, grads[0]);
     const at::Tensor& grad = rows.grad;
     const bool want_x = ctx->needs_input_grad(0), want_a = ctx->needs_input_grad(2);
@@ -132,38 +166,18 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
     // The layer's products, not the adapter's, share the cast of grad.
     E4m3Operand of_grad(grad);
     const LayerScales scales = kept_scales(*ctx);
-    // grad_inner = scaling grad b, [tokens, rank], is the gradient of the adapter's inner product; the
-    // gradients of x and of a both read it.
-    at::Tensor grad_x, grad_weight, grad_a, grad_b, grad_bias, grad_inner;
-    if (want_x || want_a) grad_inner = at::empty({grad.size(0), b.size(1)}, grad.options());
-    const auto make_inner = [&](const RowRange& range) {
-      const at::Tensor part = range.of(grad_inner);
-      of_adapter([&] { product_out(part, range.of(grad), b); });
-      part.mul_(scaling);
-      return part;
-    };
+    at::Tensor grad_x, grad_weight, grad_a, grad_b, grad_bias;
+    InnerGradient grad_inner = {grad, b, ctx->saved_data["scaling"].toDouble(), {}};
+    if (want_x || want_a) grad_inner.value = at::empty({grad.size(0), b.size(1)}, grad.options());
     if (want_x) {
-      MoreInputGradient more;
-      // The gradient of x is grad W + (grad_inner a) * mask. Without a mask, the second product is more depth
-      // of the first; with one, it is made apart and added to the rows. Either way grad_inner's rows are made
-      // as those of grad come.
-      more.factors = [&](const RowRange& range) {
-        const at::Tensor part = make_inner(range);
-        return mask.defined() ? MoreFactors() : MoreFactors{part, a};
-      };
-      if (mask.defined()) {
-        more.after = [&](const RowRange& range, at::Tensor sum) {
-          sum.addcmul_(of_adapter([&] { return product(range.of(grad_inner), a); }), range.of(mask));
-        };
-      }
       E4m3Operand of_weight(weight, scales.weight);
       const E4m3OperandsScope shared(product_type(), {&of_grad, &of_weight});
-      grad_x = input_gradient(rows, weight, source, more);
+      grad_x = input_gradient(rows, weight, source, gradient_through_adapter(grad_inner, a, mask));
       if (grad_x.defined()) grad_x = grad_x.view(ctx->saved_data["x_sizes"].toIntVector());
     }
     // If no gradient of x was made, nobody has waited for the rows of grad yet.
     if (rows.coming != nullptr) rows.coming->wait_for_all();
-    if (want_a && !want_x) make_inner({0, grad.size(0)});
+    if (want_a && !want_x) grad_inner.make({0, grad.size(0)});
     at::Tensor x;
     if (reads_x) x = flatten_rows(source != nullptr ? source->value() : saved[0]);
     const MemoryScope memory(MemoryCategory::Gradients);
@@ -173,8 +187,8 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
       grad_weight = product(grad.t(), x);
     }
     const ProductScope products_of_adapter(ProductType::OfOperands);
-    if (want_a) grad_a = product(grad_inner.t(), dropped(x, mask));
-    if (ctx->needs_input_grad(3)) grad_b = product(inner.t(), grad).mul_(scaling).t();
+    if (want_a) grad_a = product(grad_inner.value.t(), dropped(x, mask));
+    if (ctx->needs_input_grad(3)) grad_b = product(inner.t(), grad).mul_(grad_inner.scaling).t();
     if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(4)) grad_bias = grad.sum(0);
     return {grad_x, grad_weight, grad_a, grad_b, grad_bias, {}, {}, {}, {}};
   }

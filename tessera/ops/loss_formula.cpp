@@ -62,80 +62,108 @@ void plain::cross_entropy(const at::Tensor& logits, const at::Tensor& labels, co
                          is_held.to(logits.scalar_type()).mul_(formula.terms.label_smoothing).unsqueeze(1));
 }
 
-void host::cross_entropy(const at::Tensor& logits, const at::Tensor& labels_in, const at::Tensor& losses_in,
+namespace {
+
+// Rows of logits of type T, whose losses are computed, and whose gradients may take their place.
+template <class T>
+struct LossRows {
+  using C = kernels::ComputeType<T>;
+
+  const LossFormula& formula;
+  const int64_t width;
+  T* const logits;
+  const int64_t* const labels;
+  C *const log_sums, *const targets, *const totals;  // as in combine_parts()
+  double* const losses;
+
+  // Returns the address of the label's logit, or null if the label is not among these columns.
+  T* target_of(int64_t row) const {
+    const int64_t place = labels[row] - formula.first_token();
+    return place >= 0 && place < width ? logits + row * width + place : nullptr;
+  }
+
+  static T rounded(C value) {
+    if constexpr (std::is_same_v<T, kernels::Bf16>) {
+      return kernels::to_bf16(value);
+    } else {
+      return value;
+    }
+  }
+
+  void sum_up(int64_t row) const {
+    const T *values = logits + row * width, *target = target_of(row);
+    log_sums[row] = width > 0 ? kernels::log_sum_exp(values, width) : -std::numeric_limits<C>::infinity();
+    targets[row] = target == nullptr ? C(0) : widened(*target);
+    if (!formula.smooths()) return;
+    double total = 0.0;
+    for (int64_t i = 0; i < width; ++i) total += static_cast<double>(widened(values[i]));
+    totals[row] = static_cast<C>(total);
+  }
+
+  // Writes the loss of a row, when the sums are those over all parts of the vocabulary.
+  void write_loss(int64_t row) const {
+    const auto log_sum = static_cast<double>(log_sums[row]), target = static_cast<double>(targets[row]);
+    losses[row] = log_sum - target;
+    if (formula.smooths()) {
+      losses[row] += formula.terms.label_smoothing * target -
+                     formula.smoothing_of_token() * static_cast<double>(totals[row]);
+    }
+    if (formula.has_z_loss()) losses[row] += formula.z_loss(log_sum);
+  }
+
+  // Writes the gradients of a row in place of its logits.
+  void write_gradient(int64_t row) const {
+    T *values = logits + row * width, *target = target_of(row);
+    kernels::shifted_exp(values, log_sums[row], width);
+    // expm1 keeps the label's gradient exact if its probability is near 1.
+    C of_target = std::expm1(targets[row] - log_sums[row]);
+    if (formula.has_z_loss()) {
+      const C slope = static_cast<C>(formula.z_slope(static_cast<double>(log_sums[row])));
+      for (int64_t i = 0; i < width; ++i) values[i] = rounded(widened(values[i]) * (C(1) + slope));
+      of_target += slope * std::exp(targets[row] - log_sums[row]);
+    }
+    if (target != nullptr) *target = rounded(of_target);
+    if (!formula.smooths()) return;
+    const C of_token = static_cast<C>(formula.smoothing_of_token());
+    for (int64_t i = 0; i < width; ++i) values[i] = rounded(widened(values[i]) - of_token);
+    if (target != nullptr)
+      *target = rounded(widened(*target) + static_cast<C>(formula.terms.label_smoothing));
+  }
+};
+
+}  // namespace
+
+void host::cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& losses,
                          bool in_place, const LossFormula& formula) {
-  const auto* labels = read<int64_t>(labels_in);
-  auto* losses = write<double>(losses_in);
   const int64_t count = logits.size(0), width = logits.size(1);
-  const int64_t first_token = formula.first_token();
   const at::Tensor sums = at::empty({formula.smooths() ? 3 : 2, count},
                                     logits.options().dtype(compute_type(logits.scalar_type())));
   dispatch(logits.scalar_type(), [&](auto tag) {
     using T = decltype(tag);
-    using C = kernels::ComputeType<T>;
-    T* data = write<T>(logits);
-    C *log_sums = write<C>(sums), *targets = log_sums + count, *totals = targets + count;
-    // Returns the address of the label's logit, or null if the label is not among these columns.
-    const auto target_of = [&](int64_t row) {
-      const int64_t place = labels[row] - first_token;
-      return place >= 0 && place < width ? data + row * width + place : nullptr;
-    };
-    const auto read_row = [&](int64_t row) {
-      log_sums[row] =
-          width > 0 ? kernels::log_sum_exp(data + row * width, width) : -std::numeric_limits<C>::infinity();
-      const T* target = target_of(row);
-      targets[row] = target == nullptr ? C(0) : widened(*target);
-      if (!formula.smooths()) return;
-      double total = 0.0;
-      for (int64_t i = 0; i < width; ++i) total += static_cast<double>(widened(data[row * width + i]));
-      totals[row] = static_cast<C>(total);
-    };
-    const auto rounded = [](C value) {
-      if constexpr (std::is_same_v<T, kernels::Bf16>) {
-        return kernels::to_bf16(value);
-      } else {
-        return value;
-      }
-    };
-    // Takes the smoothed target off a row of gradients. target: the label's column, or null.
-    const auto smooth = [&](T* row, T* target) {
-      const C of_token = static_cast<C>(formula.smoothing_of_token());
-      for (int64_t i = 0; i < width; ++i) row[i] = rounded(widened(row[i]) - of_token);
-      if (target != nullptr)
-        *target = rounded(widened(*target) + static_cast<C>(formula.terms.label_smoothing));
-    };
-    const auto finish_row = [&](int64_t row) {
-      losses[row] = static_cast<double>(log_sums[row]) - static_cast<double>(targets[row]);
-      if (formula.smooths()) {
-        losses[row] += formula.terms.label_smoothing * static_cast<double>(targets[row]) -
-                       formula.smoothing_of_token() * static_cast<double>(totals[row]);
-      }
-      if (formula.has_z_loss()) losses[row] += formula.z_loss(static_cast<double>(log_sums[row]));
-      if (!in_place) return;
-      kernels::shifted_exp(data + row * width, log_sums[row], width);
-      T* target = target_of(row);
-      // expm1 keeps the label's gradient exact if its probability is near 1.
-      C of_target = std::expm1(targets[row] - log_sums[row]);
-      if (formula.has_z_loss()) {
-        const C slope = static_cast<C>(formula.z_slope(static_cast<double>(log_sums[row])));
-        T* values = data + row * width;
-        for (int64_t i = 0; i < width; ++i) values[i] = rounded(widened(values[i]) * (C(1) + slope));
-        of_target += slope * std::exp(targets[row] - log_sums[row]);
-      }
-      if (target != nullptr) *target = rounded(of_target);
-      if (formula.smooths()) smooth(data + row * width, target);
+    auto* log_sums = write<kernels::ComputeType<T>>(sums);
+    const LossRows<T> rows = {formula,
+                              width,
+                              write<T>(logits),
+                              read<int64_t>(labels),
+                              log_sums,
+                              log_sums + count,
+                              log_sums + 2 * count,
+                              write<double>(losses)};
+    const auto finish = [&](int64_t row) {
+      rows.write_loss(row);
+      if (in_place) rows.write_gradient(row);
     };
     at::parallel_for(0, count, rows_per_task(width), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
-        read_row(row);
+        rows.sum_up(row);
         // Over parts, rows are finished when all holders have combined their sums.
-        if (formula.part == nullptr) finish_row(row);
+        if (formula.part == nullptr) finish(row);
       }
     });
     if (formula.part == nullptr) return;
     combine_parts(sums, *formula.part);
     at::parallel_for(0, count, rows_per_task(width), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) finish_row(row);
+      for (int64_t row = begin; row < end; ++row) finish(row);
     });
   });
 }

@@ -46,7 +46,7 @@ OffloadedStates::OffloadedStates(const std::vector<at::Tensor>& tiles, c10::Devi
         states_per_tile_ * tiles_[tile].numel() * static_cast<int64_t>(c10::elementSize(state_type_of(tile)));
   }
   require_host_memory(num_bytes, "HOST-STATES", "the optimizer states",
-                      "share them out over more ranks (zero_stage 1 to 3), or leave them on the device");
+                      "shard them over more ranks (zero_stage 1 to 3), or leave them on the device");
   deal(chunk_elements);
   for (Chunk& chunk : chunks_) {
     const Place& last = chunk.places.back();

@@ -2,75 +2,89 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "tessera/core/check_argument.h"
 #include "tessera/core/error.h"
 
 namespace tessera::parallel {
 
-DeviceMesh::DeviceMesh(std::shared_ptr<comm::Communicator> world, const ParallelDims& dims)
-    : world_(std::move(world)), dims_(dims.resolved(world_->size())) {
-  struct Axis {
-    const char* name;
-    int64_t size;
-  };
-  const std::array<Axis, 5> axes = {{{kAxisPp, dims_.pp},
-                                     {kAxisDpReplicate, dims_.dp_replicate},
-                                     {kAxisDpShard, dims_.dp_shard},
-                                     {kAxisCp, dims_.cp},
-                                     {kAxisTp, dims_.tp}}};
-  std::array<int64_t, 5> coordinates{};
-  int64_t rest = world_->rank();
-  for (size_t a = axes.size(); a-- > 0;) {
-    coordinates[a] = rest % axes[a].size;
-    rest /= axes[a].size;
+namespace {
+
+// The five axes of a mesh, this rank's place on each, and the groups that are made along them.
+class Grid {
+ public:
+  Grid(const std::shared_ptr<comm::Communicator>& world, const ParallelDims& dims)
+      : world_(world), sizes_{dims.pp, dims.dp_replicate, dims.dp_shard, dims.cp, dims.tp} {
+    int64_t rest = world_->rank();
+    for (size_t a = sizes_.size(); a-- > 0;) {
+      coordinates_[a] = rest % sizes_[a];
+      rest /= sizes_[a];
+    }
   }
-  // Makes the group along some axes: its ranks share the coordinates on all other axes. `made` holds the
-  // groups by those of their axes that have more than one rank, so that axes with the same ranks share a
-  // group.
-  std::map<std::vector<size_t>, std::shared_ptr<comm::Communicator>> made;
-  const auto make_group = [&](const char* name, const std::vector<size_t>& along) {
+
+  // Makes the group along some axes: its ranks share the coordinates on all other axes.
+  std::shared_ptr<comm::Communicator> along(const std::vector<size_t>& axes, const char* name) {
     int64_t color = 0, key = 0;
     std::vector<size_t> long_axes;
-    for (size_t a = 0; a < axes.size(); ++a) {
-      if (std::find(along.begin(), along.end(), a) != along.end()) {
-        if (axes[a].size > 1) long_axes.push_back(a);
-        key = key * axes[a].size + coordinates[a];
+    for (size_t a = 0; a < sizes_.size(); ++a) {
+      if (std::find(axes.begin(), axes.end(), a) != axes.end()) {
+        if (sizes_[a] > 1) long_axes.push_back(a);
+        key = key * sizes_[a] + coordinates_[a];
       } else {
-        color = color * axes[a].size + coordinates[a];
+        color = color * sizes_[a] + coordinates_[a];
       }
     }
-    std::shared_ptr<comm::Communicator>& group = made[long_axes];
-    if (group == nullptr) {
-      group = long_axes.empty() ? comm::Communicator::single(device()) : world_->split(color, key, name);
-    }
-    groups_[name] = group;
-  };
-  for (size_t a = 0; a < axes.size(); ++a) make_group(axes[a].name, {a});
-  make_group(kAxisFsdp, {2, 3});
-  make_group(kAxisDp, {1, 2});
-  make_group(kAxisLoss, {1, 2, 3});
+    std::shared_ptr<comm::Communicator>& group = made_[long_axes];
+    if (group == nullptr) group = long_axes.empty() ? single() : world_->split(color, key, name);
+    return group;
+  }
 
-  // The fsdp axis is cut in two further ways: into neighbours along hpz, and into expert_shard x ep. Each
-  // group of a split gets a color of its own: `others` counts the ranks of the mesh that other coordinates
-  // put before, so it is a multiple of fsdp, and what is added stays below fsdp. Without experts to share
-  // (ep is 1) ep is a group of one and expert_shard is fsdp; with one rank along expert_shard that axis is a
-  // group of one.
-  const int64_t place = coordinates[2] * dims_.cp + coordinates[3], ep = dims_.ep;
-  const int64_t others =
-      ((coordinates[0] * dims_.dp_replicate + coordinates[1]) * dims_.tp + coordinates[4]) * dims_.dp_shard *
-      dims_.cp;
-  const int64_t fsdp = dims_.dp_shard * dims_.cp;
-  groups_[kAxisHpz] = dims_.hpz == 1 || dims_.hpz == fsdp
-                          ? comm::Communicator::single(device())
-                          : world_->split(others + place / dims_.hpz, place % dims_.hpz, kAxisHpz);
-  groups_[kAxisEp] = comm::Communicator::single(device());
-  groups_[kAxisExpertShard] = groups_[kAxisFsdp];
-  if (ep == 1) return;
-  groups_[kAxisEp] = world_->split(others + place / ep, place % ep, kAxisEp);
-  groups_[kAxisExpertShard] = ep == dims_.dp_shard * dims_.cp
-                                  ? comm::Communicator::single(device())
-                                  : world_->split(others + place % ep, place / ep, kAxisExpertShard);
+  // Cut the fsdp axis into parts of `size` neighbours: the part of this rank, and the ranks that have its
+  // place in other parts.
+  std::shared_ptr<comm::Communicator> neighbours(int64_t size, const char* name) const {
+    return world_->split(other_ranks() + place() / size, place() % size, name);
+  }
+  std::shared_ptr<comm::Communicator> across_neighbours(int64_t size, const char* name) const {
+    return world_->split(other_ranks() + place() % size, place() / size, name);
+  }
+  std::shared_ptr<comm::Communicator> single() const { return comm::Communicator::single(world_->device()); }
+  int64_t fsdp() const { return sizes_[2] * sizes_[3]; }
+
+ private:
+  int64_t place() const { return coordinates_[2] * sizes_[3] + coordinates_[3]; }
+  // Counts the ranks of the mesh that coordinates on other axes than fsdp put before. It is a multiple of
+  // fsdp, and what is added to it for a color stays below fsdp, so each group of a split has its own color.
+  int64_t other_ranks() const {
+    return ((coordinates_[0] * sizes_[1] + coordinates_[1]) * sizes_[4] + coordinates_[4]) * fsdp();
+  }
+
+  std::shared_ptr<comm::Communicator> world_;
+  const std::array<int64_t, 5> sizes_;
+  std::array<int64_t, 5> coordinates_{};
+  // The groups by those of their axes that have more than one rank, so that axes with the same ranks share a
+  // group.
+  std::map<std::vector<size_t>, std::shared_ptr<comm::Communicator>> made_;
+};
+
+}  // namespace
+
+DeviceMesh::DeviceMesh(std::shared_ptr<comm::Communicator> world, const ParallelDims& dims)
+    : world_(std::move(world)), dims_(dims.resolved(world_->size())) {
+  const std::pair<const char*, std::vector<size_t>> axes[] = {
+      {kAxisPp, {0}}, {kAxisDpReplicate, {1}}, {kAxisDpShard, {2}}, {kAxisCp, {3}},
+      {kAxisTp, {4}}, {kAxisFsdp, {2, 3}},     {kAxisDp, {1, 2}},   {kAxisLoss, {1, 2, 3}}};
+  Grid grid(world_, dims_);
+  for (const auto& [name, along] : axes) groups_[name] = grid.along(along, name);
+  // The fsdp axis is cut in two further ways: into neighbours along hpz, and into expert_shard x ep. Without
+  // experts to share (ep is 1) ep is a group of one and expert_shard is fsdp; with one rank along
+  // expert_shard that axis is a group of one.
+  const int64_t hpz = dims_.hpz, ep = dims_.ep, fsdp = grid.fsdp();
+  groups_[kAxisHpz] = hpz == 1 || hpz == fsdp ? grid.single() : grid.neighbours(hpz, kAxisHpz);
+  groups_[kAxisEp] = ep == 1 ? grid.single() : grid.neighbours(ep, kAxisEp);
+  groups_[kAxisExpertShard] = ep == 1      ? groups_[kAxisFsdp]
+                              : ep == fsdp ? grid.single()
+                                           : grid.across_neighbours(ep, kAxisExpertShard);
 }
 
 const std::shared_ptr<comm::Communicator>& DeviceMesh::group(const std::string& axis) const {

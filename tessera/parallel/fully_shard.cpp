@@ -170,13 +170,69 @@ void allocate_on_host(std::vector<ShardedParameter>& parameters, at::Device devi
   int64_t all_bytes = 0;
   for (const ShardedParameter& owned : parameters) all_bytes += num_bytes(owned);
   require_host_memory(all_bytes, "HOST-PARAMETERS", "the parameters",
-                      "share them out over more ranks (zero_stage 3), or leave them on the device");
+                      "shard them over more ranks (zero_stage 3), or leave them on the device");
   PinnedArena arena(device, all_bytes);
   for (ShardedParameter& owned : parameters) {
     if (has_memory(owned)) continue;
     owned.tile = arena.empty(owned.box.size, to_scalar_type(owned.layout.dtype()));
     owned.tile.set_requires_grad(owned.requires_grad);
   }
+}
+
+// The parameters of a unit, and apart from them those that are spread over other groups (experts).
+struct UnitParameters {
+  detail::GroupParameters own, apart;
+};
+
+std::vector<UnitParameters> parameters_by_unit(const detail::UnitPlan& plan, detail::ShardState& state) {
+  std::vector<UnitParameters> units(plan.unit_names.size());
+  for (size_t i = 0; i < plan.parameters.size(); ++i) {
+    const auto& [tensor, name, aliases, unit] = plan.parameters[i];
+    const bool is_apart = state.options.layouts.groups_of(tensor) != nullptr;
+    (is_apart ? units[unit].apart : units[unit].own).emplace_back(tensor, &state.parameters[i]);
+  }
+  return units;
+}
+
+// Makes the parameter groups of all units. Returns whether one of them has something to gather or to reduce.
+bool make_groups(const detail::UnitPlan& plan, detail::ShardState& state) {
+  const ShardGroups& groups = state.groups;
+  const ShardOptions& options = state.options;
+  // The root may use a parameter more than once in a backward, so its gradients are sums and stay wide. The
+  // option takes effect below, after the root's group was made.
+  MixedPrecisionPolicy policy = options.mixed_precision;
+  policy.keeps_narrow_gradients = false;
+  const int64_t num_replicas = groups.shard->size() * groups.replicate->size();
+  const double divisor = options.average_gradients ? static_cast<double>(num_replicas) : 1.0;
+  std::vector<RankAxis> axes = options.layouts.axes();
+  axes.push_back({kAxisDpReplicate, groups.replicate});
+  axes.push_back({kAxisFsdp, groups.shard});
+  // All units over the same ranks share one set of slots, so that they take turns in it (gather_slots.h).
+  const auto slots = std::make_shared<detail::GatherSlots>(groups.shard);
+  const auto secondary = std::make_shared<detail::GatherSlots>(groups.secondary);
+  const auto no_secondary = std::make_shared<detail::GatherSlots>(comm::Communicator::single());
+  std::map<const comm::Communicator*, std::shared_ptr<detail::GatherSlots>> slots_apart;
+  bool needs_hooks = false;
+  const auto add_group = [&](std::unique_ptr<detail::ParamGroup> group) {
+    needs_hooks = needs_hooks || group->needs_gather() || group->gradients().is_needed();
+    state.groups_of_unit.back().push_back(state.param_groups.size());
+    state.param_groups.push_back(std::move(group));
+  };
+  const std::vector<UnitParameters> units = parameters_by_unit(plan, state);
+  for (size_t i = 0; i < units.size(); ++i) {
+    const auto& [own, apart] = units[i];
+    const std::string& name = plan.unit_names[i];
+    state.groups_of_unit.emplace_back();
+    add_group(std::make_unique<detail::ParamGroup>(name, axes, policy, divisor, own, slots, secondary));
+    policy.keeps_narrow_gradients = options.mixed_precision.keeps_narrow_gradients && num_replicas == 1;
+    if (apart.empty()) continue;
+    const std::vector<RankAxis>& own_axes = apart.front().second->axes;
+    auto& own_slots = slots_apart[own_axes.back().group.get()];
+    if (own_slots == nullptr) own_slots = std::make_shared<detail::GatherSlots>(own_axes.back().group);
+    add_group(std::make_unique<detail::ParamGroup>("experts of " + name, own_axes, policy, divisor, apart,
+                                                   own_slots, no_secondary));
+  }
+  return needs_hooks;
 }
 
 }  // namespace
@@ -295,46 +351,7 @@ std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGr
   }
   for (const auto& entry : root.named_buffers()) state.buffers.emplace_back(entry.key(), entry.value());
 
-  // The parameters of each unit, and apart from them those that are spread over other groups (experts).
-  std::vector<detail::GroupParameters> parameters_of(plan.unit_names.size()), apart(plan.unit_names.size());
-  for (size_t i = 0; i < plan.parameters.size(); ++i) {
-    const auto& [tensor, name, aliases, unit] = plan.parameters[i];
-    const bool is_apart = options.layouts.groups_of(tensor) != nullptr;
-    (is_apart ? apart : parameters_of)[unit].emplace_back(tensor, &state.parameters[i]);
-  }
-  // The root may use a parameter more than once in a backward, so its gradients are sums and stay wide. The
-  // option takes effect below, after the root's group was made.
-  MixedPrecisionPolicy policy = options.mixed_precision;
-  policy.keeps_narrow_gradients = false;
-  const int64_t num_replicas = groups.shard->size() * groups.replicate->size();
-  const double divisor = options.average_gradients ? static_cast<double>(num_replicas) : 1.0;
-  std::vector<RankAxis> axes = options.layouts.axes();
-  axes.push_back({kAxisDpReplicate, groups.replicate});
-  axes.push_back({kAxisFsdp, groups.shard});
-  // All units over the same ranks share one set of slots, so that they take turns in it (gather_slots.h).
-  const auto slots = std::make_shared<detail::GatherSlots>(groups.shard);
-  const auto secondary = std::make_shared<detail::GatherSlots>(groups.secondary);
-  const auto no_secondary = std::make_shared<detail::GatherSlots>(comm::Communicator::single());
-  std::map<const comm::Communicator*, std::shared_ptr<detail::GatherSlots>> slots_apart;
-  bool needs_hooks = false;
-  const auto add_group = [&](std::unique_ptr<detail::ParamGroup> group) {
-    needs_hooks = needs_hooks || group->needs_gather() || group->gradients().is_needed();
-    state.groups_of_unit.back().push_back(state.param_groups.size());
-    state.param_groups.push_back(std::move(group));
-  };
-  for (size_t i = 0; i < plan.unit_names.size(); ++i) {
-    const std::string& name = plan.unit_names[i];
-    state.groups_of_unit.emplace_back();
-    add_group(std::make_unique<detail::ParamGroup>(name, axes, policy, divisor, parameters_of[i], slots,
-                                                   secondary));
-    policy.keeps_narrow_gradients = options.mixed_precision.keeps_narrow_gradients && num_replicas == 1;
-    if (apart[i].empty()) continue;
-    const std::vector<RankAxis>& own_axes = apart[i].front().second->axes;
-    auto& own_slots = slots_apart[own_axes.back().group.get()];
-    if (own_slots == nullptr) own_slots = std::make_shared<detail::GatherSlots>(own_axes.back().group);
-    add_group(std::make_unique<detail::ParamGroup>("experts of " + name, own_axes, policy, divisor, apart[i],
-                                                   own_slots, no_secondary));
-  }
+  const bool needs_hooks = make_groups(plan, state);
   for (size_t i = 0; i < state.parameters.size(); ++i) {
     if (!has_memory(state.parameters[i])) state.unfilled.push_back(i);
   }

@@ -32,7 +32,7 @@ std::string capped_list(const std::vector<std::string>& names) {
 // Describes what is wrong with the tensors of an adapter's file; empty where all is right.
 std::string describe(const checkpoint::TensorMismatches& mismatches, size_t num_wanted) {
   if (mismatches.missing.size() == num_wanted) {
-    return "no tensor of the adapter belongs to this model; it holds " +
+    return "no tensor of the adapter belongs to this model; the adapter has " +
            (mismatches.unknown.empty() ? "nothing" : capped_list(mismatches.unknown));
   }
   if (!mismatches.wrong_shape.empty()) {
@@ -40,7 +40,7 @@ std::string describe(const checkpoint::TensorMismatches& mismatches, size_t num_
   }
   if (!mismatches.missing.empty()) return "missing tensors: " + capped_list(mismatches.missing);
   if (!mismatches.unknown.empty()) {
-    return "tensors that no target of its configuration has: " + capped_list(mismatches.unknown);
+    return "tensors that belong to no target in its configuration: " + capped_list(mismatches.unknown);
   }
   if (!mismatches.wrong_type.empty()) {
     return "tensors of a type other than F64, F32, F16, BF16: " + capped_list(mismatches.wrong_type);

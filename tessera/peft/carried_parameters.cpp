@@ -22,19 +22,19 @@ Error adapter_error(const io::ModelFiles& files, const std::string& tensor, cons
 void check_shape(const io::ModelFiles& files, const io::TensorInfo& tensor, const at::Tensor& parameter) {
   const std::vector<int64_t> need = parameter.sizes().vec();
   if (tensor.shape == need) return;
-  throw adapter_error(files, tensor.name, "the adapter brings a weight of another shape than the model's")
+  throw adapter_error(files, tensor.name, "the adapter contains a weight of another shape than the model's")
       .got(format_shape(tensor.shape))
       .need(format_shape(need))
       .hint(
-          "its vocabulary was resized as it was trained; resize the base model's embeddings in the same way, "
-          "or merge the adapter where it was trained");
+          "its vocabulary was resized for training; resize the base model's embeddings in the same way, or "
+          "merge the adapter with the tool that trained it");
 }
 
 // Two names of one weight must say the same: which one PEFT would take depends on their order.
 void check_equal(const io::ModelFiles& files, const std::string& a, const std::string& b) {
   const std::shared_ptr<const io::ModelFiles> borrowed(std::shared_ptr<void>(), &files);
   if (checkpoint::equal_values(*checkpoint::stored_tensors(borrowed), a, b)) return;
-  throw adapter_error(files, a, "the adapter brings different values for two weights that the model ties")
+  throw adapter_error(files, a, "the adapter contains different values for two weights that the model ties")
       .got("another '" + b + "'")
       .hint("set tie_word_embeddings to false in the base model's config.json");
 }

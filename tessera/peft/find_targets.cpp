@@ -80,8 +80,8 @@ Error no_such_layer(const LoraOptions& options, const TargetMatcher& matcher,
                     const std::vector<std::string>& linear_names) {
   const std::vector<std::string> unmet = matcher.unmet();
   if (unmet.empty() && matcher.found_any()) {
-    Error error(ErrorKind::Config, "LORA-TARGET", "the layers that are left out leave none to adapt");
-    error.need("a target that exclude_modules and layers_to_transform do not take away");
+    Error error(ErrorKind::Config, "LORA-TARGET", "all target layers are excluded");
+    error.need("a target that exclude_modules and layers_to_transform do not exclude");
     return error;
   }
   const std::string wanted = !unmet.empty()                  ? "'" + join(unmet, "', '") + "'"
@@ -104,11 +104,12 @@ Error no_such_layer(const LoraOptions& options, const TargetMatcher& matcher,
 void refuse_target(const TargetMatcher& matcher, const std::string& name, const LoraOptions& options,
                    const std::string& why) {
   if (!matcher.matches_regex(name) || matcher.is_excluded(name) || is_saved(name, options)) return;
-  throw Error(ErrorKind::Config, "LORA-TARGET",
-              "the expression for target modules matches '" + name + "', which takes no adapter: it " + why)
+  throw Error(
+      ErrorKind::Config, "LORA-TARGET",
+      "the expression for target modules matches '" + name + "', which cannot have an adapter: it " + why)
       .got("'" + options.target_regex + "'")
       .need("an expression for linear layers")
-      .hint("lora_target_linear: true means all of them");
+      .hint("lora_target_linear: true selects all of them");
 }
 
 }  // namespace

@@ -35,13 +35,13 @@ void check_options(const LoraOptions& o) {
     refuse("bad LoRA dropout", std::to_string(o.dropout), "at least 0, below 1");
   }
   if (!o.all_linear && o.target_regex.empty() && o.target_modules.empty()) {
-    refuse("LoRA has nothing to adapt", "no target", "lora_target_linear: true, or lora_target_modules");
+    refuse("LoRA has no layers to adapt", "no target", "lora_target_linear: true, or lora_target_modules");
   }
   if (!o.target_regex.empty() && !o.target_modules.empty()) {
-    refuse("LoRA takes its targets as a list or as one expression", "both", "one of them");
+    refuse("LoRA targets are either a list or one expression", "both", "one of them");
   }
   if (!o.layers_to_transform.empty() && o.target_modules.empty()) {
-    refuse("LoRA chooses layers by their numbers among named targets alone", "no list of names",
+    refuse("LoRA can select layers by number only among named targets", "no list of names",
            "target modules as a list");
   }
   for (const auto& [key, rank] : o.rank_pattern) {

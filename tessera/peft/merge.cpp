@@ -91,7 +91,7 @@ std::map<std::string, Change> plan_changes(const io::ModelFiles& base, const io:
     }
   }
   if (changes.empty()) {
-    throw Error(ErrorKind::Model, "ADAPTER", "the adapter holds no tensor").at(adapter.folder());
+    throw Error(ErrorKind::Model, "ADAPTER", "the adapter contains no tensor").at(adapter.folder());
   }
   for (const auto& [name, change] : changes) {
     const std::string& any = !change.factor_a.empty()   ? change.factor_a
@@ -140,7 +140,7 @@ void check_weight(const io::TensorInfo& tensor, const at::Tensor& piece) {
   throw Error(ErrorKind::Numerics, "MERGE",
               "the merged weight '" + tensor.name + "' is not finite or far too large")
       .got(got)
-      .hint("the adapter's values or its scaling are broken; the training has probably diverged");
+      .hint("the adapter's values or its scaling are wrong; the training has probably diverged");
 }
 
 // Writes the rows of a tensor in pieces, as type `dtype`: `make(first, count)` returns `count` rows from
@@ -174,7 +174,7 @@ at::Tensor read_adapter(const io::ModelFiles& adapter, const std::string& name, 
                         const std::vector<int64_t>& shape) {
   at::Tensor piece = read_piece(adapter, name, first, count, shape);
   if (at::isfinite(piece).all().item<bool>()) return piece;
-  throw adapter_error(adapter, name, "the adapter holds a value that is not finite");
+  throw adapter_error(adapter, name, "the adapter contains a value that is not finite");
 }
 
 void write_changed(const io::ModelFiles& base, const io::ModelFiles& adapter, const io::TensorInfo& tensor,

@@ -169,14 +169,12 @@ std::string missing_note(const Chart& chart) {
          (count == 1 ? " value that is" : " values that are") + " not finite left out)</span>";
 }
 
-// Writes the attributes of the plot that the page's script needs.
-std::string plot_data(const Chart& chart, const std::string& axis, const std::optional<double>& limit) {
+// Writes the attributes of the plot that the page's script needs; `limit` is one of them, or empty.
+std::string plot_data(const Chart& chart, const std::string& axis, const std::string& limit) {
   constexpr const char* kUnits[] = {"none", "bytes", "seconds"};
   return "data-axis=\"" + html_text(axis) + "\" data-unit=\"" + kUnits[static_cast<size_t>(chart.unit)] +
-         "\"" + (chart.is_log ? " data-log" : "") +
-         (limit ? " data-limit=\"" + printed("%.6g", *limit) + "\"" : "") + " data-box=\"" +
-         printed("%g ", Frame::kLeft) + printed("%g ", Frame::kRight) + printed("%g ", Frame::kTop) +
-         printed("%g", Frame::kBottom) + "\"";
+         "\"" + (chart.is_log ? " data-log" : "") + limit + " data-box=\"" + printed("%g ", Frame::kLeft) +
+         printed("%g ", Frame::kRight) + printed("%g ", Frame::kTop) + printed("%g", Frame::kBottom) + "\"";
 }
 
 }  // namespace
@@ -198,12 +196,14 @@ std::string figure(const Chart& chart) {
   for (const Series& one : chart.series) {
     if (!one.points.empty()) series.push_back(one);
   }
+  if (series.empty()) return "";
   const std::vector<Points> tops = chart.is_stacked ? stack(series) : std::vector<Points>();
   std::vector<Series> extent = series;
   if (chart.is_stacked) extent.back().points = tops.back();
   const auto limit = chart.cuts_outliers ? outlier_limit(series) : std::nullopt;
-  std::string note;
+  std::string note, limit_data;
   if (limit) {
+    limit_data = " data-limit=\"" + printed("%.6g", *limit) + "\"";
     note = "<span class=\"note\"> (cut above; the highest is " +
            format_number(cut(extent, *limit), chart.unit) + ")</span>";
   }
@@ -219,7 +219,7 @@ std::string figure(const Chart& chart) {
   return "<figure><figcaption>" + title + note + "</figcaption>" +
          (chart.series.size() > 1 ? legend(series) : "") + "<svg role=\"img\" aria-label=\"" + title +
          "\" viewBox=\"0 0 " + printed("%g", Frame::kWidth) + " " + printed("%g", Frame::kHeight) + "\" " +
-         plot_data(chart, axis, limit) + ">" + plot + "</svg></figure>\n";
+         plot_data(chart, axis, limit_data) + ">" + plot + "</svg></figure>\n";
 }
 
 }  // namespace tessera::report

@@ -11,7 +11,7 @@ constexpr const char* kLosses = "losses/";
 constexpr const char* kEvalLosses = "eval_losses/";
 constexpr const char* kTraffic = "traffic/";
 constexpr const char* kDataWait = "data_wait_s";
-constexpr const char* kLossAxis = "mean loss of a label token (nats)";
+constexpr const char* kLossAxis = "mean loss per label token (nats)";
 
 struct Plot {
   const char* title;
@@ -25,13 +25,13 @@ constexpr Plot kPlots[] = {
     {"Learning rate", "lr", "learning rate"},
     {"Gradient norm", "grad_norm", "L2 norm before clipping", Unit::None, true, true},
     {"Tokens per second", "tokens_per_s", "speed (tokens/s)", Unit::None, true},
-    {"Time of a step", "step_s", "time", Unit::Seconds, true},
-    {"Time of a step that waits for data", kDataWait, "time", Unit::Seconds, true},
-    {"Peak memory of a rank", "peak_rss", "memory", Unit::Bytes},
-    {"Peak memory of its GPU", "peak_device", "memory", Unit::Bytes},
-    {"Model FLOPs utilization", "mfu", "share of the peak (1 is all)", Unit::None, true},
-    {"Hardware FLOPs utilization", "hfu", "share of the peak (1 is all)", Unit::None, true},
-    {"Share of the roofline", "sol", "share of the roofline (1 is all)", Unit::None, true},
+    {"Time per step", "step_s", "time", Unit::Seconds, true},
+    {"Time per step spent waiting for data", kDataWait, "time", Unit::Seconds, true},
+    {"Peak memory per rank", "peak_rss", "memory", Unit::Bytes},
+    {"Peak GPU memory per rank", "peak_device", "memory", Unit::Bytes},
+    {"Model FLOPs utilization", "mfu", "share of the peak", Unit::None, true},
+    {"Hardware FLOPs utilization", "hfu", "share of the peak", Unit::None, true},
+    {"Share of the roofline", "sol", "share of the roofline", Unit::None, true},
 };
 
 // The numbers that other charts and the table show.
@@ -102,7 +102,7 @@ std::vector<Chart> dataset_charts(const std::vector<RunRecord>& runs, const std:
 // and the rest, which is computing.
 Chart section_chart(const std::vector<RunRecord>& runs, int index, const std::vector<std::string>& axes) {
   const RunRecord& run = runs[static_cast<size_t>(index)];
-  Chart chart{"Time of a step by section: " + run.name, Unit::Seconds, "time"};
+  Chart chart{"Time per step by section: " + run.name, Unit::Seconds, "time"};
   chart.is_stacked = true;
   std::vector<std::pair<std::string, std::string>> waits;  // what the wait is for, and the name of its number
   for (const std::string& axis : axes) waits.emplace_back(axis, kTraffic + axis + "/wait_s");
@@ -135,7 +135,7 @@ Chart section_chart(const std::vector<RunRecord>& runs, int index, const std::ve
 }
 
 Chart sent_chart(const std::vector<RunRecord>& runs, const std::vector<std::string>& axes) {
-  Chart chart{"Bytes that a step sends, first rank", Unit::Bytes, "sent"};
+  Chart chart{"Bytes sent per step, first rank", Unit::Bytes, "sent"};
   int color = 0;
   for (size_t i = 0; i < runs.size(); ++i) {
     for (const std::string& axis : axes) {

@@ -11,6 +11,7 @@
 #include "tessera/core/error.h"
 #include "tessera/io/file.h"
 #include "tessera/io/json_file.h"
+#include "tessera/io/json_integer.h"
 
 namespace tessera::report {
 namespace {
@@ -45,10 +46,9 @@ Record record_of(const std::string& line, const std::string& file, int64_t numbe
     return Error(ErrorKind::Data, "METRICS", what).at(file, number);
   };
   const nlohmann::json json = io::parse_json(line, file + ":" + std::to_string(number), ErrorKind::Data);
-  if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) {
-    throw problem("not a record of a step").need("an object with \"step\"");
-  }
-  Record record{json["step"].get<int64_t>()};
+  const auto step = json.is_object() && json.contains("step") ? io::integer_of(json["step"]) : std::nullopt;
+  if (!step) throw problem("not a record of a step").need("an object with \"step\"");
+  Record record{*step};
   add_numbers(json, "", record);
   record.numbers.erase("step");
   return record;
@@ -88,7 +88,7 @@ std::vector<fs::path> find_folders(const std::string& given) {
   if (found.empty()) {
     throw Error(ErrorKind::Config, "REPORT", "no run")
         .at(given)
-        .need("a folder with metrics.jsonl, as training leaves it, or a folder of such folders");
+        .need("a folder with metrics.jsonl, as training writes it, or a folder of such folders");
   }
   return found;
 }

@@ -60,14 +60,14 @@ Table summary(const std::vector<RunRecord>& runs) {
                    {"steps"},
                    {"epochs"},
                    {"tokens"},
-                   {"time of the steps"},
-                   {"loss at the end"},
+                   {"time of all steps"},
+                   {"final loss"},
                    {"best evaluation"},
                    {"tokens/s, median"},
                    {"step, median"},
                    {"MFU, median"},
-                   {"peak memory of a rank"},
-                   {"peak memory of its GPU"},
+                   {"peak memory per rank"},
+                   {"peak GPU memory per rank"},
                    {"skipped steps"}};
   for (const RunRecord& run : runs) {
     const std::string cells[] = {run.name + (run.is_unfinished ? " (not finished)" : ""),

@@ -73,13 +73,13 @@ std::shared_ptr<const ChatTemplate> models_named(const Tokenizer& tokenizer, con
     throw Error(ErrorKind::Model, "NO-CHAT-TEMPLATE",
                 "the model has several chat templates, and none of them is called default")
         .got(join(names, ", "))
-        .hint("name one: by chat_template: " + std::string(kNamed) + names.front() +
-              " in a recipe, by --chat-template " + std::string(kNamed) + names.front() +
+        .hint("choose one, with chat_template: " + std::string(kNamed) + names.front() +
+              " in a recipe or --chat-template " + std::string(kNamed) + names.front() +
               " of chat and generate");
   }
   throw Error(ErrorKind::Model, "NO-CHAT-TEMPLATE", "the model has no chat template")
       .hint(
-          "name a built-in one, such as chatml: by chat_template in a recipe (or chat_template_jinja), by "
+          "choose a built-in one, such as chatml, with chat_template (or chat_template_jinja) in a recipe or "
           "--chat-template of chat and generate");
 }
 

@@ -160,7 +160,7 @@ class ResultsFileTest(unittest.TestCase):
 
 
 class MachineTest(unittest.TestCase):
-    DOCTOR = ("processor              Some CPU\nAMX trap               CPUID shows AMX without tile palettes; oneDNN is held at "
+    DOCTOR = ("processor              Some CPU\nAMX trap               CPUID reports AMX without tile palettes; oneDNN is held at "
               "AVX512_CORE_FP16\nmemory                 8 GiB, 7 GiB free\n\nmatrix products (GFLOP/s)\n")
 
     def test_isa_limit_comes_from_doctor(self):

@@ -350,7 +350,7 @@ TEST(GgufImport, PartsThatDoNotBelongTogether) {
   source.write_parts(other / "m", 3);
   std::filesystem::copy(Source::part_path(other / "m", 0, 3), one,
                         std::filesystem::copy_options::overwrite_existing);
-  expect_refused(two, {"split.tensors.count", "do not hold all tensors",
+  expect_refused(two, {"split.tensors.count", "do not contain all tensors",
                        "need " + std::to_string(source.tensors.size())});
   std::filesystem::copy(Source::part_path(other / "m", 1, 3), three,
                         std::filesystem::copy_options::overwrite_existing);

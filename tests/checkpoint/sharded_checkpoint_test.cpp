@@ -27,6 +27,7 @@
 #include "tessera/parallel/box_part.h"
 
 #include "tests/io/expect_error.h"
+#include "tests/testing/random.h"
 #include "tests/testing/temp_folder.h"
 
 namespace tessera::checkpoint {
@@ -147,8 +148,7 @@ class RandomLayouts {
 };
 
 TEST(ShardedCheckpointTest, AnyLayoutLoadsAnyOther) {
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
+  const uint64_t seed = testing::Random::told(testing::Random::new_seed());
   RandomLayouts random(seed);
   for (int round = 0; round < 25; ++round) {
     const auto shapes = random.shapes();
@@ -222,7 +222,7 @@ TEST(ShardedCheckpointTest, OtherTensorsAreTold) {
   const auto checkpoint = open_step(folder.path(), 1);
   Tensors other = {{1}, {Layout({10, 4}, DType::F32, {{"rows", 1}})}};
   expect_error(ErrorKind::Checkpoint,
-               {"E-CKPT-TENSORS", "1 of another shape: tensor.0", "1 of no use to this run: tensor.1"},
+               {"E-CKPT-TENSORS", "1 of another shape: tensor.0", "1 not used by this run: tensor.1"},
                [&] { load_checkpoint(*checkpoint, tensors_of(other, 0, -1)); });
   other.layouts = {kTwo.layouts[0], kTwo.layouts[1], Layout({2}, DType::F32, {{"rows", 1}})};
   other.mesh = {1};

@@ -164,5 +164,16 @@ TEST(FlightRecorderTest, WaitingForStorageIsNoHang) {
   group->barrier();
 }
 
+// It fills the recorder of this process, so it is the last test.
+TEST(FlightRecorderTest, GroupsThatFindNoRoomAreToldOfOnce) {
+  ::testing::internal::CaptureStderr();
+  for (uint64_t group = 0; group < 200; ++group)
+    flight::join(1'000'000 + group, 0, {testing::world()->rank()});
+  const std::string told = ::testing::internal::GetCapturedStderr();
+  if (testing::world()->rank() != 0) return;
+  expect_in(told, "only the first 128 groups of ranks are noted");
+  EXPECT_EQ(told.find("only the first"), told.rfind("only the first"));
+}
+
 }  // namespace
 }  // namespace tessera::comm

@@ -97,7 +97,7 @@ TEST_F(ConvertRecipeTest, TheArgumentsOfACommandLine) {
   EXPECT_THAT(told_, HasSubstr("dataset 'trl-lib/Capybara'"));
   EXPECT_THAT(refusal({}, "--lr 1 2.0 x --lr 3"), HasSubstr("--lr is given twice"));
   EXPECT_THAT(refusal({}, "train.py --lr 1"), HasSubstr("'train.py' belongs to no argument"));
-  EXPECT_THAT(refusal({}, "--a 'b"), HasSubstr("end inside quotes"));
+  EXPECT_THAT(refusal({}, "--a 'b"), HasSubstr("is not closed"));
   EXPECT_THAT(refusal({}, "--learning_rat 3"), HasSubstr("did you mean 'learning_rate'?"));
 }
 
@@ -116,7 +116,7 @@ TEST_F(ConvertRecipeTest, DefaultsAreThoseOfTheTool) {
   EXPECT_EQ(trl.lora_dropout, 0.05);
   EXPECT_EQ(trl.gradient_checkpointing, Checkpointing::Block);
   EXPECT_THAT(text_, HasSubstr("# default of TRL\n"));
-  EXPECT_THAT(told_, HasSubstr("TRL trains on all of a conversation"));
+  EXPECT_THAT(told_, HasSubstr("TRL trains on whole conversations"));
   EXPECT_EQ(trl.dtype, ComputeType::BFloat16);
   EXPECT_EQ(convert({}, "--use_peft --bf16 False", rest).dtype, ComputeType::Float32);
   EXPECT_EQ(convert({}, "--use_peft --fp16", rest).dtype, ComputeType::Float16);
@@ -195,8 +195,8 @@ TEST_F(ConvertRecipeTest, WhatIsSaidOfNamedDatasetsIsInTheirEntries) {
       "--model_name_or_path m --dataset_name org/set --dataset_config de --dataset_train_split train_sft");
   EXPECT_EQ(trl.datasets.at(0).name, "de");
   EXPECT_EQ(trl.datasets.at(0).split, "train_sft");
-  EXPECT_THAT(refusal({}, "--max_samples 3"), HasSubstr("needs 'dataset' beside it"));
-  EXPECT_THAT(refusal({}, "--dataset_train_split x"), HasSubstr("needs 'dataset_name' beside it"));
+  EXPECT_THAT(refusal({}, "--max_samples 3"), HasSubstr("needs 'dataset' next to it"));
+  EXPECT_THAT(refusal({}, "--dataset_train_split x"), HasSubstr("needs 'dataset_name' next to it"));
 }
 
 // The inputs hold traps of YAML 1.1 and of shells.

@@ -82,7 +82,7 @@ TEST(LoadRecipeTest, WarnsOnceAboutKeysWithoutEffect) {
   load_recipe(recipes_folder() + "/lora.yaml", {"save_first_step=true", "eval_table_size=5"});
   const std::string text = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(text, HasSubstr("accepted without effect: save_first_step, eval_table_size\n"));
-  EXPECT_THAT(text, HasSubstr("key 'optimizer': 'adamw_8bit': 8-bit optimizer states are not built yet"));
+  EXPECT_THAT(text, HasSubstr("key 'optimizer': 'adamw_8bit': 8-bit optimizer states are not supported yet"));
   EXPECT_THAT(text, ::testing::Not(HasSubstr("wandb")));
   EXPECT_THAT(text, ::testing::Not(HasSubstr("flash_attention")));
   ::testing::internal::CaptureStderr();
@@ -248,7 +248,7 @@ TEST(LoadRecipeTest, RefusesMalformedOverrides) {
   EXPECT_THAT(message_of(kMinimal, {"datasets.first.path=x"}), HasSubstr("a list is indexed with numbers"));
   EXPECT_THAT(message_of(kMinimal, {"datasets.2.path=x"}),
               HasSubstr("no such list item; got 2, need at most 1"));
-  EXPECT_THAT(message_of(kMinimal, {"base_model.x=1"}), HasSubstr("would stand inside a plain value"));
+  EXPECT_THAT(message_of(kMinimal, {"base_model.x=1"}), HasSubstr("is a key inside a plain value"));
   EXPECT_THAT(message_of(kMinimal, {"seed=[1"}), HasSubstr("E-CONFIG-SYNTAX]: command line"));
   EXPECT_THAT(
       message_of(kMinimal, {"sead=1"}),
@@ -264,7 +264,7 @@ TEST(LoadRecipeTest, AllOverridesThatAreWrongAreToldAtOnce) {
   for (const char* part :
        {"override 'datasets.3.path=x': no such list item", "unknown key 'lerning_rate'",
         "key 'lora_r': out of range", "override 'foo': not an override", "E-CONFIG-SYNTAX]: command line",
-        "would stand inside a plain value", "r.yaml:4:1: unknown key 'sead'"}) {
+        "is a key inside a plain value", "r.yaml:4:1: unknown key 'sead'"}) {
     EXPECT_THAT(message, HasSubstr(part));
   }
 }
@@ -322,7 +322,7 @@ TEST(LoadRecipeTest, RefusesPathsThatAreNotThere) {
   EXPECT_THAT(
       load_message(file, {"base_model=org/name-7b"}),
       ::testing::AllOf(HasSubstr("E-CONFIG-HUB-OFFLINE]: command line: key 'base_model': no such path: model "
-                                 "org/name-7b would be fetched, and HF_HUB_OFFLINE"),
+                                 "org/name-7b would have to be downloaded, but HF_HUB_OFFLINE"),
                        HasSubstr("on a machine with a network: hf download org/name-7b")));
   EXPECT_THAT(load_message(file, {"base_model=data/text.txt"}), HasSubstr("E-CONFIG-NOT-A-FOLDER"));
   EXPECT_THAT(load_message(file, {"tokenizer_config=nowhere"}),

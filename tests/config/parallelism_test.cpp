@@ -37,20 +37,19 @@ TEST(ParallelismTest, TakesTheRemainingRanks) {
 TEST(ParallelismTest, ADeviceByItsNumberIsForOneProcess) {
   const Recipe recipe = recipe_with("device: cuda:1\n");
   EXPECT_EQ(validate_parallelism(recipe, 1).dp_shard, 1);
-  EXPECT_EQ(
-      message_of_world(recipe, 2),
-      "error[E-CONFIG-DEVICE]: r.yaml:4:1: a device by its number is one process's; got device cuda:1 and "
-      "2 ranks, need cuda, of which the ranks of a machine take one each in turn. hint: "
-      "CUDA_VISIBLE_DEVICES says which ones they take");
+  EXPECT_EQ(message_of_world(recipe, 2),
+            "error[E-CONFIG-DEVICE]: r.yaml:4:1: a device with a number is for a single process; got device "
+            "cuda:1 and "
+            "2 ranks, need cuda, which gives each rank of a machine one device in turn. hint: "
+            "CUDA_VISIBLE_DEVICES selects the devices");
   EXPECT_EQ(validate_parallelism(recipe_with("device: cuda\n"), 2).dp_shard, 2);
 }
 
 TEST(ParallelismTest, NamesTheFactorsThatDoNotFit) {
-  EXPECT_EQ(
-      message_of_world(recipe_with("dp_replicate_size: 2\ndp_shard_size: 3\n"), 4),
-      "error[E-CONFIG-PARALLELISM]: r.yaml:5:1: dp_shard_size does not fit the number of ranks; got "
-      "dp_shard_size 3 x dp_replicate_size 2 and 4 ranks, need sizes from 1 that multiply to the number of "
-      "ranks. hint: dp_shard_size: 2, or -1, which takes the ranks that remain");
+  EXPECT_EQ(message_of_world(recipe_with("dp_replicate_size: 2\ndp_shard_size: 3\n"), 4),
+            "error[E-CONFIG-PARALLELISM]: r.yaml:5:1: dp_shard_size does not fit the number of ranks; got "
+            "dp_shard_size 3 x dp_replicate_size 2 and 4 ranks, need sizes of at least 1 whose product is "
+            "the number of ranks. hint: dp_shard_size: 2, or -1 for all remaining ranks");
   EXPECT_THAT(message_of_world(recipe_with("dp_replicate_size: 2\n"), 3),
               ::testing::HasSubstr("r.yaml:4:1: dp_replicate_size does not fit the number of ranks; got "
                                    "dp_shard_size -1 x dp_replicate_size 2 and 3 ranks"));
@@ -122,7 +121,7 @@ TEST(ParallelismTest, PipelineKeys) {
               ::testing::HasSubstr("need 1f1b, gpipe, interleaved, zero_bubble"));
   EXPECT_THAT(
       message_of(kMinimal + "pipeline_stages_per_rank: 2\n"),
-      ::testing::HasSubstr("r.yaml:4:1: key 'pipeline_stages_per_rank': 1f1b has one stage a rank; got 2. "
+      ::testing::HasSubstr("r.yaml:4:1: key 'pipeline_stages_per_rank': 1f1b has one stage per rank; got 2. "
                            "hint: pipeline_schedule: interleaved"));
   EXPECT_EQ(recipe_with("micro_batch_size: 3\ngradient_accumulation_steps: 4\npipeline_microbatches: 6\n")
                 .pipeline_microbatches,
@@ -130,7 +129,8 @@ TEST(ParallelismTest, PipelineKeys) {
   EXPECT_THAT(message_of(kMinimal +
                          "micro_batch_size: 3\ngradient_accumulation_steps: 4\npipeline_microbatches: 5\n"),
               ::testing::HasSubstr(
-                  "r.yaml:6:1: key 'pipeline_microbatches': the sequences of a step cannot be cut so; got 5 "
+                  "r.yaml:6:1: key 'pipeline_microbatches': the sequences of a step cannot be divided into "
+                  "this many; got 5 "
                   "and micro_batch_size 3 x gradient_accumulation_steps 4 = 12, need a divisor of 12. hint: "
                   "pipeline_microbatches: 4"));
   EXPECT_THAT(message_of(kMinimal + "pipeline_microbatches: 9\n"),
@@ -146,7 +146,7 @@ TEST(ParallelismTest, PipelineSplit) {
       parse_recipe(kMinimal, "r.yaml", {"pipeline_parallel_size=2", "pipeline_split=[1,4]"}).pipeline_split,
       (std::vector<int64_t>{1, 4}));
   EXPECT_THAT(message_of(kMinimal + "pipeline_split: [2, 2]\n"),
-              ::testing::HasSubstr("r.yaml:4:1: key 'pipeline_split': one rank holds all layers; got "
+              ::testing::HasSubstr("r.yaml:4:1: key 'pipeline_split': a single rank holds all layers; got "
                                    "pipeline_parallel_size 1. hint: pipeline_parallel_size: 2"));
   EXPECT_THAT(message_of(kMinimal + "pipeline_parallel_size: 2\npipeline_split: [2, 0]\n"),
               ::testing::HasSubstr("key 'pipeline_split.1': out of range; got 0"));
@@ -164,15 +164,16 @@ TEST(ParallelismTest, SecondaryShardsArePartsOfTheShards) {
       "context_parallel_size: 2\ndeepspeed: {zero_optimization: {stage: 3, zero_hpz_partition_size: 4}}\n");
   EXPECT_EQ(recipe.zero_hpz_partition_size, 4);
   EXPECT_EQ(validate_parallelism(recipe, 8).hpz, 4);
+  EXPECT_THAT(message_of_world(recipe, 6),
+              ::testing::HasSubstr(
+                  "zero_hpz_partition_size is not a divisor of the number of ranks that shard parameters; "
+                  "got zero_hpz_partition_size 4 and dp_shard_size 3 x context_parallel_size 2 = "
+                  "6, need a divisor of 6. hint: the nearest valid sizes are 3 and 6"));
   EXPECT_THAT(
-      message_of_world(recipe, 6),
-      ::testing::HasSubstr("zero_hpz_partition_size does not divide the ranks that share parameters out; "
-                           "got zero_hpz_partition_size 4 and dp_shard_size 3 x context_parallel_size 2 = "
-                           "6, need a divisor of 6. hint: the nearest that work are 3 and 6"));
-  EXPECT_THAT(message_of_world(recipe_with("zero_hpz_partition_size: 2\nzero_stage: 2\n"), 4),
-              ::testing::HasSubstr("r.yaml:4:1: zero_hpz_partition_size is where the backward gathers the "
-                                   "parameters from; got zero_hpz_partition_size 2 and zero_stage 2, which "
-                                   "gathers them once a step, need zero_stage 3"));
+      message_of_world(recipe_with("zero_hpz_partition_size: 2\nzero_stage: 2\n"), 4),
+      ::testing::HasSubstr("r.yaml:4:1: zero_hpz_partition_size decides from which ranks the backward "
+                           "gathers parameters; got zero_hpz_partition_size 2 and zero_stage 2, with which "
+                           "they are gathered once per step, need zero_stage 3"));
   // DeepSpeed's default asks for nothing.
   EXPECT_EQ(validate_parallelism(
                 recipe_with("deepspeed: {zero_optimization: {stage: 2, zero_hpz_partition_size: 1}}\n"), 4)
@@ -190,8 +191,8 @@ TEST(ParallelismTest, TheGlobalBatchDecidesTheAccumulation) {
   EXPECT_EQ(recipe_with("train_batch_size: 24\n").global_batch_size, 24);
   EXPECT_THAT(
       message_of_world(recipe, 5),
-      ::testing::HasSubstr("r.yaml:4:1: global_batch_size is no multiple of the sequences that the ranks "
-                           "take at once; got micro_batch_size 2 x 5 ranks = 10, need a divisor of 24"));
+      ::testing::HasSubstr("r.yaml:4:1: global_batch_size is not a multiple of the sequences that the ranks "
+                           "process at once; got micro_batch_size 2 x 5 ranks = 10, need a divisor of 24"));
   EXPECT_THAT(
       message_of_world(recipe_with("global_batch_size: 24\ngradient_accumulation_steps: 5\n"), 2),
       ::testing::HasSubstr("got micro_batch_size 1 x gradient_accumulation_steps 5 x 2 ranks = 10, need 24"));

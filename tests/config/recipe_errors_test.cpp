@@ -16,7 +16,7 @@ TEST(RecipeErrorsTest, StylesOfTypesAreChecked) {
     return message_of("base_model: m\nlearning_rate: 1\ndatasets: [{path: d, type: '" + type + "'}]\n");
   };
   EXPECT_THAT(text_of("gpteacher:vicuna"),
-              HasSubstr("key 'datasets.0.type': no such style; got gpteacher:vicuna"));
+              HasSubstr("key 'datasets.0.type': unknown style; got gpteacher:vicuna"));
   EXPECT_THAT(text_of("reflection:chat"), HasSubstr("need reflection:instruct"));
 }
 
@@ -384,10 +384,10 @@ TEST(RecipeErrorsTest, WarmUpKeys) {
   EXPECT_EQ(share.warmup_steps, 0.1);
   EXPECT_EQ(share.warmup_ratio, std::nullopt);
   for (const char* key : {"warmup_steps", "logging_steps", "eval_steps"}) {
-    EXPECT_THAT(
-        message_of(kMinimal + key + ": 2.5\n"),
-        AllOf(HasSubstr("r.yaml:4:1: key '" + std::string(key) + "': neither a share nor a number of steps"),
-              HasSubstr("need a number below 1, or a whole number of steps")));
+    EXPECT_THAT(message_of(kMinimal + key + ": 2.5\n"),
+                AllOf(HasSubstr("r.yaml:4:1: key '" + std::string(key) +
+                                "': neither a share nor a whole number of steps"),
+                      HasSubstr("need a number below 1, or a whole number of steps")));
   }
   // A warmup longer than the run is accepted here; the trainer reports it.
   EXPECT_EQ(parse_recipe(kMinimal + "warmup_steps: 10\nmax_steps: 1\n", "r.yaml").warmup_steps, 10);
@@ -403,7 +403,7 @@ TEST(RecipeErrorsTest, WarnsAboutKeysWithoutEffect) {
   EXPECT_THAT(warnings_of(kMinimal + "eval_strategy: steps\n"),
               AllOf(HasSubstr("r.yaml:4: key 'eval_strategy' has no effect"), Not(HasSubstr("eval_steps"))));
   EXPECT_THAT(warnings_of("base_model: m\nlearning_rate: 1\ndatasets: [{path: d, roles_to_train: }]\n"),
-              HasSubstr("key 'datasets.0.roles_to_train' is blank: its default holds"));
+              HasSubstr("key 'datasets.0.roles_to_train' is blank: its default applies"));
   EXPECT_THAT(warnings_of(kMinimal + "lr_scheduler: linear\nlr_power: 2\n"),
               HasSubstr("key 'lr_power' has no effect without 'lr_scheduler: polynomial'"));
   EXPECT_THAT(warnings_of(kMinimal + "sample_packing: true\ngroup_by_length: true\n"),
@@ -427,7 +427,7 @@ TEST(RecipeErrorsTest, LearningRatesThatCannotBe) {
   EXPECT_THAT(message_of(kMinimal + "cosine_constant_lr_ratio: 0.8\n"),
               HasSubstr("key 'cosine_constant_lr_ratio' needs 'cosine_min_lr_ratio'"));
   EXPECT_THAT(message_of(kMinimal + "lr_scheduler: polynomial\nlr_end: 1\n"),
-              HasSubstr("key 'lr_end': not below 'learning_rate'"));
+              HasSubstr("key 'lr_end': must be below 'learning_rate'"));
   EXPECT_THAT(message_of(kMinimal + "jagged_restart_steps: 5\n"), HasSubstr("need at least 11"));
   EXPECT_THAT(message_of(kMinimal + "embedding_lr: 1e-5\nembedding_lr_scale: 2\n"),
               HasSubstr("exclude each other"));
@@ -442,7 +442,7 @@ TEST(RecipeErrorsTest, LearningRatesThatCannotBe) {
               HasSubstr("key 'lr_groups.0.lr': out of range"));
   EXPECT_THAT(message_of(kMinimal + "lr_scheduler_kwargs: {powr: 1}\n"), HasSubstr("did you mean 'power'?"));
   EXPECT_THAT(message_of(kMinimal + "early_stopping_patience: 3\n"),
-              HasSubstr("key 'early_stopping_patience': this run evaluates nothing"));
+              HasSubstr("key 'early_stopping_patience': this run has no evaluation"));
   EXPECT_THAT(message_of(kMinimal + "group_by_length: true\ncurriculum_sampling: true\n"),
               HasSubstr("keys 'group_by_length' and 'shuffle_merged_datasets': false exclude each other"));
 }

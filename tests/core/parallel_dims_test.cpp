@@ -36,7 +36,7 @@ TEST(ParallelDimsTest, RanksOfExpertsDivideThoseThatShareParameters) {
   dims.ep = 4;
   EXPECT_EQ(dims.resolved(8).dp_shard, 4);
   dims.ep = 3;
-  EXPECT_THAT(refusal(dims, 8), ::testing::HasSubstr("the nearest that work are 2 and 4"));
+  EXPECT_THAT(refusal(dims, 8), ::testing::HasSubstr("the nearest valid sizes are 2 and 4"));
   EXPECT_EQ(dims.resolved(6).ep, 3);
   dims.ep = 16;
   EXPECT_THAT(refusal(dims, 8), ::testing::HasSubstr("expert_parallel_size: 8"));
@@ -77,13 +77,13 @@ TEST(ParallelDimsTest, WhatIsProposedWorks) {
   };
   ParallelDims dims;
   dims.tp = 4;
-  EXPECT_EQ(hint(dims, 6), "the nearest that work are 3 and 6");
+  EXPECT_EQ(hint(dims, 6), "the nearest valid sizes are 3 and 6");
   EXPECT_EQ(hint(dims, 3), "tensor_parallel_size: 3");
   dims.tp = 9;
   EXPECT_EQ(hint(dims, 8), "tensor_parallel_size: 8");
   // The hint takes the other sizes into account.
   dims.tp = dims.cp = 2;
-  EXPECT_EQ(hint(dims, 6), "the nearest that work are 1 and 3");
+  EXPECT_EQ(hint(dims, 6), "the nearest valid sizes are 1 and 3");
   EXPECT_EQ(hint(dims, 5), "the sizes fit 4 or 8 ranks");
   EXPECT_EQ(hint(dims, 2), "context_parallel_size: 1");
   EXPECT_EQ(hint(dims, 1), "the sizes fit 4 ranks");
@@ -91,7 +91,7 @@ TEST(ParallelDimsTest, WhatIsProposedWorks) {
   EXPECT_EQ(hint(dims, 5), "the sizes fit 12 ranks");
   EXPECT_EQ(hint(dims, 6), "context_parallel_size: 1");
   dims.cp = 1;
-  EXPECT_EQ(hint(dims, 4), "dp_shard_size: 2, or -1, which takes the ranks that remain");
+  EXPECT_EQ(hint(dims, 4), "dp_shard_size: 2, or -1 for all remaining ranks");
 }
 
 }  // namespace

@@ -52,6 +52,14 @@ TEST_F(DatasetFilesTest, FolderInOrderOfNames) {
   EXPECT_EQ(found[2].format, FileFormat::Text);
   dataset_.data_files = {"b.jsonl", "a*", "**/*.txt"};
   EXPECT_THAT(files("set"), ElementsAre("set/b.jsonl", "set/a.json", "set/deep/c.txt"));
+  dataset_.data_files = {"b.jsonl", "*", "**/*.txt"};
+  EXPECT_THAT(files("set"), ElementsAre("set/b.jsonl", "set/a.json", "set/deep/c.txt"))
+      << "patterns may overlap, and README.md is no data";
+  dataset_.data_files = {".*"};
+  EXPECT_THAT(files("set"), ElementsAre("set/.hidden.json"));
+  dataset_.data_files = {"**"};
+  write({"set/a/x.json", "set/__MACOSX/a.json"});
+  EXPECT_THAT(files("set"), ElementsAre("set/a.json", "set/a/x.json", "set/b.jsonl", "set/deep/c.txt"));
 }
 
 TEST_F(DatasetFilesTest, FormatsByNameOrDsType) {

@@ -9,6 +9,7 @@
 
 #include "tests/data/expect_error.h"
 #include "tests/data/prompt_fixture.h"
+#include "tests/testing/random.h"
 #include "tests/testing/temp_folder.h"
 
 namespace tessera::data {
@@ -164,8 +165,11 @@ TEST(Preferences, RowsOfEveryShape) {
   EXPECT_EQ(texts_of({{"type", "passthrough"}}, with("prompt"), "dpo"),
             (std::vector<std::string>{"<|bos|>q#a<|endoftext|>", "<|bos|>q#b<|endoftext|>"}));
   const Json answers = Json::array(
-      {{{"answer", "c"}, {"rank", 1}}, {{"answer", "a"}, {"rank", 3}}, {{"answer", "b"}, {"rank", 2}}});
-  EXPECT_EQ(texts_of({{"type", "zephyr.nectar"}}, {{"prompt", "q"}, {"answers", answers}}, "dpo").size(), 2U);
+      {{{"answer", "c"}, {"rank", 3}}, {{"answer", "a"}, {"rank", 1}}, {{"answer", "b"}, {"rank", 2}}});
+  const auto nectar = texts_of({{"type", "zephyr.nectar"}}, {{"prompt", "q"}, {"answers", answers}}, "dpo");
+  ASSERT_EQ(nectar.size(), 2U);
+  EXPECT_TRUE(nectar[0].ends_with("<|assistant|>\n#a<|endoftext|>")) << "the best: " << nectar[0];
+  EXPECT_TRUE(nectar[1].ends_with("<|assistant|>\n#b<|endoftext|>")) << "the next: " << nectar[1];
   EXPECT_EQ(texts_of({{"type", "chatml.argilla"}},
                      {{"instruction", "q"}, {"completion", "a"}, {"label", true}}, "kto"),
             (std::vector<std::string>{user + "a<|im_end|>"}));
@@ -188,7 +192,7 @@ TEST(Preferences, BradleyTerryRowsAreAQuestionWithTwoAnswers) {
   config::DataConfig recipe;
   recipe.datasets.push_back(dataset_of(dataset));
   EXPECT_THAT(error_text("E-CONFIG-UNSUPPORTED", [&] { refuse_unbuilt_objective(recipe); }),
-              HasSubstr("training on preferences is not built yet"));
+              HasSubstr("training on preferences is not supported yet"));
 }
 
 TEST(Preferences, BadRecordsNameTheField) {
@@ -218,10 +222,10 @@ TEST(Preferences, TrainingOnThemIsRefusedAtTheEntry) {
   EXPECT_NO_THROW(refuse_unbuilt_objective(recipe));
   recipe.datasets.push_back(dataset_of({{"type", "chatml.intel"}}));
   EXPECT_THAT(error_text("E-CONFIG-UNSUPPORTED", [&] { refuse_unbuilt_objective(recipe); }),
-              HasSubstr("r.yaml:7: training on preferences is not built yet; got type: chatml.intel"));
+              HasSubstr("r.yaml:7: training on preferences is not supported yet; got type: chatml.intel"));
   recipe.datasets[1].type = "stepwise_supervised";
   EXPECT_THAT(error_text("E-CONFIG-UNSUPPORTED", [&] { refuse_unbuilt_objective(recipe); }),
-              HasSubstr("training a reward model on steps is not built yet"));
+              HasSubstr("training a reward model on steps is not supported yet"));
 }
 
 TEST(Stepwise, MarksTheLastTokenOfEveryStep) {
@@ -243,9 +247,9 @@ TEST(OwnFormat, BadFormatsAreTheRecipes) {
     });
   };
   EXPECT_THAT(text_of("format", "{instructon}"),
-              HasSubstr("r.yaml:7: key 'format': unknown place {instructon}"));
+              HasSubstr("r.yaml:7: key 'format': unknown placeholder {instructon}"));
   EXPECT_THAT(text_of("no_input_format", "{input}"), HasSubstr("need {instruction}"));
-  EXPECT_THAT(text_of("system_format", "{system"), HasSubstr("a brace without its other"));
+  EXPECT_THAT(text_of("system_format", "{system"), HasSubstr("unmatched brace"));
 }
 
 TEST(TrainingDetail, BadOnesAreTold) {
@@ -268,7 +272,7 @@ TEST(TrainingDetail, BadOnesAreTold) {
   upper["chat_template_jinja"] = "{% for m in messages %}{{ m['content'] | upper }}{% endfor %}";
   EXPECT_THAT(
       text_of("E-DATA-TRAINING-DETAIL", {{{"begin_offset", 0}, {"end_offset", 1}, {"train", true}}}, upper),
-      HasSubstr("the chat template rewrites this text"));
+      HasSubstr("the chat template changes this text"));
 }
 
 TEST(LlamaFactory, AlpacaRowsAreConversations) {
@@ -309,7 +313,7 @@ TEST(LlamaFactory, DatasetInfoNamesFileColumnsAndTags) {
   EXPECT_EQ(trained_texts(rows.at(0)), std::vector<std::string>{"a<|im_end|>"});
   EXPECT_THAT(error_text("E-CONFIG-DATASET-INFO", [&] { resolve("onw"); }), HasSubstr("did you mean 'own'?"));
   EXPECT_THAT(error_text("E-CONFIG-DATASET-INFO", [&] { resolve("pairs"); }), HasSubstr("preferences"));
-  EXPECT_THAT(error_text("E-CONFIG-DATASET-INFO", [&] { resolve("hub"); }), HasSubstr("lies on a hub"));
+  EXPECT_THAT(error_text("E-CONFIG-DATASET-INFO", [&] { resolve("hub"); }), HasSubstr("is on a hub"));
 }
 
 TEST(LlamaFactory, ADescriptionIsFollowedOrItsKeyNamed) {
@@ -345,12 +349,12 @@ TEST(LlamaFactory, ADescriptionIsFollowedOrItsKeyNamed) {
   };
   EXPECT_THAT(refused(R"("num_samples": 10)"), HasSubstr("`split: train[:N]`"));
   EXPECT_THAT(refused(R"("columns": {"prompt": "q"})"), HasSubstr("name no response"));
-  EXPECT_THAT(refused(R"("columns": {"prompt": 5})"), HasSubstr("'prompt' is no text; got 5"));
+  EXPECT_THAT(refused(R"("columns": {"prompt": 5})"), HasSubstr("'prompt' is not text; got 5"));
   ::testing::internal::CaptureStderr();
   describe(R"("subset": "x", "license": "mit", "columns": {"promt": "q", "response": "a"})");
   const std::string told = ::testing::internal::GetCapturedStderr();
-  EXPECT_THAT(told, HasSubstr("'a': 'subset' has no effect beside file_name"));
-  EXPECT_THAT(told, HasSubstr("nothing reads the key 'license' of its description"));
+  EXPECT_THAT(told, HasSubstr("'a': 'subset' has no effect together with file_name"));
+  EXPECT_THAT(told, HasSubstr("unused key 'license' of its description"));
   EXPECT_THAT(told, HasSubstr("'promt' of its columns; did you mean 'prompt'?"));
 }
 
@@ -382,7 +386,7 @@ TEST(LlamaFactory, FunctionCallsAreToolCalls) {
                          [&] {
                            tokenize_record(dataset, {{"conversations", {turn("function_call", "x")}}});
                          }),
-              HasSubstr("a function call is no JSON of one; got x"));
+              HasSubstr("a function call is not valid JSON; got x"));
 }
 
 // Returns a value that a column should not hold.
@@ -426,9 +430,8 @@ Json odd_value(std::mt19937_64& random) {
 }
 
 TEST(DatasetTypes, OddRecordsEndInRowsOrADataError) {
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937_64 random(seed);
+  testing::Random numbers;
+  std::mt19937_64& random = numbers.engine();
   const char* columns[] = {
       "instruction", "input",     "output",        "system",        "question", "answer",      "response",
       "choices",     "solution",  "explanation",   "article",       "summary",  "context",     "reflection",

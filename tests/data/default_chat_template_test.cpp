@@ -75,7 +75,7 @@ TEST_F(TrainedTemplateTest, SeveralAreTold) {
   EXPECT_EQ(trained("llama3", {chats(), chats("alpaca")}), builtin("llama3"));
   EXPECT_EQ(trained("", {chats(), chats("alpaca")}), tiny_chat_template());
   const std::string warnings = ::testing::internal::GetCapturedStderr();
-  EXPECT_THAT(warnings, ::testing::HasSubstr("2 chat templates; the result names the recipe's"));
+  EXPECT_THAT(warnings, ::testing::HasSubstr("2 chat templates; the result's template is the recipe's"));
   EXPECT_THAT(warnings, ::testing::HasSubstr("the model's own"));
 }
 
@@ -87,7 +87,8 @@ TEST_F(TrainedTemplateTest, WhereThereIsNoneRecipesAndVerbsAreToldWhatToName) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), "E-MODEL-NO-CHAT-TEMPLATE");
-    EXPECT_THAT(error.what(), ::testing::HasSubstr("chat_template in a recipe"));
+    EXPECT_THAT(error.what(),
+                ::testing::HasSubstr("with chat_template (or chat_template_jinja) in a recipe"));
     EXPECT_THAT(error.what(), ::testing::HasSubstr("--chat-template"));
   }
 }
@@ -132,7 +133,7 @@ TEST_F(TrainedTemplateTest, AModelWithNamedOnesHasOneForTools) {
   const text::Tokenizer none = with_list({tools, rag});
   const std::string error = error_of(none, "", true);
   EXPECT_THAT(error, ::testing::HasSubstr("E-MODEL-NO-CHAT-TEMPLATE"));
-  EXPECT_THAT(error, ::testing::HasSubstr("got rag, tool_use. hint: name one: by chat_template: "
+  EXPECT_THAT(error, ::testing::HasSubstr("got rag, tool_use. hint: choose one, with chat_template: "
                                           "tokenizer_default.rag in a recipe"));
   EXPECT_EQ(trained("tokenizer_default.rag", {chats()}), "rag");
 }

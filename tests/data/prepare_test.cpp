@@ -120,7 +120,7 @@ TEST_F(Prepare, RecordsWithEndsOfTheirOwnAreCounted) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(prepare().train_stats[0].own_ends, 1);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              HasSubstr("1 of 2 records bring a BOS or EOS token of their own at their ends"));
+              HasSubstr("1 of 2 records already begin or end with a BOS or EOS token"));
 }
 
 TEST_F(Prepare, WhatTheTypeNoticesOfRecordsIsToldOnce) {
@@ -145,12 +145,14 @@ TEST_F(Prepare, WhatTheTypeNoticesOfRecordsIsToldOnce) {
   EXPECT_EQ(stats.rows, 5);
   EXPECT_EQ(stats.dropped_unlabelled, 1);
   const std::string file = folder_ / "a.jsonl";
+  EXPECT_THAT(
+      told,
+      HasSubstr("in 5 of 6 records a token contains both the end of a prompt and the start of its answer: " +
+                file + ":1, " + file + ":2, " + file + ":3, ... (answer_border: whole"));
+  EXPECT_THAT(told, HasSubstr("1 of 6 records do not end with an answer and train nothing"));
   EXPECT_THAT(told,
-              HasSubstr("in 5 of 6 records a token holds the end of a prompt and the start of its answer: " +
-                        file + ":1, " + file + ":2, " + file + ":3, ... (answer_border: whole"));
-  EXPECT_THAT(told, HasSubstr("1 of 6 records end with no answer, and train nothing"));
-  EXPECT_THAT(told, HasSubstr("the chat template reads no such field of a message: id (5 messages), mood (5 "
-                              "messages)"));
+              HasSubstr("the chat template does not read these fields of messages: id (5 messages), mood (5 "
+                        "messages)"));
   // The form in which counts are kept and sent holds these too.
   DatasetStats copy;
   copy.set_details(stats.details());
@@ -293,8 +295,8 @@ TEST_F(Prepare, TruncationThatLeavesNoLabelIsCountedAndRefusedForAll) {
   EXPECT_EQ(stats.truncated, 0);
 
   folder_.write("a.jsonl", token_rows({10, 12}, 8));
-  EXPECT_THAT(error("E-DATA-NO-ROWS"), ::testing::AllOf(HasSubstr("2 without labels"),
-                                                        HasSubstr("hint: no row has anything to train")));
+  EXPECT_THAT(error("E-DATA-NO-ROWS"),
+              ::testing::AllOf(HasSubstr("2 without labels"), HasSubstr("hint: no row has tokens to train")));
 }
 
 TEST_F(Prepare, ALabelOnTheFirstTokenAloneIsNoLabel) {
@@ -309,10 +311,10 @@ TEST_F(Prepare, NoRowsAtAll) {
   add("a.jsonl", "");
   EXPECT_THAT(error("E-DATA-NO-ROWS"),
               HasSubstr("a.jsonl: the dataset leaves no row to train on; got 0 records"));
-  EXPECT_THAT(error("E-DATA-NO-ROWS"), HasSubstr("the file holds no record"));
+  EXPECT_THAT(error("E-DATA-NO-ROWS"), HasSubstr("the file contains no record"));
   folder_.write("a.jsonl", lines(3));
   config_.datasets[0].split = "train[100:200]";
-  EXPECT_THAT(error("E-DATA-NO-ROWS"), HasSubstr("the part that split, shards and skip take of it"));
+  EXPECT_THAT(error("E-DATA-NO-ROWS"), HasSubstr("the part that split, shards and skip select"));
   config_.datasets[0].split = "";
   folder_.write("a.jsonl", lines(3, "a very long line of words that cannot fit "));
   config_.sequence_len = 4;
@@ -381,7 +383,7 @@ TEST_F(Prepare, EndsThatAreDoubledOrUntrainedAreCounted) {
   const auto warnings = data_warnings(stats);
   ASSERT_EQ(warnings.size(), 2U);
   EXPECT_THAT(warnings[0], HasSubstr("in 1 of 4 rows a trained turn ends in a token that is not trained"));
-  EXPECT_THAT(warnings[1], HasSubstr("in 1 of 4 rows an end-of-turn or EOS token stands twice in a row"));
+  EXPECT_THAT(warnings[1], HasSubstr("in 1 of 4 rows an end-of-turn or EOS token occurs twice in a row"));
 }
 
 TEST_F(Prepare, TextFilesTakeNoOtherType) {

@@ -214,7 +214,7 @@ TEST_F(PreparedRowsTest, DamageIsNeverTakenForRows) {
       continue;
     }
     ++made_again;
-    EXPECT_THAT(told_, HasSubstr("are damaged; they are made again"));
+    EXPECT_THAT(told_, HasSubstr("are damaged and are prepared again"));
     expect_same(first, again);
   }
   EXPECT_GT(made_again, 100);
@@ -331,7 +331,7 @@ TEST_F(PreparedRowsTest, SeveralProcessesAtATime) {
 TEST_F(PreparedRowsTest, AFolderThatCannotBeIsNoReasonToStop) {
   folder_.write("prepared", "a file");
   EXPECT_EQ(prepare().train.size(), 20);
-  EXPECT_THAT(told_, HasSubstr("prepared rows cannot be kept, training goes on"));
+  EXPECT_THAT(told_, HasSubstr("prepared rows cannot be stored; training continues"));
   config_.on_bad_line = "skip";
   config_.dataset_prepared_path = folder_ / "other";
   folder_.write("a.jsonl", "{\"text\": \"good\"}\nbad\n");

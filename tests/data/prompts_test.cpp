@@ -124,7 +124,7 @@ TEST(Chat, BadRecords) {
   EXPECT_THAT(text_of("E-DATA-MISSING-FIELD", {{"conversation", 1}}),
               HasSubstr("no field 'messages'; got fields conversation"));
   EXPECT_THAT(text_of("E-DATA-FIELD-TYPE", talk("hello")),
-              HasSubstr("field 'messages' is a text that is no JSON; got hello"));
+              HasSubstr("field 'messages' is text, but not valid JSON; got hello"));
   EXPECT_THAT(text_of("E-DATA-FIELD-TYPE", talk(3)), HasSubstr("field 'messages' is not a list; got number"));
   EXPECT_THAT(text_of("E-DATA-EMPTY-FIELD", talk(Json::array())), HasSubstr("'messages' is an empty list"));
   EXPECT_THAT(text_of("E-DATA-FIELD-TYPE", talk(Json::array({"hi"}))),
@@ -138,14 +138,14 @@ TEST(Chat, BadRecords) {
               HasSubstr("messages[0]: no field 'content'"));
   EXPECT_THAT(text_of("E-DATA-EMPTY-FIELD", talk(Json::array({message("system", "x")})),
                       {{"drop_system_message", true}}),
-              HasSubstr("a system message alone"));
+              HasSubstr("contains only a system message"));
   EXPECT_THAT(text_of("E-DATA-FIELD-TYPE",
                       talk(Json::array({{{"role", "assistant"}, {"content", "x"}, {"train", "yes"}}})),
                       {{"message_field_training", "train"}}),
               HasSubstr("messages[0]: field 'train' is not a boolean; got string"));
   EXPECT_THAT(text_of("E-DATA-CONTENT-PART",
                       talk(Json::array({message("user", Json::array({{{"type", "image"}}}))}))),
-              HasSubstr("messages[0]: a message's content holds a part that is no text"));
+              HasSubstr("messages[0]: a message's content has a part that is not text"));
 }
 
 TEST(Fields, AMissingOneSaysWhichTypeFits) {
@@ -386,6 +386,9 @@ TEST(Pretokenized, BadIds) {
               HasSubstr("got 1.5"));
   EXPECT_THAT(text_of("E-DATA-TOKEN-ID", {{"input_ids", {1, 18446744073709551615U}}, {"labels", {1, 2}}}),
               HasSubstr("at 1"));
+  EXPECT_THAT(text_of("E-DATA-TOKEN-ID", {{"input_ids", {1, 2}}, {"labels", {1, 18446744073709551516U}}}),
+              HasSubstr("field 'labels' at 1 is out of range; got 18446744073709551516"))
+      << "2^64 - 100 is no -100";
   EXPECT_THAT(text_of("E-DATA-TOKEN-ID", {{"input_ids", {-100}}, {"labels", {1}}}), HasSubstr("got -100"));
   EXPECT_THAT(text_of("E-DATA-FIELD-SIZE", {{"input_ids", {1, 2}}, {"labels", {1}}}),
               HasSubstr("got 1, need 2"));

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "tessera/data/readers/parse_record.h"
+#include "tessera/data/readers/record_batches.h"
 #include "tessera/data/readers/record_reader.h"
 
 #include "tests/data/expect_error.h"
@@ -36,6 +37,34 @@ ReadAll read_all(const std::string& path, FileFormat format) {
   }
   all.counts = reader->counts();
   return all;
+}
+
+// However small the batches are, also where only blank lines are left behind a full one.
+TEST(RecordBatches, CountTheBlankLinesOfTheRange) {
+  const TempFolder folder;
+  const std::vector<DatasetFile> files = {
+      {folder.write("a.jsonl", "\n{\"a\": 1}\n\n{\"a\": 2}\n\n\n"), FileFormat::JsonLines},
+      {folder.write("b.jsonl", "{\"a\": 3}\n\n"), FileFormat::JsonLines},
+      {folder.write("c.jsonl", "\n"), FileFormat::JsonLines}};
+  struct Case {
+    RecordRange range;
+    std::vector<int64_t> lines;
+    int64_t blank_lines;
+  };
+  for (const Case& each :
+       std::initializer_list<Case>{{{0, 100}, {2, 4, 1}, 6}, {{1, 2}, {4}, 1}, {{2, 100}, {1}, 4}}) {
+    for (const int64_t batch_bytes : {1, 1000}) {
+      RecordBatches batches(files, each.range, false, batch_bytes);
+      std::vector<int64_t> lines;
+      int64_t blank_lines = 0;
+      for (RecordBatch batch; batches.next(batch);) {
+        blank_lines += batch.blank_lines;
+        for (const RawRecord& record : batch.records) lines.push_back(record.line);
+      }
+      EXPECT_EQ(lines, each.lines) << batch_bytes;
+      EXPECT_EQ(blank_lines, each.blank_lines) << batch_bytes;
+    }
+  }
 }
 
 std::vector<int64_t> field_a(const ReadAll& all) {

@@ -75,7 +75,7 @@ TEST(Show, ReportsRowsAndCounts) {
   EXPECT_THAT(text, ::testing::ContainsRegex("rows dropped: too short +1"));
   EXPECT_THAT(text, ::testing::ContainsRegex("packed sequences +1 of 32"));
   EXPECT_THAT(text, ::testing::ContainsRegex("packing efficiency +[0-9.]+ %"));
-  EXPECT_THAT(text, ::testing::ContainsRegex("steps an epoch +1"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("steps per epoch +1"));
   EXPECT_THAT(text, Not(HasSubstr("warning")));
 
   ShowOptions endless = {.num_rows = 0, .train = train_loader_options(recipe, 0, 1)};
@@ -105,7 +105,7 @@ TEST(Show, WarnsWhenNoEndTokenIsTrained) {
               {.num_rows = 0, .train = train_loader_options(recipe, 0, 1)});
     return out.str();
   };
-  EXPECT_THAT(text_of(), HasSubstr("warning: no end-of-turn or EOS token is ever trained"));
+  EXPECT_THAT(text_of(), HasSubstr("warning: no end-of-turn or EOS token is trained"));
   recipe.datasets[0].train_on_eos = "turn";
   EXPECT_THAT(text_of(), Not(HasSubstr("warning")));
 }
@@ -145,7 +145,7 @@ TEST(Show, WarnsWithCounts) {
   EXPECT_THAT(out.str(), HasSubstr("warning: 1 row dropped: longer than sequence_len (200)"));
   EXPECT_THAT(out.str(), HasSubstr("warning: 1 row dropped: no label is left"));
   EXPECT_THAT(out.str(), HasSubstr("warning: 1 of 4 records spell a control token"));
-  EXPECT_THAT(out.str(), HasSubstr("warning: 1 of 1 rows are training rows too"));
+  EXPECT_THAT(out.str(), HasSubstr("warning: 1 of 1 rows are also training rows"));
 }
 
 TEST(Show, EachTokenHasALine) {
@@ -171,7 +171,7 @@ TEST(Show, ThePageHoldsEveryTokenAndNeedsNothingElse) {
   EXPECT_THAT(page, HasSubstr("&lt;</b>"));
   EXPECT_THAT(page, HasSubstr("\\x01"));
   EXPECT_THAT(page, Not(HasSubstr("\x01")));
-  EXPECT_THAT(page, HasSubstr("<p class=\"warning\">warning: 1 of 1 rows are training rows too"));
+  EXPECT_THAT(page, HasSubstr("<p class=\"warning\">warning: 1 of 1 rows are also training rows"));
   for (const char* outside : {"http:", "https:", "<script", "src=", "<link"})
     EXPECT_THAT(page, Not(HasSubstr(outside)));
   int64_t tokens = 0;

@@ -214,9 +214,9 @@ TEST_F(StreamTest, EndsThatTextsBringAreTakenOffAndNamed) {
   ASSERT_GE(found.size(), 5U);
   EXPECT_EQ(std::vector(found.begin(), found.begin() + 5),
             (std::vector<std::string>{"plain", "one", "two", "three", "a " + eos + " inside"}));
-  EXPECT_THAT(told,
-              HasSubstr("d.jsonl:2: the text brings a BOS or EOS token of its own, which is taken off"));
-  EXPECT_THAT(told, HasSubstr("4 of 6 records bring a BOS or EOS token of their own at their ends"));
+  EXPECT_THAT(
+      told, HasSubstr("d.jsonl:2: the text itself begins or ends with a BOS or EOS token, which is removed"));
+  EXPECT_THAT(told, HasSubstr("4 of 6 records already begin or end with a BOS or EOS token"));
 }
 
 TEST_F(StreamTest, DocumentsOfIdsGetOneSeparatorToo) {
@@ -552,7 +552,7 @@ TEST_F(StreamTest, FilesThatChangeUnderTheStreamAreNamed) {
   for (const std::string& other :
        {std::string(text).replace(text.size() - 5, 1, "8"), text + text, json_lines(0, 200)}) {
     EXPECT_THAT(error_text("E-DATA-CHANGED", [&] { read_on([&] { folder_.write("a.jsonl", other); }); }),
-                HasSubstr("a.jsonl: the file is another one than when the run began"));
+                HasSubstr("a.jsonl: the file is not the one that the run began with"));
   }
   EXPECT_THAT(error_text("E-STORAGE-NOT-FOUND", [&] { read_on([&] { std::filesystem::remove(file); }); }),
               HasSubstr("a.jsonl"));

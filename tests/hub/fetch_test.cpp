@@ -174,7 +174,7 @@ TEST_F(FetchTest, TheTokenGoesToTheHubAlone) {
   ::setenv("HF_TOKEN", "hf_abc\r\nX-Other: y", 1);
   fs::remove_all(home_ / "hub");
   EXPECT_THAT(error_of(),
-              HasSubstr("E-CONFIG-ENVIRONMENT]: the environment variable HF_TOKEN holds no token"));
+              HasSubstr("E-CONFIG-ENVIRONMENT]: the environment variable HF_TOKEN contains no token"));
 }
 
 TEST_F(FetchTest, PassingFaultsAreOvercome) {
@@ -275,15 +275,15 @@ TEST_F(FetchTest, LastingFaultsAreTold) {
       {"gated",
        weights,
        status(401, "GatedRepo", "Access to model org/name is restricted"),
-       {"E-CONFIG-HUB-ACCESS", "gives model org/name to known users alone; got 401: Access to model",
+       {"E-CONFIG-HUB-ACCESS", "gives model org/name only to users with access; got 401: Access to model",
         "accept its licence at http://127.0.0.1", "/org/name, and set HF_TOKEN"}},
       {"not yours", weights, status(403), {"E-CONFIG-HUB-ACCESS", "accept its licence"}},
-      {"unknown user", "", status(401), {"E-CONFIG-HUB-ACCESS", "if the name is right: set HF_TOKEN"}},
+      {"unknown user", "", status(401), {"E-CONFIG-HUB-ACCESS", "if the name is correct: set HF_TOKEN"}},
       {"no such repository",
        "",
        status(401, "RepoNotFound"),
        {"E-CONFIG-HUB-NOT-FOUND", "has no model org/name, revision main; got 401",
-        "if it is there and private"}},
+        "if it exists and is private"}},
       {"404", "", status(404), {"E-CONFIG-HUB-NOT-FOUND", "model org/name"}},
       {"400", "", status(400), {"E-CONFIG-HUB-REFUSED", "got 400"}},
       {"no JSON", "", [](FakeReply& reply) { reply.body = "<html>"; }, {"E-STORAGE"}},
@@ -311,7 +311,7 @@ TEST_F(FetchTest, LastingFaultsAreTold) {
        weights,
        status(500),
        {"E-STORAGE-HUB-BROKEN", "model org/name: model.safetensors: the server answers 500",
-        "the same command goes on"}},
+        "the same command resumes"}},
       {"a pause of an hour",
        weights,
        [](FakeReply& reply) {
@@ -346,13 +346,13 @@ TEST_F(FetchTest, LastingFaultsAreTold) {
        [this](FakeReply& reply) {
          reply = {302, "", {{"Location", "model.safetensors"}}};
        },
-       {"E-STORAGE-HUB-BROKEN", "redirects without an end. hint: SSL_CERT_FILE names the certificates"}},
+       {"E-STORAGE-HUB-BROKEN", "too many redirects. hint: SSL_CERT_FILE sets the trusted certificates"}},
       {"a redirection to a file",
        weights,
        [](FakeReply& reply) {
          reply = {302, "", {{"Location", "file:///etc/passwd"}}};
        },
-       {"E-STORAGE-HUB-BROKEN", "redirects to file://, which has no encryption or is no web address"}},
+       {"E-STORAGE-HUB-BROKEN", "redirects to file://, which is not encrypted or not a web address"}},
   };
   for (const Case& each : cases) {
     SCOPED_TRACE(each.what);
@@ -384,7 +384,7 @@ TEST_F(FetchTest, AnUnnamedRevisionIsMain) {
   ::setenv("HF_ENDPOINT", "http://127.0.0.1:1", 1);
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(fetch_name(), snapshot());
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("what the cache has of it is used: "));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("the cached files are used: "));
   ::setenv("HF_HUB_OFFLINE", "1", 1);
   EXPECT_EQ(fetch_name(), snapshot());
 }
@@ -415,7 +415,7 @@ TEST_F(FetchTest, RepositoriesWithoutTheFilesAreRefusedBeforeAnyDownload) {
                                                                "pytorch_model.bin, tokenizer.json")));
   files["name.Q8_0.gguf"] = {"GGUF", true};
   FakeHub& hub = start(files);
-  EXPECT_THAT(error_of(), HasSubstr("taken by its name: org/name:name.Q8_0.gguf"));
+  EXPECT_THAT(error_of(), HasSubstr("name one of its GGUF files: org/name:name.Q8_0.gguf"));
   EXPECT_EQ(hub.num_requests(), 1u);
   EXPECT_EQ(fetch_model("org/name:name.Q8_0.gguf", "", Want::Model), snapshot() + "/name.Q8_0.gguf");
   EXPECT_EQ(fetch_model("org/name", "", Want::Tokenizer), snapshot());
@@ -466,13 +466,14 @@ TEST_F(FetchTest, WithoutANetworkTheCacheIsUsed) {
   home_.write("hub/models--org--name/snapshots/" + std::string(FakeHub::kCommit) + "/model.safetensors", "x");
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(fetch_name(), snapshot());
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("what the cache has of it is used"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("the cached files are used"));
 
   ::setenv("HF_HUB_OFFLINE", "1", 1);
   EXPECT_EQ(fetch_name(), snapshot());
-  EXPECT_THAT(error_of("v2"),
-              AllOf(HasSubstr("E-CONFIG-HUB-OFFLINE]: model org/name at revision v2 would be fetched"),
-                    HasSubstr("hf download org/name --revision v2")));
+  EXPECT_THAT(
+      error_of("v2"),
+      AllOf(HasSubstr("E-CONFIG-HUB-OFFLINE]: model org/name at revision v2 would have to be downloaded"),
+            HasSubstr("hf download org/name --revision v2")));
   ::setenv("HF_ENDPOINT", "ftp://x", 1);
   ::unsetenv("HF_HUB_OFFLINE");
   EXPECT_THAT(error_of("v2"), HasSubstr("E-CONFIG-ENVIRONMENT]: the environment variable HF_ENDPOINT"));
@@ -526,8 +527,8 @@ TEST_F(FetchTest, OneFetchesWhileOthersWait) {
   const std::string told = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(found, ::testing::Each("no error, but " + snapshot()));
   EXPECT_EQ(hub.num_requests(), 1u + 4 + 2 * 2) << "a list, four small files, and two that are redirected";
-  EXPECT_THAT(told, HasSubstr("tessera: fetching model org/name: 6 files, 147 KiB to "));
-  EXPECT_EQ(told.find("fetching"), told.rfind("fetching"));
+  EXPECT_THAT(told, HasSubstr("tessera: downloading model org/name: 6 files, 147 KiB to "));
+  EXPECT_EQ(told.find("downloading"), told.rfind("downloading"));
 }
 
 TEST_F(FetchTest, WhatIsNoNameOfTheHubIsNotAskedFor) {

@@ -80,6 +80,10 @@ TEST(HubDatasetsTest, TheFilesOfAConfigurationAreChosen) {
   EXPECT_THAT(chosen(dataset, kNames),
               ElementsAre("main/test-0.parquet", "main/train-0.parquet", "README.md"))
       << "patterns may overlap";
+  dataset.data_files = {"main/train-*", "main/t*"};
+  EXPECT_THAT(chosen(dataset, kNames),
+              ElementsAre("main/train-0.parquet", "main/test-0.parquet", "README.md"))
+      << "in the order of the patterns";
   dataset.data_files = {"none/*"};
   EXPECT_THAT(chosen(dataset, kNames, kCard), ElementsAre(HasSubstr("'none/*'")));
   dataset.data_files.clear();

@@ -86,7 +86,7 @@ TEST_F(CheckpointTest, AFinishedRunEndsAgainAtOnce) {
   train_well(saving({"max_steps=9"}));
   EXPECT_EQ(losses(out()).size(), 9U);
   expect_error(train({"overwrite_output_dir=false"}), 2, "E-CONFIG-OUTPUT-USED",
-               {"holds a result already", "go on from its checkpoints"});
+               {"already contains a result", "resume from its checkpoints"});
 }
 
 // `tessera convert` makes of a checkpoint the files that the run left, or would have left.
@@ -157,7 +157,8 @@ TEST_F(CheckpointTest, OtherRowsAreRefusedUnlessAskedFor) {
   write_text(here / "rows.jsonl", tiny_rows(23));
   expect_error(train(saving({"max_steps=8"})), 3, "E-DATA-CHANGED", {"checkpoint-6", "allow_data_change"});
   const ProgramResult result = train_well(saving({"max_steps=8", "allow_data_change=true"}));
-  EXPECT_NE(result.err.find("goes on with other training rows"), std::string::npos) << result.told();
+  EXPECT_NE(result.err.find("with other training rows than its checkpoint"), std::string::npos)
+      << result.told();
   EXPECT_EQ(losses(out()).size(), 8U);
 }
 
@@ -203,7 +204,7 @@ TEST_F(CheckpointTest, ADiskThatFillsIsToldAtOnceAndLosesNothing) {
   if (!is_free) fs::remove(filler);
   EXPECT_TRUE(is_full) << well.told();
   EXPECT_NE(well.err.find("after step " + std::to_string(saved)), std::string::npos) << well.told();
-  EXPECT_NE(well.err.find("is not saved, training goes on"), std::string::npos) << well.told();
+  EXPECT_NE(well.err.find("could not be saved; training continues"), std::string::npos) << well.told();
 }
 
 // The folder of the checkpoints disappears, or becomes something else.
@@ -270,10 +271,11 @@ TEST_F(CheckpointTest, AFolderThatCannotBeWrittenAnyMoreLosesNothing) {
   is_taken = false;
   options.while_running = nullptr;
   options.while_talking = [&](pid_t id, const std::string& err) {
-    if (!is_taken && err.find("going on from") != std::string::npos) {
+    if (!is_taken && err.find("resuming from") != std::string::npos) {
       may_write(false);
       is_taken = true;
-    } else if (is_taken && !is_given && err.find("is not saved, training goes on") != std::string::npos) {
+    } else if (is_taken && !is_given &&
+               err.find("could not be saved; training continues") != std::string::npos) {
       before = newest();
       may_write(true);
       is_given = true;
@@ -333,7 +335,7 @@ TEST_F(CheckpointTest, WhatLatestSaysDoesNotMatter) {
     fs::copy(out(), here / "next", fs::copy_options::recursive);
     write_text(here / "next/latest", text);
     const ProgramResult result = train_well(saving({"max_steps=9", "output_dir=next"}));
-    EXPECT_NE(result.err.find("going on from next/checkpoint-6, after step 6"), std::string::npos)
+    EXPECT_NE(result.err.find("resuming from next/checkpoint-6, after step 6"), std::string::npos)
         << result.told();
     EXPECT_TRUE(read_text(here / "next/model.safetensors") == read_text(here / "whole/model.safetensors"));
     EXPECT_EQ(read_text(here / "next/latest"), "checkpoint-9\n");
@@ -423,7 +425,8 @@ TEST_F(CheckpointTest, AReadThatFailsIsToldOrAnOlderCheckpointIsTakenOn1And2Rank
         if (result.exit_code == 0) {
           EXPECT_TRUE(read_text(out("model.safetensors")) == read_text(here / (whole + "/model.safetensors")))
               << result.told();
-          num_older += result.err.find("is not whole and is passed over") != std::string::npos ? 1 : 0;
+          num_older +=
+              result.err.find("is incomplete or damaged and is skipped") != std::string::npos ? 1 : 0;
           continue;
         }
         ++num_told;

@@ -163,7 +163,7 @@ TEST_F(DeviceTest, ALibTorchWithoutItsCudaPartIsNamed) {
   if (probe.out.find("LibTorch has no CUDA part") == std::string::npos) GTEST_SKIP() << skip::kCudaPart;
   EXPECT_THAT(probe.out,
               HasSubstr("Fake GPU (139 GiB, 132 multiprocessors, compute capability 9.0), not used: "
-                        "LibTorch has no CUDA part: libtorch_cuda.so is neither where the loader looks "
+                        "LibTorch has no CUDA part: libtorch_cuda.so is neither in the loader's search path "
                         "(LD_LIBRARY_PATH) nor in /"));
 
   const ProgramResult result = train({"device=cuda"}, with_fakes(Driver));
@@ -174,7 +174,10 @@ TEST_F(DeviceTest, ALibTorchWithoutItsCudaPartIsNamed) {
 
   const ProgramResult idle = train({}, with_fakes(Driver));
   EXPECT_EQ(idle.exit_code, 0) << idle.told();
-  EXPECT_EQ(ProgramResult::lines_with(idle.err, "warning: computing on the CPU beside Fake GPU").size(), 1U)
+  EXPECT_EQ(
+      ProgramResult::lines_with(idle.err, "warning: computing on the CPU, although this machine has Fake GPU")
+          .size(),
+      1U)
       << "an idle device is told of once\n"
       << idle.told();
 }
@@ -184,12 +187,12 @@ TEST_F(DeviceTest, AMachineWithoutADriverIsToldWhereItWasLookedFor) {
   const ProgramResult result = train({"device=cuda"}, with_fakes(None));
   EXPECT_EQ(result.exit_code, 2) << result.told();
   ASSERT_EQ(result.error_lines().size(), 1U) << result.told();
-  EXPECT_THAT(
-      result.error_lines()[0],
-      ::testing::AllOf(HasSubstr("the device 'cuda' cannot be used; got no NVIDIA driver: libcuda.so.1 is "
-                                 "not where the loader looks (LD_LIBRARY_PATH, /etc/ld.so.conf), nor in "
-                                 "/usr/local/nvidia/lib64"),
-                       HasSubstr("hint: install NVIDIA's driver")));
+  EXPECT_THAT(result.error_lines()[0],
+              ::testing::AllOf(
+                  HasSubstr("the device 'cuda' cannot be used; got no NVIDIA driver: libcuda.so.1 is neither "
+                            "in the loader's search path (LD_LIBRARY_PATH, /etc/ld.so.conf) nor in "
+                            "/usr/local/nvidia/lib64"),
+                  HasSubstr("hint: install NVIDIA's driver")));
   const ProgramResult quiet = train({}, with_fakes(None));
   EXPECT_EQ(quiet.exit_code, 0) << quiet.told();
   for (const char* word : {"GPU", "CUDA", "cuda", "NVIDIA"})
@@ -205,7 +208,7 @@ TEST_F(DeviceTest, ADeviceByItsNumberIsOneProcesss) {
     EXPECT_EQ(result.exit_code, 2) << result.told();
     ASSERT_EQ(result.error_lines().size(), 1U) << result.told();
     EXPECT_THAT(result.error_lines()[0],
-                ::testing::AllOf(HasSubstr("a device by its number is one process's"),
+                ::testing::AllOf(HasSubstr("a device with a number is for a single process"),
                                  HasSubstr("cuda:1 and 2 ranks")));
   }
   const ProgramResult beyond =

@@ -226,7 +226,7 @@ TEST_F(EnvironmentTest, WorkingFolderThatIsGone) {
         run(arguments, prepared([&] {
               require(mkdir(gone.c_str(), 0700) == 0 && chdir(gone.c_str()) == 0 && rmdir(gone.c_str()) == 0);
             }));
-    expect_error(result, 2, "E-CONFIG-FOLDER", {"was removed"});
+    expect_error(result, 2, "E-CONFIG-FOLDER", {"no longer exists"});
   }
 }
 

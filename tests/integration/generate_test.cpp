@@ -202,7 +202,7 @@ TEST_F(GenerateTest, PromptsAreDealtTo4CopiesOfTheModel) {
   expect_error(refused, 4, "E-MODEL-LENGTH", {"long.jsonl:2"});
   EXPECT_EQ(ProgramResult::lines_with(refused.err, "error[").size(), 1u) << refused.told();
   expect_error(run(with({"chat", "--model", "model"}, copies)), 2, "E-CONFIG-PARALLELISM",
-               {"one conversation cannot use copies", "4 ranks", "--nproc 1"});
+               {"one conversation cannot use several copies", "4 ranks", "--nproc 1"});
 }
 
 TEST_F(GenerateTest, RanksHaveOneError) {
@@ -217,7 +217,7 @@ TEST_F(GenerateTest, RanksHaveOneError) {
   expect_error(asked({"--pipeline-parallel-size", "4", "Hi"}), 2, "E-CONFIG-PARALLELISM",
                {"--pipeline-parallel-size 4 and 2 ranks", "--nproc 4"});
   expect_error(asked({"--context-parallel-size", "2", "Hi"}), 2, "E-CONFIG-PARALLELISM",
-               {"--context-parallel-size", "one of each sequence"});
+               {"--context-parallel-size", "which generates one per sequence"});
   expect_error(run({"generate", "--model", "model", "--pipeline-parallel-size", "3", "Hi"}), 2,
                "E-CONFIG-PIPELINE", {"3 ranks and 2 layers"});
   expect_error(run({"generate", "--model", "model", "--nproc", "3", "Hi"}), 2, "E-CONFIG-TENSOR-PARALLEL",

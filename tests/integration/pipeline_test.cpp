@@ -117,7 +117,7 @@ TEST_F(PipelineTest, WhatCannotBeCutIsRefusedWithWhatCan) {
   expect_error(train({"pipeline_parallel_size=2", "pipeline_split=[2,2]", "--nproc", "2"}), 2,
                "E-CONFIG-PIPELINE",
                {"got [2, 2], need 2 numbers from 1, one for each stage, that add up to the 5 layers",
-                "hint: by their work it would be ["});
+                "hint: a split by work would be ["});
   expect_error(train({"pipeline_parallel_size=2", "pipeline_microbatches=3", "--nproc", "2"}), 2,
                "E-CONFIG-RANGE", {"need a divisor of 2", "hint: pipeline_microbatches: 2"});
 }

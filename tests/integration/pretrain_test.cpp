@@ -28,7 +28,7 @@ class PretrainTest : public ProgramTest {
     write_text(here / "code.jsonl", code);
   }
 
-  // Runs the recipe with six sequences a step, on any number of ranks.
+  // Runs the recipe with six sequences per step, on any number of ranks.
   ProgramResult pretrain(int ranks, const std::string& output, const Words& more = {},
                          const RunOptions& options = {}) const {
     const Words words = {"train",
@@ -95,7 +95,7 @@ TEST_F(PretrainTest, GoesOnBitwiseAfterAKillOn3RanksAndOn2) {
 
   const ProgramResult resumed = pretrain(3, "out", steps);
   ASSERT_EQ(resumed.exit_code, 0) << resumed.told();
-  EXPECT_NE(resumed.err.find("going on from"), std::string::npos) << resumed.told();
+  EXPECT_NE(resumed.err.find("resuming from"), std::string::npos) << resumed.told();
   EXPECT_TRUE(read_text(out("model.safetensors")) == read_text(here / "whole/model.safetensors"));
   EXPECT_EQ(losses(out()), losses(here / "whole"));
 

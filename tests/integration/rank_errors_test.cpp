@@ -115,11 +115,12 @@ TEST_F(RankErrorsTest, ARankThatNeverJoinsEndsTheJobAndIsNamed) {
     }
   };
   const ProgramResult one = ended({"-n", "1", "sleep", "600"});
-  expect_error(one, 9, "E-PEER-START",
-               {"of the job have not met: rank 2 has not come; there are rank 0 (process ",
-                "rank 1 (process ", "all 3 ranks", "TESSERA_START_TIMEOUT"});
+  expect_error(
+      one, 9, "E-PEER-START",
+      {"of the job cannot connect to each other: rank 2 has not started; present are rank 0 (process ",
+       "rank 1 (process ", "all 3 ranks", "TESSERA_START_TIMEOUT"});
   const ProgramResult two = ended({"-n", "2", "sleep", "600"});
-  expect_error(two, 9, "E-PEER-START", {": rank 2, rank 3 have not come; there are rank 0 (process "});
+  expect_error(two, 9, "E-PEER-START", {": rank 2, rank 3 have not started; present are rank 0 (process "});
   for (const std::string& name : here.entries()) EXPECT_FALSE(name.starts_with(".tessera-start")) << name;
 }
 
@@ -157,7 +158,7 @@ TEST_F(RankErrorsTest, WhoHasComeIsNotKnownWhereNothingCanBeWritten) {
       run_command(mpirun({"--quiet", "-n", "1", program_path(), "train", "recipe.yaml",
                           "output_dir=/proc/out", ":", "-n", "1", "sleep", "600"}),
                   options);
-  expect_error(result, 9, "E-PEER-START", {"of the job have not met; got rank 0 has waited"});
+  expect_error(result, 9, "E-PEER-START", {"of the job cannot connect to each other; got rank 0 has waited"});
 }
 
 TEST_F(RankErrorsTest, KilledRankEndsTheJob) {

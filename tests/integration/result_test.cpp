@@ -41,7 +41,7 @@ TEST_F(ResultTest, ARefusedRunTouchesNothing) {
   train_well();
   const Tree first = tree_of(out());
   expect_error(train({"overwrite_output_dir=false"}), 2, "E-CONFIG-OUTPUT-USED",
-               {"out", "holds a result already", "overwrite_output_dir: true"});
+               {"out", "already contains a result", "overwrite_output_dir: true"});
   expect_error(train({"adapter=lora", "lora_target_modules=[nothing_of_it]"}), 2, "E-CONFIG-LORA", {});
   write_text(here / "bad.jsonl", "{\n");
   expect_error(train({"datasets.0.path=bad.jsonl"}), 3, "E-DATA", {"bad.jsonl"});
@@ -104,13 +104,13 @@ TEST_F(ResultTest, WhatIsReadIsNeverReplaced) {
   for (const char* folder : {"model", "link", "model/../model/"}) {
     expect_error(train({std::string("output_dir=") + folder}), 2, "E-CONFIG-OUTPUT-INPUT", {"base model"});
   }
-  expect_error(train({"output_dir=."}), 2, "E-CONFIG-OUTPUT-INPUT", {"holds"});
+  expect_error(train({"output_dir=."}), 2, "E-CONFIG-OUTPUT-INPUT", {"contains"});
   fs::create_directory(here / "work");
   fs::copy(here / "rows.jsonl", here / "work/rows.jsonl");
   expect_error(train({"output_dir=work", "datasets.0.path=work/rows.jsonl"}), 2, "E-CONFIG-OUTPUT-INPUT",
                {"a dataset"});
   expect_error(train({"output_dir=work/out", "datasets.0.path=work"}), 2, "E-CONFIG-OUTPUT-INPUT",
-               {"lies in"});
+               {"is inside"});
   EXPECT_EQ(fs::exists(here / "work/out"), false);
   fs::rename(here / "work/rows.jsonl", here / "work/recipe.yaml");
   fs::copy(here / "recipe.yaml", here / "work/recipe.yaml", fs::copy_options::overwrite_existing);
@@ -288,7 +288,7 @@ TEST_F(ResultTest, AFullDiskAtTheSaveLeavesTheOlderResult) {
   const size_t lines = read_metrics(here / "disk/out.tessera-partial").size();
   EXPECT_GE(lines, 1u);
   EXPECT_LT(lines, 1500u);
-  EXPECT_NE(result.err.find("cannot be written any more"), std::string::npos) << result.told();
+  EXPECT_NE(result.err.find("can no longer be written"), std::string::npos) << result.told();
   fs::remove(here / "disk/filler");
   train_well({"output_dir=disk/out"});
   EXPECT_FALSE(fs::exists(here / "disk/out/adapter_model.safetensors"));

@@ -23,13 +23,13 @@ class UserErrorsTest : public ProgramTest {
 };
 
 TEST_F(UserErrorsTest, CommandLine) {
-  expect_error(run({}), 2, "E-CONFIG-USAGE", {"no verb", "--help"});
+  expect_error(run({}), 2, "E-CONFIG-USAGE", {"no subcommand", "--help"});
   expect_error(run({"trian", "recipe.yaml"}), 2, "E-CONFIG-USAGE",
-               {"unknown verb 'trian'", "did you mean 'train'"});
+               {"unknown subcommand 'trian'", "did you mean 'train'"});
   expect_error(run({"--versoin"}), 2, "E-CONFIG-USAGE", {"--versoin", "did you mean '--version'"});
   expect_error(run({"data", "shwo", "recipe.yaml"}), 2, "E-CONFIG-USAGE",
-               {"unknown verb 'shwo'", "did you mean 'show'"});
-  expect_error(run({"debug"}), 2, "E-CONFIG-USAGE", {"no verb", "tessera debug --help"});
+               {"unknown subcommand 'shwo'", "did you mean 'show'"});
+  expect_error(run({"debug"}), 2, "E-CONFIG-USAGE", {"no subcommand", "tessera debug --help"});
   expect_error(run({"train"}), 2, "E-CONFIG-USAGE", {"recipe"});
   expect_error(run({"train", "recipe.yaml", "--nporc", "2"}), 2, "E-CONFIG-USAGE",
                {"--nporc", "did you mean '--nproc'"});
@@ -41,12 +41,13 @@ TEST_F(UserErrorsTest, CommandLine) {
     arguments.insert(arguments.end(), words.begin(), words.end());
     expect_error(run(arguments), 2, "E-CONFIG-USAGE", {"without dashes: learning_rate=1e-4"});
   }
-  expect_error(run({"help", "trian"}), 2, "E-CONFIG-USAGE", {"unknown verb 'trian'", "did you mean 'train'"});
+  expect_error(run({"help", "trian"}), 2, "E-CONFIG-USAGE",
+               {"unknown subcommand 'trian'", "did you mean 'train'"});
   expect_error(run({"preprocess", "recipe.yaml"}), 2, "E-CONFIG-USAGE",
                {"'preprocess'", "tessera data prepare"});
   expect_error(run({"help", "merge-lora"}), 2, "E-CONFIG-USAGE", {"'merge-lora'", "tessera merge"});
   expect_error(run({"help", "data", "foo"}), 2, "E-CONFIG-USAGE",
-               {"unknown verb 'foo'", "need prepare, show"});
+               {"unknown subcommand 'foo'", "need prepare, show"});
 }
 
 TEST_F(UserErrorsTest, Recipe) {
@@ -232,7 +233,7 @@ TEST_F(UserErrorsTest, DebugAndGenerate) {
                {"prometheus_file", "the recipe"});
   expect_error(run({"train", "recipe.yaml", "prometheus_file=out/run.prom", "output_dir=out"}), 2,
                "E-CONFIG-OUTPUT-USED", {"output_dir"});
-  expect_error(generate({"Hi", "--output", "/dev/full"}), 2, "E-CONFIG-OUTPUT-USED", {"no regular file"});
+  expect_error(generate({"Hi", "--output", "/dev/full"}), 2, "E-CONFIG-OUTPUT-USED", {"not a regular file"});
 }
 
 TEST_F(UserErrorsTest, BenchConvertAndMerge) {

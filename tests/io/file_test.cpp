@@ -6,12 +6,16 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
+
+#include "tessera/io/gguf_writer.h"
+#include "tessera/io/leftovers.h"
 
 #include "tests/io/expect_error.h"
 #include "tests/io/file_size_limit.h"
@@ -126,6 +130,27 @@ TEST(AtomicFileTest, WithoutCommitNothingStays) {
     EXPECT_TRUE(exists(file.temporary_path()));
   }
   EXPECT_THAT(folder.entries(), IsEmpty());
+}
+
+TEST(AtomicFileTest, TemporariesOfKilledProcessesAreRemovedAndThoseOfLivingOnesStay) {
+  const TempFolder folder;
+  const std::string path = folder / "a.gguf";
+  AtomicFile living(path);
+  const pid_t child = fork();
+  if (child == 0) {
+    const AtomicFile killed(path);
+    _exit(0);
+  }
+  waitpid(child, nullptr, 0);
+  folder.write("a.gguf.tmp.notes", "");
+  folder.write("b.gguf.tmp.1-0", "");
+  EXPECT_EQ(temporaries_of(path).size(), 2U);
+  GgufWriter(path, {}, {}).commit();
+  EXPECT_THAT(temporaries_of(path), ElementsAre(living.temporary_path()));
+  living.append("whole");
+  living.commit();
+  EXPECT_EQ(read_file(path, 100), "whole");
+  EXPECT_THAT(folder.entries(), ElementsAre("a.gguf", "a.gguf.tmp.notes", "b.gguf.tmp.1-0"));
 }
 
 TEST(AtomicFileTest, WritesInAnyOrderFromSeveralThreads) {

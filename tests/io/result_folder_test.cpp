@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "tessera/io/checkpoint_folders.h"
 #include "tessera/io/disk_calls.h"
 #include "tessera/io/file.h"
 #include "tessera/io/log_file.h"
@@ -118,7 +119,7 @@ TEST(ResultFolder, ReplacesAnOlderResultAsAWholeWhenToldTo) {
   write_tree(folder / "out", kOldResult);
   std::string text;
   EXPECT_EQ(code_of([&] { ResultFolder(folder / "out", careful()); }, &text), "E-CONFIG-OUTPUT-USED");
-  EXPECT_THAT(text, HasSubstr("holds a result already"));
+  EXPECT_THAT(text, HasSubstr("already contains a result"));
   EXPECT_THAT(text, HasSubstr(kKey));
   EXPECT_EQ(tree_of(folder / "out"), kOldResult);
   EXPECT_THAT(folder.entries(), ElementsAre("out"));
@@ -417,7 +418,7 @@ TEST(ResultFolder, ACompleteResultThatCannotBeRenamedEitherIsTold) {
   std::string text;
   EXPECT_EQ(code_of([&] { run_once(folder / "out", kNewResult, overwriting()); }, &text), "E-STORAGE-IO");
   disk::set_hook(nullptr);
-  EXPECT_THAT(text, HasSubstr("out.tessera-partial, which the next run clears away"));
+  EXPECT_THAT(text, HasSubstr("out.tessera-partial, which the next run deletes"));
   EXPECT_EQ(tree_of(folder / "out.tessera-partial"), kNewResult);
 }
 
@@ -619,13 +620,48 @@ TEST(ResultFolder, CheckpointsStayWhenKilledAtEveryCall) {
   }
 }
 
+// A checkpoint that a new one of its step replaces is lost at no call, and what is being removed never comes
+// back half.
+TEST(ResultFolder, ACheckpointThatIsReplacedOrRemovedIsWholeWhenKilledAtEveryCall) {
+  const auto make = [](const TempFolder& folder, const Tree& files) {
+    NewCheckpoint made(folder / "out", 3);
+    for (const auto& [name, text] : files) write_file_atomic(join_path(made.staging(), name), text);
+    made.commit();
+  };
+  const Tree older = {{"manifest.json", "older"}, {"rank-00000.safetensors", "older weights"}};
+  const Tree newer = {{"manifest.json", "newer"}, {"rank-00000.safetensors", "newer weights"}};
+  for (const bool removes : {false, true}) {
+    int moved_aside = 0;
+    bool has_ended = false;
+    for (int stop = 1; !has_ended; ++stop) {
+      SCOPED_TRACE((removes ? "removal" : "replacement") + (" killed at call " + std::to_string(stop)));
+      const TempFolder folder;
+      make(folder, older);
+      const int code = run_stopped(stop, false, [&] {
+        removes ? remove_checkpoint(folder / "out", "checkpoint-3") : make(folder, newer);
+      });
+      has_ended = code == 0;
+      ASSERT_TRUE(has_ended || code == 9);
+      moved_aside += list_checkpoints(folder / "out").empty() && !removes ? 1 : 0;
+      { const ResultFolder next(folder / "out", overwriting()); }
+      const auto found = list_checkpoints(folder / "out");
+      ASSERT_TRUE(removes || found.size() == 1) << "it is put back";
+      if (!found.empty()) {
+        const Tree tree = tree_of(folder / "out/checkpoint-3");
+        EXPECT_TRUE(tree == older || (tree == newer && !removes));
+      }
+    }
+    EXPECT_EQ(moved_aside, removes ? 0 : 1);
+  }
+}
+
 // Only a run that goes on from the checkpoints of a folder may use it.
 TEST(ResultFolder, OnlyWhoGoesOnTakesCheckpoints) {
   const TempFolder folder;
   write_tree(folder / "out", {{"checkpoint-3/manifest.json", "three"}});
   std::string text;
   EXPECT_EQ(code_of([&] { ResultFolder(folder / "out", careful()); }, &text), "E-CONFIG-OUTPUT-USED");
-  EXPECT_THAT(text, HasSubstr("go on from its checkpoints"));
+  EXPECT_THAT(text, HasSubstr("resume from its checkpoints"));
   ResultOptions continuing = careful();
   continuing.continues = true;
   EXPECT_EQ(code_of([&] { ResultFolder(folder / "out", continuing); }), "");

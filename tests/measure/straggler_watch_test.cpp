@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/testing/random.h"
+
 namespace tessera::measure {
 namespace {
 
@@ -107,9 +109,8 @@ TEST(StragglerWatchTest, WhatComesAndGoesIsNoStraggler) {
 }
 
 TEST(StragglerWatchTest, NoiseIsNoStraggler) {
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937_64 random(seed);
+  testing::Random numbers;
+  std::mt19937_64& random = numbers.engine();
   std::uniform_real_distribution<double> noise(0.8, 1.15);
   StragglerWatch watch({0, 0, 0, 0});
   for (int window = 0; window < 1000; ++window) {

@@ -174,7 +174,7 @@ TEST(Load, AModelWithoutItsHeadLoads) {
     const auto whole = load_reference_model(family, at::kFloat);
     if (!whole->config().tie_word_embeddings) {
       EXPECT_THAT(error_of(family, bare), AllOf(HasSubstr("1 missing: lm_head.weight"),
-                                                HasSubstr("the model was saved without its head")));
+                                                HasSubstr("the model was saved without its output head")));
       continue;
     }
     write_folder(folder.path(), family, bare);

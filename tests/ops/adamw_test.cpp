@@ -1,13 +1,13 @@
 #include "tessera/ops/adamw.h"
 
 #include <cmath>
-#include <random>
 
 #include <gtest/gtest.h>
 
 #include "tessera/ops/leaf.h"
 
 #include "tests/testing/gradcheck.h"
+#include "tests/testing/random.h"
 
 namespace tessera::ops {
 namespace {
@@ -232,8 +232,7 @@ TEST(AdamWTest, InfinityAndNotANumberStayWhereStatesAreRounded) {
 // The errors, in units of the last place, lie between -1 and 1, have the mean 0 and a variance of at most
 // 1/4, and are independent: a sum of n of them stays within 6 standard deviations except in one run of 10^8.
 TEST(AdamWTest, RoundingIsRightOnAverage) {
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
+  const uint64_t seed = testing::Random::told(testing::Random::new_seed());
   constexpr int64_t kSize = int64_t{1} << 20;
   AdamWUpdate update = exact_update();
   const at::Tensor value = at::zeros({kSize}), gradient = random_tensor({kSize}, seed % 1000).to(at::kFloat),
@@ -260,8 +259,7 @@ TEST(AdamWTest, RoundingIsRightOnAverage) {
 // Only random rounding lets a bfloat16 state follow steps of 0.1 %, which are less than half of its last
 // place.
 TEST(AdamWTest, StatesFollowStepsBelowTheirLastPlace) {
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
+  const uint64_t seed = testing::Random::told(testing::Random::new_seed());
   constexpr int64_t kSize = 4096, kSteps = 1000;
   const at::Tensor value = at::zeros({kSize}), gradient = at::zeros({kSize}),
                    mean = at::zeros({kSize}, at::kBFloat16), square = at::ones({kSize}, at::kBFloat16),

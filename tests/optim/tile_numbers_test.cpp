@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/testing/random.h"
+
 namespace tessera::optim {
 namespace {
 
@@ -36,9 +38,8 @@ std::vector<int64_t> by_hand(const std::vector<int64_t>& shape, const Box& box) 
 }
 
 TEST(TileNumbersTest, AreThePlacesInTheWhole) {
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937_64 random(seed);
+  testing::Random drawn;
+  std::mt19937_64& random = drawn.engine();
   const auto below = [&](int64_t bound) {
     return static_cast<int64_t>(random() % static_cast<uint64_t>(bound));
   };

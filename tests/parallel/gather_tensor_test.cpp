@@ -9,13 +9,14 @@
 #include "tessera/parallel/box_part.h"
 #include "tessera/parallel/device_mesh.h"
 
+#include "tests/testing/random.h"
+
 namespace tessera::parallel {
 namespace {
 
 // Checks random shapes and cuts by two axes, also of the same dim, and with empty tiles.
 void check_random_layouts(int64_t tp, int64_t fsdp) {
-  const unsigned seed = std::random_device{}();
-  SCOPED_TRACE("seed " + std::to_string(seed));
+  const unsigned seed = testing::Random::told(testing::Random::new_seed());
   comm::run_fake_ranks(tp * fsdp, [&](const auto& world) {
     const DeviceMesh mesh(world, {.dp_shard = fsdp, .tp = tp});
     const std::vector<RankAxis> axes = {{"tp", mesh.group(kAxisTp)}, {"fsdp", mesh.group(kAxisFsdp)}};

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/testing/random.h"
+
 namespace tessera::parallel {
 namespace {
 
@@ -110,9 +112,8 @@ TEST(LayoutTest, IntersectionOfTwoLayoutsTilesTheTensor) {
 }
 
 TEST(LayoutTest, TilesCoverEveryElementOncePerReplica) {
-  const unsigned seed = std::random_device{}();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
+  testing::Random drawn;
+  std::mt19937_64& random = drawn.engine();
   const auto below = [&](int bound) { return static_cast<int64_t>(random() % bound); };
   for (int round = 0; round < 300; ++round) {
     std::vector<int64_t> shape;

@@ -197,12 +197,12 @@ std::string refusal(int64_t num_ranks, const PipelineOptions& options) {
 }
 
 TEST(PipelineTest, WhatCannotBeCutIsRefusedWithWhatCan) {
-  EXPECT_THAT(refusal(4, {}), HasSubstr("got 4 ranks and 3 layers, need at least one layer a stage. hint: "
+  EXPECT_THAT(refusal(4, {}), HasSubstr("got 4 ranks and 3 layers, need at least one layer per stage. hint: "
                                         "pipeline_parallel_size: 3"));
   for (const auto& split : {std::vector<int64_t>{1, 1}, {3, 0}, {1, 1, 1}, {-1, 4}, {3}}) {
     EXPECT_THAT(refusal(2, {.split = split}),
-                HasSubstr("need 2 numbers from 1, one for each stage, that add up to the 3 layers. hint: by "
-                          "their work it would be ["));
+                HasSubstr("need 2 numbers from 1, one for each stage, that add up to the 3 layers. hint: a "
+                          "split by work would be ["));
   }
 }
 

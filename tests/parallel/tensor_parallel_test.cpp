@@ -136,7 +136,7 @@ TEST(TensorParallelTest, RefusesMoreRanksThanUnitsAndUnknownLayers) {
   TensorParallelPlan copies = {.layers = {{"in", LayerStyle::colwise(3, 1)}}, .most_shared_parts = 2};
   EXPECT_EQ(message_of(copies, 6), "");
   EXPECT_THAT(message_of(copies, 5), ::testing::HasSubstr("2 key/value heads"));
-  EXPECT_THAT(message_of(copies, 5), ::testing::EndsWith("hint: the nearest that work are 4 and 6"));
+  EXPECT_THAT(message_of(copies, 5), ::testing::EndsWith("hint: the nearest valid sizes are 4 and 6"));
   EXPECT_THAT(message_of(copies, 7), ::testing::EndsWith("hint: tensor_parallel_size: 6"));
   EXPECT_THAT(message_of(copies, 8),
               ::testing::HasSubstr("got 3 elements in each of the 2 parts that key/value heads make, need at "

@@ -183,7 +183,7 @@ TEST(AdapterFiles, MismatchesAreModelErrors) {
   EXPECT_EQ(with([](json& c) { c["r"] = 5; }), "E-MODEL-ADAPTER");
   EXPECT_THAT(text, HasSubstr("need [5, "));
   EXPECT_EQ(with([](json& c) { c["target_modules"] = {"q_proj"}; }), "E-MODEL-ADAPTER");
-  EXPECT_THAT(text, HasSubstr("no target of its configuration"));
+  EXPECT_THAT(text, HasSubstr("no target in its configuration"));
   EXPECT_EQ(with([](json& c) { c["target_modules"] = {"query"}; }), "E-MODEL-ADAPTER");
   EXPECT_EQ(with([](json& c) { c["modules_to_save"] = {"norm"}; }), "E-MODEL-ADAPTER");
   EXPECT_THAT(text, HasSubstr("missing tensors: base_model.model.model.norm.weight"));
@@ -194,7 +194,7 @@ TEST(AdapterFiles, MismatchesAreModelErrors) {
   EXPECT_EQ(with([](json& c) { c["alpha_pattern"] = {{"q_proj", "x"}}; }), "E-MODEL-CONFIG");
   EXPECT_EQ(with([](json& c) { c["rank_pattern"] = {{"(q_proj", 2}}; }), "E-MODEL-ADAPTER");
   EXPECT_EQ(with([](json& c) { c["exclude_modules"] = {"q_proj"}; }), "E-MODEL-ADAPTER");
-  EXPECT_THAT(text, HasSubstr("no target of its configuration"));
+  EXPECT_THAT(text, HasSubstr("no target in its configuration"));
   EXPECT_EQ(with([](json& c) { c["peft_type"] = "IA3"; }), "E-MODEL-UNSUPPORTED");
   EXPECT_EQ(with([](json& c) { c["bias"] = "all"; }), "E-MODEL-UNSUPPORTED");
   EXPECT_EQ(with([](json& c) { c["init_lora_weights"] = "pissa"; }), "E-MODEL-UNSUPPORTED");

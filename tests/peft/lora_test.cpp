@@ -321,7 +321,7 @@ TEST(Lora, SomeTargetsAreLeftOut) {
                 o.layers_to_transform = {1};
                 o.layers_pattern = {"blocks"};
               }),
-              HasSubstr("leave none to adapt"));
+              HasSubstr("all target layers are excluded"));
   EXPECT_THAT(text_of([](auto& o) {
                 o.target_modules.clear();
                 o.target_regex = "foo.*";
@@ -354,8 +354,9 @@ TEST(Lora, ExpressionsThatMeanTiedEmbeddingsAreErrors) {
     }
   };
   EXPECT_EQ(text_of(".*_proj"), "");
-  EXPECT_THAT(text_of("lm_head|.*_proj"), HasSubstr("'lm_head', which takes no adapter: it shares"));
-  EXPECT_THAT(text_of(".*(embed_tokens|q_proj)"), HasSubstr("'model.embed_tokens', which takes no adapter"));
+  EXPECT_THAT(text_of("lm_head|.*_proj"), HasSubstr("'lm_head', which cannot have an adapter: it shares"));
+  EXPECT_THAT(text_of(".*(embed_tokens|q_proj)"),
+              HasSubstr("'model.embed_tokens', which cannot have an adapter"));
   EXPECT_EQ(text_of(".*(embed_tokens|q_proj)", ".*embed.*"), "");
   EXPECT_EQ(text_of("model\\.layers\\.0\\..*"), "");
 }
@@ -390,7 +391,7 @@ TEST(Lora, WholeModulesStayTrained) {
 TEST(Lora, NamesThatMeanNothingAreErrors) {
   LoraOptions options = all_linear();
   options.all_linear = false;
-  EXPECT_THAT(error_of(options), HasSubstr("nothing to adapt"));
+  EXPECT_THAT(error_of(options), HasSubstr("no layers to adapt"));
   options.target_modules = {"q_proj", "qqq_proj"};
   EXPECT_THAT(error_of(options), HasSubstr("'qqq_proj'"));
   EXPECT_THAT(error_of(options), HasSubstr("need q_proj, up_proj"));
@@ -405,7 +406,7 @@ TEST(Lora, NamesThatMeanNothingAreErrors) {
   EXPECT_THAT(error_of(options), HasSubstr("bad regular expression"));
   options.target_modules = {"q_proj"};
   options.target_regex = ".*q_proj";
-  EXPECT_THAT(error_of(options), HasSubstr("as a list or as one expression"));
+  EXPECT_THAT(error_of(options), HasSubstr("either a list or one expression"));
   options = all_linear();
   options.target_modules = {"q_proj", "nonesuch"};
   EXPECT_THAT(error_of(options), HasSubstr("'nonesuch'"));

@@ -167,6 +167,16 @@ TEST(LineChart, TheScriptFindsWhatIsDrawn) {
             (std::vector<double>{Frame::kLeft, Frame::kRight, Frame::kTop, Frame::kBottom}));
 }
 
+TEST(LineChart, WithoutPointsThereIsNoFigure) {
+  for (const bool is_stacked : {false, true}) {
+    Chart chart{"Loss"};
+    chart.is_stacked = is_stacked;
+    EXPECT_EQ(figure(chart), "");
+    chart.series = {{"empty", {}}, {"empty too", {}, 1}};
+    EXPECT_EQ(figure(chart), "");
+  }
+}
+
 TEST(LineChart, NamesAreText) {
   Chart chart{"<b>"};
   chart.series = {{"a\"b", {{1, 1}}}, {"</svg>", {{1, 2}}, 1}};

@@ -52,8 +52,8 @@ TEST(Page, OneRun) {
   const std::string html = page({run_of("only", 5, 2.0)});
   EXPECT_EQ(titles(html),
             (std::vector<std::string>{"Loss", "Loss by dataset", "Learning rate", "Tokens per second",
-                                      "Time of a step", "Time of a step by section: only",
-                                      "Bytes that a step sends, first rank", "brand_new"}));
+                                      "Time per step", "Time per step by section: only",
+                                      "Bytes sent per step, first rank", "brand_new"}));
   EXPECT_TRUE(html.starts_with(kPageBegin));
   EXPECT_EQ(html.find("http://", html.find("</script>")), std::string::npos);
   for (const char* outside : {"src=", "href=", "@import", "url("}) {
@@ -79,7 +79,7 @@ TEST(Page, TheReaderChoosesAxesIfThereIsAScript) {
 TEST(Page, SeveralRunsAreCompared) {
   const std::string html = page({run_of("a", 5, 2.0), run_of("b<i>", 100, 3.0)});
   const std::vector<std::string> charts = titles(html);
-  for (const char* title : {"Loss of chats", "Loss of books", "Time of a step by section: a"}) {
+  for (const char* title : {"Loss of chats", "Loss of books", "Time per step by section: a"}) {
     EXPECT_NE(std::find(charts.begin(), charts.end(), title), charts.end()) << title;
   }
   EXPECT_EQ(html.find("b<i>"), std::string::npos);
@@ -126,8 +126,8 @@ TEST(RunSummary, ColumnsThatSomeRunHas) {
   EXPECT_EQ(cell("run"), "a");
   EXPECT_EQ(cell("steps"), "4");
   EXPECT_EQ(cell("tokens"), "400");
-  EXPECT_EQ(cell("time of the steps"), "2s");
-  EXPECT_EQ(cell("loss at the end"), "0.5");
+  EXPECT_EQ(cell("time of all steps"), "2s");
+  EXPECT_EQ(cell("final loss"), "0.5");
   EXPECT_EQ(cell("best evaluation"), "0.75 (step 4)");
   EXPECT_EQ(cell("MFU, median"), "none");
 }

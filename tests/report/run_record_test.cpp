@@ -73,6 +73,7 @@ TEST(RunRecord, RefusesWhatHoldsNoRun) {
   here.write("text/metrics.jsonl", "{\"step\":1,\"loss\":1}\nloss 3\n");
   here.write("list/metrics.jsonl", "[1]\n");
   here.write("step/metrics.jsonl", "{\"step\":\"one\"}\n");
+  here.write("large/metrics.jsonl", "{\"step\":18446744073709551516}\n");
   std::filesystem::create_directories(here / "empty");
   for (const char* none : {"empty", "missing"}) {
     const std::string error = error_of({here / none});
@@ -81,8 +82,10 @@ TEST(RunRecord, RefusesWhatHoldsNoRun) {
   }
   EXPECT_NE(error_of({here / "text"}).find("metrics.jsonl:2"), std::string::npos)
       << error_of({here / "text"});
-  EXPECT_NE(error_of({here / "list"}).find("E-DATA-METRICS"), std::string::npos) << error_of({here / "list"});
-  EXPECT_NE(error_of({here / "step"}).find("E-DATA-METRICS"), std::string::npos) << error_of({here / "step"});
+  for (const char* bad : {"list", "step", "large"}) {
+    const std::string error = error_of({here / bad});
+    EXPECT_NE(error.find("E-DATA-METRICS"), std::string::npos) << error;
+  }
 }
 
 }  // namespace

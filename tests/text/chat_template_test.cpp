@@ -325,6 +325,9 @@ TEST(ChatTemplateErrors, running_names_the_place) {
               HasSubstr("t.jinja:1:8: unsupported operand types for +: 'str' and 'int'"));
   EXPECT_THAT(error_of("{{ messages[0].nope + 'x' }}"), HasSubstr("'dict object' has no attribute 'nope'"));
   EXPECT_THAT(error_of("{% for a, b in [1] %}{% endfor %}"), HasSubstr("not iterable"));
+  EXPECT_THAT(error_of("{% for a in [1] %}{% for b in loop %}{% endfor %}{% endfor %}"),
+              HasSubstr("taking the items of 'loop' itself is not supported"))
+      << "for Jinja it is iterable";
   EXPECT_THAT(error_of("{{ raise_exception('roles must alternate') }}"),
               HasSubstr("error[E-MODEL-TEMPLATE-RAISED]: t.jinja:1:4: the chat template refuses the "
                         "conversation: roles must alternate"));

@@ -213,7 +213,7 @@ TEST_F(TokenizerErrors, AddedTokens) {
   EXPECT_EQ(with({{"id", 6}, {"content", "<x>"}}), "");
   EXPECT_THAT(with({{"id", 2}, {"content", "<x>"}}),
               HasSubstr("the id of an added token is taken; got '<x>' with id 2"));
-  EXPECT_THAT(with({{"id", 5}, {"content", "<x>"}}), HasSubstr("need another id than that of '<s>'"));
+  EXPECT_THAT(with({{"id", 5}, {"content", "<x>"}}), HasSubstr("need an id that differs from that of '<s>'"));
   // Gaps between the ids of added tokens are closed.
   EXPECT_EQ(with({{"id", 9}, {"content", "<x>"}}), "");
   EXPECT_EQ(Tokenizer::from_folder(folder.string()).encode("<x>"), std::vector<int32_t>{6});
@@ -406,8 +406,10 @@ TEST_F(TokenizerErrors, SpecialTokensOfTheSideFiles) {
   ::testing::internal::CaptureStderr();
   ASSERT_EQ(load_error(), "");
   const std::string told = ::testing::internal::GetCapturedStderr();
-  EXPECT_THAT(told, HasSubstr("$.eos_token_id[0]: no token has the id 77, so it is left out; the vocabulary "
-                              "has ids below 6"));
+  EXPECT_THAT(
+      told,
+      HasSubstr(
+          "$.eos_token_id[0]: no token has the id 77, so it is ignored; the vocabulary has ids below 6"));
   EXPECT_THAT(told, HasSubstr("$.eos_token_id[3]: no token has the id 99999999999"));
   EXPECT_THAT(told, HasSubstr("$.pad_token_id: no token has the id -1"));
   ::testing::internal::CaptureStderr();

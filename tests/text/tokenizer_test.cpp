@@ -230,7 +230,7 @@ TEST_F(TokenizerFolder, WhatGgufCannotHoldIsRefused) {
     }
     return "";
   };
-  EXPECT_THAT(error_of(load("o200k")), HasSubstr("no name for this tokenizer's way to cut a text"));
+  EXPECT_THAT(error_of(load("o200k")), HasSubstr("no name for this tokenizer's pre-tokenizer"));
   // A text of this one begins with a token that no role tells.
   EXPECT_THAT(error_of(load("llama3")), HasSubstr("other tokens than bos and eos"));
   // This one was trained by `tokenizers`, which keeps one cut of a piece as a merge and not all.

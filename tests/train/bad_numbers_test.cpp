@@ -108,7 +108,7 @@ TEST_F(BadNumbersTest, ACopyThatDiffersNamesItsRank) {
   run.training.step();
   check.after_step(run.training.state());  // the check is not due yet
   run.training.step();
-  const std::string ranks = world_->size() == 2 ? "rank " : "rank 1 holds other values than ranks 0";
+  const std::string ranks = world_->size() == 2 ? "rank " : "rank 1 has other values than ranks 0";
   expect_error(ErrorKind::Numerics, {"E-NUMERICS-REPLICAS", "after step 4", ranks},
                [&] { check.after_step(run.training.state()); });
 }

@@ -153,7 +153,7 @@ TEST_F(CheckpointsTest, ASaveThatFailsIsTriedOnceMore) {
       if (folder_.is_owner()) told = ::testing::internal::GetCapturedStderr();
     }
     if (folder_.is_owner()) {
-      EXPECT_THAT(told, HasSubstr("checkpoint-6 is not saved, and what training has now is saved instead: "));
+      EXPECT_THAT(told, HasSubstr("checkpoint-6 could not be saved; the current state is saved instead: "));
       const auto found = io::list_checkpoints(folder_ / "out");
       EXPECT_GE(found.size(), 3U);
       for (const auto& checkpoint : found) {
@@ -187,7 +187,7 @@ TEST_F(CheckpointsTest, ARunMayGoOnWithoutACheckpoint) {
       if (folder_.is_owner()) told = ::testing::internal::GetCapturedStderr();
     }
     if (folder_.is_owner()) {
-      EXPECT_THAT(told, HasSubstr("checkpoint-6 is not saved, training goes on"));
+      EXPECT_THAT(told, HasSubstr("checkpoint-6 could not be saved; training continues"));
       EXPECT_EQ(names_in("out"), "checkpoint-11 checkpoint-9 checkpoint-3 ");
       for (const int64_t step : {3, 9, 11}) expect_same_tensors("out", "whole", step);
       EXPECT_TRUE(text_of("out/model.safetensors") == text_of("whole/model.safetensors"));
@@ -226,8 +226,9 @@ TEST_F(CheckpointsTest, AFaultAtADiskCallLeavesWholeCheckpoints) {
         run("out", keys);
       } catch (const Error& error) {
         // The last disk calls move the checkpoints into the result.
-        EXPECT_THAT(error.what(), AnyOf(HasSubstr("the result is complete, but cannot be put in place"),
-                                        HasSubstr("the result is in place, but not all that stays in it")));
+        EXPECT_THAT(error.what(),
+                    AnyOf(HasSubstr("the result is complete but cannot be put in place"),
+                          HasSubstr("the result is in place, but not all files that should stay in it")));
         has_result = false;
       }
     }
@@ -266,8 +267,8 @@ TEST_F(CheckpointsTest, StepsThatLeapAreLeftOutOrRolledBack) {
     const std::string weights = text_of("whole/model.safetensors");
     EXPECT_TRUE(text_of("again/model.safetensors") == weights) << "what is left out is part of the state";
     EXPECT_FALSE(text_of("plain/model.safetensors") == weights);
-    EXPECT_THAT(told, HasSubstr("leaps to "));
-    EXPECT_THAT(told, HasSubstr("rolled back to the values of checkpoint-"));
+    EXPECT_THAT(told, HasSubstr("spikes to "));
+    EXPECT_THAT(told, HasSubstr("rolled back to checkpoint-"));
     EXPECT_FALSE(text_of("back/model.safetensors") == weights);
     EXPECT_EQ(names_in("back"), "checkpoint-60 checkpoint-40 checkpoint-20 ");
   }
@@ -340,7 +341,7 @@ TEST_F(CheckpointsTest, WithoutTheBestCheckpointTheLastValuesAreTheResult) {
     if (folder_.is_owner()) told = ::testing::internal::GetCapturedStderr();
   }
   if (folder_.is_owner()) {
-    EXPECT_THAT(told, HasSubstr("there is no whole checkpoint of the best evaluation, after step "));
+    EXPECT_THAT(told, HasSubstr("there is no complete checkpoint of the best evaluation, after step "));
     EXPECT_TRUE(text_of("best/model.safetensors") == text_of("last/model.safetensors"));
   }
   world_->barrier();

@@ -87,11 +87,11 @@ TEST_F(Freeze, NamesInTheFilesCountToo) {
 
 TEST_F(Freeze, WhatCannotBeDoneIsRefused) {
   EXPECT_THAT(error_of({"^model.embed_tokens.weight$[:20000]"}), HasSubstr("has no such rows"));
-  EXPECT_THAT(error_of({"model.norm[9:3]"}), HasSubstr("these are no rows"));
+  EXPECT_THAT(error_of({"model.norm[9:3]"}), HasSubstr("not a range of rows"));
   EXPECT_THAT(error_of({"model.norm[3]", "model.n"}),
-              HasSubstr("one pattern trains all of 'model.norm.weight'"));
+              HasSubstr("one pattern trains all rows of 'model.norm.weight'"));
   EXPECT_THAT(error_of({"model.(norm"}), HasSubstr("not a regular expression; got 'model.(norm'"));
-  EXPECT_THAT(error_of({"embed_tokens"}), HasSubstr("patterns that names begin with"));
+  EXPECT_THAT(error_of({"embed_tokens"}), HasSubstr("patterns that match the beginning of names"));
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(trained_by({"model.norm", "embed_tokens"}).size(), 1U);
   const std::string told = ::testing::internal::GetCapturedStderr();

@@ -232,8 +232,8 @@ TEST(RunLogs, AFullDiskDoesNotStopTheRunNorBreakALine) {
   io::disk::set_hook(nullptr);
   const std::string warning = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(warning, HasSubstr("metrics.jsonl"));
-  EXPECT_THAT(warning, HasSubstr("training goes on"));
-  EXPECT_EQ(warning.find("training goes on"), warning.rfind("training goes on")) << "once";
+  EXPECT_THAT(warning, HasSubstr("training continues"));
+  EXPECT_EQ(warning.find("training continues"), warning.rfind("training continues")) << "once";
   writer.write_eval(12, 2.5);
   std::ifstream lines(folder / "metrics.jsonl");
   std::vector<nlohmann::json> read;

@@ -66,7 +66,7 @@ TEST(ParameterRates, KeysThatMeanNothingAreToldOf) {
   warn_of_unused_rates(recipe, kRoles, {"model.layers.0.self_attn.q_proj.lora_A.weight"});
   const std::string told = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(told, HasSubstr("'embedding_lr' has no effect: no embedding is trained"));
-  EXPECT_THAT(told, HasSubstr("the group 'typo' means no trained parameter"));
+  EXPECT_THAT(told, HasSubstr("the group 'typo' matches no trained parameter"));
   EXPECT_THAT(told, ::testing::Not(HasSubstr("'there'")));
 }
 

@@ -11,6 +11,7 @@
 #include "tessera/config/load_recipe.h"
 #include "tessera/core/log.h"
 #include "tessera/io/checkpoint_folders.h"
+#include "tessera/train/run/changed_keys.h"
 #include "tessera/train/run/trainer.h"
 
 #include "tests/io/expect_error.h"
@@ -233,9 +234,9 @@ TEST_F(ResumeTest, ADamagedCheckpointIsToldAndPassedOver) {
   run("out", again);
   if (folder_.is_owner()) {
     const std::string told = ::testing::internal::GetCapturedStderr();
-    EXPECT_THAT(told, ::testing::HasSubstr("checkpoint-9 is not whole and is passed over"));
+    EXPECT_THAT(told, ::testing::HasSubstr("checkpoint-9 is incomplete or damaged and is skipped"));
     EXPECT_THAT(told, ::testing::HasSubstr("are damaged"));
-    EXPECT_THAT(told, ::testing::HasSubstr("checkpoint-6 is not whole and is passed over"));
+    EXPECT_THAT(told, ::testing::HasSubstr("checkpoint-6 is incomplete or damaged and is skipped"));
     EXPECT_THAT(told, ::testing::HasSubstr("another type in 'training' of its state"));
     EXPECT_THAT(told, ::testing::HasSubstr("checkpoint-3, after step 3"));
     EXPECT_EQ(lines_of("out"), lines_of("whole"));
@@ -323,9 +324,10 @@ TEST_F(ResumeTest, TheGlobalBatchStaysUnlessTheRecipeSaysOtherwise) {
   };
   const std::string kept = told("kept", "micro_batch_size: 2\ngradient_accumulation_steps: 3\n");
   if (folder_.is_owner()) {
-    EXPECT_THAT(kept, ::testing::HasSubstr("the global batch stays at the " + std::to_string(total) +
-                                           " sequences a step of the checkpoint's run: "
-                                           "gradient_accumulation_steps is 1, not 3"));
+    EXPECT_THAT(kept,
+                ::testing::HasSubstr(
+                    "the global batch stays at the " + std::to_string(total) +
+                    " sequences per step of the checkpoint's run: gradient_accumulation_steps is 1, not 3"));
     const auto want = testing::metrics_with(folder_ / "whole/metrics.jsonl", "loss");
     const auto got = testing::metrics_with(folder_ / "kept/metrics.jsonl", "loss");
     ASSERT_EQ(got.size(), want.size());
@@ -336,7 +338,7 @@ TEST_F(ResumeTest, TheGlobalBatchStaysUnlessTheRecipeSaysOtherwise) {
   const std::string changed = told("changed", "global_batch_size: " + std::to_string(2 * total) + "\n");
   if (folder_.is_owner()) {
     EXPECT_THAT(changed, ::testing::HasSubstr("another global_batch_size: " + std::to_string(2 * total) +
-                                              " sequences a step, it was " + std::to_string(total)));
+                                              " sequences per step instead of " + std::to_string(total)));
   }
   expect_error(ErrorKind::Config, {"E-CONFIG-GLOBAL-BATCH", "micro_batch_size 3", std::to_string(total)},
                [&] { run("other", resumed + "micro_batch_size: 3\n"); });
@@ -361,7 +363,7 @@ TEST_F(ResumeTest, WhatIsNotThatRunIsRefused) {
   run("slower", resumed + "learning_rate: 0.01\n");
   if (folder_.is_owner()) {
     EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-                ::testing::HasSubstr("the run goes on with another learning_rate"));
+                ::testing::HasSubstr("the run continues with another learning_rate"));
   }
   world_->barrier();
 }
@@ -383,10 +385,10 @@ TEST_F(ResumeTest, StatesTakeAnotherTypeWithAWord) {
                 0.05 * want.back().at("loss").get<double>());
   };
   goes_on("narrowed", narrow + from("wide/checkpoint-6"),
-          "the run goes on with another optimizer_state_dtype: \"bfloat16\", it was \"float32\"");
+          "the run continues with another optimizer_state_dtype: \"bfloat16\" instead of \"float32\"");
   world_->barrier();
   goes_on("widened", from("narrow/checkpoint-6"),
-          "the run goes on with another optimizer_state_dtype: \"float32\", it was \"bfloat16\"");
+          "the run continues with another optimizer_state_dtype: \"float32\" instead of \"bfloat16\"");
   world_->barrier();
 }
 
@@ -411,9 +413,38 @@ TEST_F(ResumeTest, AKeyThatAnOlderProgramDidNotKnowHadItsDefault) {
   inputs.recipe += "optimizer_state_dtype: \"bfloat16\"\n";
   inputs.recipe.erase(inputs.recipe.find("\noptimizer_state_dtype: \"float32\""), 33);
   if (folder_.is_owner()) {
-    EXPECT_THAT(told(), ::testing::HasSubstr("optimizer_state_dtype: \"bfloat16\", it was \"float32\""));
+    EXPECT_THAT(told(), ::testing::HasSubstr("optimizer_state_dtype: \"bfloat16\" instead of \"float32\""));
   }
   world_->barrier();
+}
+
+TEST(ChangedKeysTest, AKeyCountsUnlessItChangesNoNumber) {
+  const std::string base = "base_model: m\nlearning_rate: 1e-3\ndatasets: [{path: d.jsonl, type: alpaca}]\n";
+  const auto changed = [&](const std::string& before, const std::string& now) {
+    std::string names;
+    const auto dumped = [&](const std::string& keys) {
+      return config::dump_recipe(config::parse_recipe(base + keys, "r.yaml"));
+    };
+    for (const ChangedKey& key : changed_keys(dumped(before), dumped(now))) names += key.name + ' ';
+    return names;
+  };
+  const std::string groups = "lr_groups:\n- {name: head, modules: [lm_head], lr: ";
+  const std::string plateau = "lr_scheduler: reduce_lr_on_plateau\nval_set_size: 10\neval_steps: ";
+  struct Case {
+    std::string before, now, names;
+  };
+  for (const Case& each : std::initializer_list<Case>{
+           {"", "z_loss_coef: 0.1\n", "z_loss_coef "},
+           {"", "label_smoothing_factor: 0.1\n", "label_smoothing_factor "},
+           {"", "neftune_noise_alpha: 5\n", "neftune_noise_alpha "},
+           {"", "embedding_lr: 1e-5\n", "embedding_lr "},
+           {"", "lr_end: 1e-5\n", "lr_end "},
+           {"", "spike_action: skip\n", "spike_action "},
+           {groups + "1e-4}\n", groups + "1e-5}\n", "lr_groups "},
+           {plateau + "3\n", plateau + "4\n", "eval_steps "},
+           {"val_set_size: 10\neval_steps: 3\n", "val_set_size: 10\neval_steps: 4\n", ""},
+           {"", "save_steps: 3\nlogging_steps: 2\nuse_otel_metrics: true\nzero_stage: 1\n", ""}})
+    EXPECT_EQ(changed(each.before, each.now), each.names) << each.now;
 }
 
 // Every value of the notes is changed to one of another type, which no run may go on from.

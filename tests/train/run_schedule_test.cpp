@@ -71,10 +71,10 @@ TEST(RunSchedule, AShortRunSeesTheFirstLearningRatesOfALongOne) {
     }
     return ::testing::internal::GetCapturedStderr();
   };
-  EXPECT_THAT(note_of(5), HasSubstr("the warm-up of 10 steps does not end in the run of 5: the learning rate "
+  EXPECT_THAT(note_of(5), HasSubstr("the warm-up of 10 steps is longer than the run of 5: the learning rate "
                                     "never reaches 0.5, its highest is 0.2\n"));
   EXPECT_THAT(note_of(1), HasSubstr("its highest is 0\n"));
-  EXPECT_THAT(note_of(10), HasSubstr("in the run of 10"));
+  EXPECT_THAT(note_of(10), HasSubstr("than the run of 10"));
   EXPECT_EQ(note_of(11), "");
   EXPECT_EQ(make_schedule(recipe, 11, 1).at(10), 0.5);
 }

@@ -24,11 +24,12 @@ TEST(SameProgram, AnotherVersionOnOneRankIsToldToAllOn1And2And3Ranks) {
         if (ranks == 1 || odd == ranks) {
           EXPECT_EQ(told, "");
         } else if (odd == 0) {
-          EXPECT_THAT(told, ::testing::HasSubstr("rank 1 runs another program than rank 0; got Tessera 1.2, "
-                                                 "need Tessera 1.3"));
+          EXPECT_THAT(told,
+                      ::testing::HasSubstr("rank 1 runs a different program from rank 0; got Tessera 1.2, "
+                                           "need Tessera 1.3"));
         } else {
           EXPECT_THAT(told, ::testing::HasSubstr("E-CONFIG-RANKS-DIFFER]: rank " + std::to_string(odd) +
-                                                 " runs another program than rank 0; got Tessera 1.3"));
+                                                 " runs a different program from rank 0; got Tessera 1.3"));
         }
       });
     }

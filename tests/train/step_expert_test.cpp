@@ -172,7 +172,7 @@ TEST(StepExpertTest, RunsGoOnWithOtherSizes) {
 
 TEST(StepExpertTest, SizesThatDoNotFitAreRefused) {
   LayoutCase layout{.family = "mixtral", .ep = 3};
-  testing::expect_error(ErrorKind::Config, {"expert_parallel_size 3", "the nearest that work are 2 and 4"},
+  testing::expect_error(ErrorKind::Config, {"expert_parallel_size 3", "the nearest valid sizes are 2 and 4"},
                         [&] { parallel_dims(recipe_of(layout), 4); });
   layout.ep = 2;
   layout.stage = config::ZeroStage::Ddp;

@@ -57,8 +57,8 @@ TEST(StepGuardTest, ALeapIsSeenAndIsTold) {
       EXPECT_EQ(told, "");
       continue;
     }
-    EXPECT_THAT(told, ::testing::HasSubstr("step 101: the loss leaps to 30 from about 2."));
-    EXPECT_THAT(told, ::testing::HasSubstr("step 103: the gradient norm leaps to 50 from about 1."));
+    EXPECT_THAT(told, ::testing::HasSubstr("step 101: the loss spikes to 30 from about 2."));
+    EXPECT_THAT(told, ::testing::HasSubstr("step 103: the gradient norm spikes to 50 from about 1."));
   }
 }
 

@@ -28,7 +28,7 @@ Curve read_curve(const std::string& name) {
   return {document.at("options"), document.at("steps")};
 }
 
-// Returns a recipe with four sequences a step, on any number of ranks.
+// Returns a recipe with four sequences per step, on any number of ranks.
 std::string recipe_text(const nlohmann::json& options, const std::string& dtype, int64_t ranks,
                         const std::string& output_dir) {
   const int64_t micro_batch = ranks > 2 ? 1 : 2;

@@ -205,7 +205,7 @@ void NodeGroup::all_to_all(void* output, const void* input, const std::vector<in
     // chunks follow. In these each half has a place for every target.
     const std::vector<int64_t> row = exchange_row(output_counts, input_counts);
     const auto row_bytes = static_cast<int64_t>(row.size() * sizeof(int64_t));
-    TESSERA_ASSERT(row_bytes <= chunk_bytes_ && place_bytes() > 0, "too many ranks share one machine");
+    TESSERA_ASSERT(row_bytes <= chunk_bytes_ && place_bytes() > 0, "too many ranks on one machine");
     next_chunk();
     std::memcpy(segment(rank_), row.data(), row_bytes);
     meet();
@@ -283,7 +283,7 @@ void NodeGroup::reduce_scatter(const std::vector<ScatterPart>& parts, at::Scalar
     for (const ElementRange& piece : part.pieces) cut.insert(cut.end(), {piece.begin, piece.count});
   }
   run({Kind::ReduceScatter, row * element, hash_of(cut)}, [&] {
-    TESSERA_ASSERT(chunk > 0, "too many ranks share one machine");
+    TESSERA_ASSERT(chunk > 0, "too many ranks on one machine");
     int64_t begin = 0;
     do {
       // A place holds one chunk of the row for its target; copy_() casts the elements to `type`.

@@ -49,14 +49,15 @@ class StartBound {
       std::unique_lock lock(mutex_);
       if (ended_.wait_for(lock, std::chrono::duration<double>(all_s), [this] { return has_ended_; })) return;
       const std::string known = roll_->text();
-      const Error error = Error(ErrorKind::Peer, "START",
-                                "the ranks of the job have not met" + (known.empty() ? "" : ": " + known))
-                              .got("rank " + std::to_string(info.rank) + " has waited for the others for " +
-                                   std::to_string(static_cast<int64_t>(seconds)) + " s")
-                              .need("all " + std::to_string(info.size) + " ranks to start")
-                              .hint(
-                                  "a rank may be stopped or a machine down, slow, or behind a firewall; "
-                                  "TESSERA_START_TIMEOUT=SECONDS waits longer");
+      const Error error =
+          Error(ErrorKind::Peer, "START",
+                "the ranks of the job cannot connect to each other" + (known.empty() ? "" : ": " + known))
+              .got("rank " + std::to_string(info.rank) + " has waited for the others for " +
+                   std::to_string(static_cast<int64_t>(seconds)) + " s")
+              .need("all " + std::to_string(info.size) + " ranks to start")
+              .hint(
+                  "a rank may be stopped, or a machine may be down, slow, or behind a firewall; "
+                  "TESSERA_START_TIMEOUT=SECONDS sets a longer timeout");
       log::error(error.what());
       roll_->clear();
       _exit(exit_code(ErrorKind::Peer));
@@ -147,7 +148,7 @@ Bootstrap::Bootstrap(at::Device device, double start_timeout_s, const std::strin
   if (is_initialised != 0) {
     throw Error(ErrorKind::Config, "BOOTSTRAP", "MPI has been started already in this process")
         .need("one comm::Bootstrap in a process, which starts MPI and ends it")
-        .hint("keep one object for the whole program, and hand its world() on");
+        .hint("keep one object for the whole program, and pass its world() on");
   }
   int provided = 0;
   {
@@ -157,7 +158,7 @@ Bootstrap::Bootstrap(at::Device device, double start_timeout_s, const std::strin
   }
   has_mpi_ = true;
   if (provided < MPI_THREAD_MULTIPLE) {
-    throw Error(ErrorKind::Peer, "MPI-THREADS", "this MPI does not serve several threads at once")
+    throw Error(ErrorKind::Peer, "MPI-THREADS", "this MPI does not support calls from several threads")
         .need("MPI_THREAD_MULTIPLE")
         .hint("use an MPI that was built with support for threads");
   }

@@ -88,7 +88,7 @@ NcclHandle NcclLibrary::init_rank(const NcclId& id, int size, int rank) const {
   try {
     check(functions_.comm_init_rank(&comm, size, id, rank), "ncclCommInitRank");
   } catch (Error& error) {
-    throw error.hint("every rank needs a device of its own; NCCL_DEBUG=INFO tells more");
+    throw error.hint("every rank needs its own device; NCCL_DEBUG=INFO prints details");
   }
   return comm;
 }

@@ -218,10 +218,11 @@ std::vector<int32_t> ChatPrompt::given_end_tokens(const config::DatasetConfig& d
   }
   eos_is_eot_ = eos && std::find(ids.begin(), ids.end(), *eos) != ids.end();
   if (eos_is_eot_ && names.size() > 1 && rules_.eos != rules_.eot) {
-    throw Error(ErrorKind::Config, "EOT-TOKEN",
-                "train_on_eos and train_on_eot disagree on the end-of-sequence token, which eot_tokens names")
+    throw Error(
+        ErrorKind::Config, "EOT-TOKEN",
+        "train_on_eos and train_on_eot disagree about the end-of-sequence token, which is one of eot_tokens")
         .at(dataset.source_file, dataset.source_line)
-        .hint("take it out of eot_tokens, or set both alike");
+        .hint("remove it from eot_tokens, or set both keys to the same value");
   }
   if (eos && !eos_is_eot_) ids.push_back(*eos);
   return ids;

@@ -152,7 +152,7 @@ void apply_train_spans(const text::RenderedChat& chat, const std::vector<Turn>& 
   for (const SourceText& source : sources) {
     if (!source.spans || source.is_found || is_blank(source.text)) continue;
     throw Error(ErrorKind::Data, "TRAINING-DETAIL",
-                "the chat template rewrites this text, so that parts of it cannot be found again")
+                "the chat template changes this text, so its parts cannot be located")
         .got(source.text.substr(0, 60));
   }
 }

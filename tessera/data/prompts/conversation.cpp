@@ -7,6 +7,7 @@
 #include "tessera/core/strings.h"
 #include "tessera/core/utf8.h"
 #include "tessera/data/prompts/fields.h"
+#include "tessera/io/json_integer.h"
 
 namespace tessera::data {
 namespace {
@@ -25,9 +26,9 @@ const Json& list_of(const Json& value, const std::string& field, Json& parsed) {
   if (const auto* text = value.get_ptr<const std::string*>()) {
     parsed = Json::parse(*text, nullptr, false);
     if (parsed.is_discarded()) {
-      throw Error(ErrorKind::Data, "FIELD-TYPE", "field '" + field + "' is a text that is no JSON")
+      throw Error(ErrorKind::Data, "FIELD-TYPE", "field '" + field + "' is text, but not valid JSON")
           .got(text->substr(0, 40))
-          .need("a list, or JSON text of one");
+          .need("a list, or a list as JSON text");
     }
     list = &parsed;
   }
@@ -68,7 +69,7 @@ std::string join_parts(const Json& parts, TrainSpans& spans) {
     if (const auto* plain = part.get_ptr<const std::string*>()) {
       text += *plain;
     } else if (!part.is_object() || part.value("type", Json("text")) != "text") {
-      throw Error(ErrorKind::Data, "CONTENT-PART", "a message's content holds a part that is no text")
+      throw Error(ErrorKind::Data, "CONTENT-PART", "a message's content has a part that is not text")
           .got(part.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 80))
           .need("parts of type text");
     } else {
@@ -94,8 +95,8 @@ std::vector<TrainSpan> detail_spans(const Json& detail, const std::string& field
   for (const Json& item : detail) {
     const auto number = [&](const char* key) {
       const auto found = item.is_object() ? item.find(key) : item.end();
-      const bool is_offset = item.is_object() && found != item.end() && found->is_number_integer();
-      const int64_t value = is_offset ? found->get<int64_t>() : -1;
+      const bool is_there = item.is_object() && found != item.end();
+      const int64_t value = is_there ? io::integer_of(*found).value_or(-1) : -1;
       if (value < 0) {
         throw Error(ErrorKind::Data, "TRAINING-DETAIL", "an element of '" + field + "' has no '" + key + "'")
             .got(item.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 80))
@@ -107,7 +108,7 @@ std::vector<TrainSpan> detail_spans(const Json& detail, const std::string& field
     const Json* train = find_field(item, "train");
     if (train == nullptr || !train->is_boolean() || begin > end) {
       throw Error(ErrorKind::Data, "TRAINING-DETAIL",
-                  "an element of '" + field + "' is no range with a choice")
+                  "an element of '" + field + "' is not a range with a train flag")
           .got(item.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 80))
           .need("begin_offset <= end_offset, and train: true or false");
     }
@@ -159,7 +160,7 @@ void parse_parameters(Json& tools) {
     if (found == function.end() || !found->is_string()) continue;
     Json parsed = Json::parse(found->get_ref<const std::string&>(), nullptr, false);
     if (parsed.is_discarded()) {
-      throw Error(ErrorKind::Data, "FIELD-TYPE", "the parameters of a tool are a text that is no JSON")
+      throw Error(ErrorKind::Data, "FIELD-TYPE", "the parameters of a tool are text, but not valid JSON")
           .got(found->get_ref<const std::string&>().substr(0, 40))
           .need("a JSON schema");
     }
@@ -217,7 +218,7 @@ const std::string& ConversationReader::role_of(const std::string& name) const {
   throw Error(ErrorKind::Data, "UNKNOWN-ROLE", "unknown role")
       .got("'" + name + "'")
       .need("one of " + join(known, ", "))
-      .hint("map it in the dataset's roles:, as in roles: {assistant: [" + name + "]}");
+      .hint("map it in the dataset entry: roles: {assistant: [" + name + "]}");
 }
 
 Json ConversationReader::read_message(const Json& message, Turn& turn) const {
@@ -310,7 +311,7 @@ Conversation ConversationReader::read(const Json& record) const {
   }
   if (conversation.turns.empty()) {
     throw Error(ErrorKind::Data, "EMPTY-FIELD",
-                "field '" + field_messages_ + "' holds a system message alone");
+                "field '" + field_messages_ + "' contains only a system message");
   }
   const Json* tools = find_field(record, field_tools_);
   if (tools != nullptr && tools != &record[field_messages_]) {

@@ -26,7 +26,7 @@ DocumentPrompt::DocumentPrompt(const config::DatasetConfig& dataset, const Promp
     throw Error(ErrorKind::Model, "NO-EOS", "the tokenizer has no EOS token to put between documents")
         .at(dataset.source_file, dataset.source_line)
         .got("type: pretrain")
-        .hint("special_tokens: {eos_token: ...} names one of its vocabulary");
+        .hint("special_tokens: {eos_token: ...} selects one of its vocabulary");
   }
   eos_ = *eos;
   begin_ = encode_document(tokenizer_, "", {.bos = true, .eos = false});

@@ -10,6 +10,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
+#include "tessera/io/json_integer.h"
 
 namespace tessera::data {
 namespace {
@@ -45,9 +46,9 @@ std::string what_fits(const Json& object) {
     if (has(first, {"role", "content"})) return "these rows are type: chat_template" + field;
   }
   if (has(object, {"from", "value"}))
-    return "these messages want message_property_mappings: {role: from, content: value}";
+    return "these messages need message_property_mappings: {role: from, content: value}";
   if (has(object, {"role", "content"}))
-    return "these messages want message_property_mappings: {role: role, content: content}";
+    return "these messages need message_property_mappings: {role: role, content: content}";
   if (has(object, {"chosen", "rejected"}))
     return "these rows are preferences: set rl (docs/datasets.md lists the types)";
   if (has(object, {"prompt", "completion"})) return "these rows are type: prompt_completion";
@@ -84,7 +85,7 @@ const std::string& required_text(const Json& object, const std::string& field) {
   throw Error(ErrorKind::Data, "FIELD-TYPE", "field '" + field + "' is not a text")
       .got(value.type_name())
       .need("string")
-      .hint(value.is_null() ? "on_bad_line: skip leaves such records out" : "");
+      .hint(value.is_null() ? "on_bad_line: skip skips such records" : "");
 }
 
 std::string optional_text(const Json& object, const std::string& field) {
@@ -116,16 +117,15 @@ std::vector<int64_t> required_integers(const nlohmann::ordered_json& object, con
                                        int64_t low, int64_t high, std::optional<int64_t> also) {
   std::vector<int64_t> out;
   for (const auto& value : required_array(object, field)) {
-    // Unsigned values beyond int64 turn negative here, which is out of the range too.
-    const int64_t number = value.is_number_integer() ? value.get<int64_t>() : low - 1;
-    if (!value.is_number_integer() || ((number < low || number > high) && number != also)) {
+    const std::optional<int64_t> number = io::integer_of(value);
+    if (!number || ((*number < low || *number > high) && number != also)) {
       throw Error(ErrorKind::Data, "TOKEN-ID",
                   "field '" + field + "' at " + std::to_string(out.size()) + " is out of range")
           .got(value.dump().substr(0, 40))
           .need("an integer from " + std::to_string(low) + " to " + std::to_string(high) +
                 (also ? ", or " + std::to_string(*also) : ""));
     }
-    out.push_back(number);
+    out.push_back(*number);
   }
   return out;
 }

@@ -34,7 +34,7 @@ struct InfoReader {
     const auto found = object.find(key);
     if (found == object.end() || found->is_null()) return "";
     if (found->is_string()) return found->get<std::string>();
-    throw entry_error(dataset, std::string(kInfoName) + ": '" + key + "' is no text").got(found->dump());
+    throw entry_error(dataset, std::string(kInfoName) + ": '" + key + "' is not text").got(found->dump());
   }
 
   // Warns of keys that neither LLaMA-Factory nor Tessera reads.
@@ -42,8 +42,8 @@ struct InfoReader {
     for (const auto& item : object.items()) {
       if (std::find(known.begin(), known.end(), item.key()) != known.end()) continue;
       const std::string near = nearest_name(item.key(), known);
-      log::warn(std::string(kInfoName) + ": '" + dataset.name + "': nothing reads the key '" + item.key() +
-                "' of its " + of + (near.empty() ? "" : "; did you mean '" + near + "'?"));
+      log::warn(std::string(kInfoName) + ": '" + dataset.name + "': unused key '" + item.key() + "' of its " +
+                of + (near.empty() ? "" : "; did you mean '" + near + "'?"));
     }
   }
 };
@@ -104,30 +104,30 @@ void check_description(const Json& description, const InfoReader& reader) {
                        "function_tag", "system_tag"},
                       "tags");
   if (reader.text(description, "file_name").empty()) {
-    throw entry_error(dataset, "this dataset lies on a hub or elsewhere, and only local files are read")
+    throw entry_error(dataset, "this dataset is on a hub or elsewhere; only local files are supported here")
         .got(dataset.name)
         .need("a description with file_name");
   }
   for (const char* key : {"subset", "folder"}) {
     if (!reader.text(description, key).empty())
       log::warn(std::string(kInfoName) + ": '" + dataset.name + "': '" + key +
-                "' has no effect beside file_name: it is for datasets of a hub");
+                "' has no effect together with file_name: it is for datasets on a hub");
   }
   for (const char* column : {"images", "videos", "audios"}) {
     if (!reader.text(columns, column).empty())
-      throw entry_error(dataset, std::string("datasets with ") + column + " are not built yet");
+      throw entry_error(dataset, std::string("datasets with ") + column + " are not supported yet");
   }
   const auto samples = description.find("num_samples");
   if (samples != description.end() && !samples->is_null()) {
-    throw entry_error(dataset, "num_samples, which draws rows at random, is not built")
+    throw entry_error(dataset, "num_samples, which draws rows at random, is not supported")
         .got(samples->dump())
-        .hint("take it out; `split: train[:N]` of the recipe's entry takes the first N rows");
+        .hint("remove it; `split: train[:N]` in the recipe's entry selects the first N rows");
   }
   const auto ranking = description.find("ranking");
   const bool is_ranking = ranking != description.end() && ranking->is_boolean() && ranking->get<bool>();
   if (is_ranking || !reader.text(columns, "kto_tag").empty()) {
-    throw entry_error(dataset, "a description of preferences is not read")
-        .hint("name its columns by rl: dpo (or kto) and type: {field_prompt: ..., field_chosen: ...}");
+    throw entry_error(dataset, "descriptions of preference datasets are not supported")
+        .hint("name its columns with rl: dpo (or kto) and type: {field_prompt: ..., field_chosen: ...}");
   }
 }
 
@@ -146,7 +146,7 @@ Json tool_calls_of(const std::string& text) {
       calls.push_back({{"type", "function"}, {"function", call}});
   }
   if (calls.empty()) {
-    throw Error(ErrorKind::Data, "FIELD-TYPE", "a function call is no JSON of one")
+    throw Error(ErrorKind::Data, "FIELD-TYPE", "a function call is not valid JSON")
         .got(text.substr(0, 60))
         .need(R"({"name": ..., "arguments": {...}})");
   }
@@ -164,13 +164,13 @@ config::DatasetConfig resolve_dataset_info(const config::DatasetConfig& dataset,
   if (path.filename() != kInfoName) return dataset;
 
   const Json info = Json::parse(io::read_file(path.string(), kMaxInfoBytes), nullptr, false);
-  if (!info.is_object()) throw entry_error(dataset, "'" + path.string() + "' is no JSON object");
+  if (!info.is_object()) throw entry_error(dataset, "'" + path.string() + "' is not a JSON object");
   const auto found = info.find(dataset.name);
   if (found == info.end() || !found->is_object()) {
     std::vector<std::string> names;
     for (const auto& item : info.items()) names.push_back(item.key());
     const std::string near = nearest_name(dataset.name, names);
-    throw entry_error(dataset, "'" + path.string() + "' describes no such dataset")
+    throw entry_error(dataset, "'" + path.string() + "' has no dataset of this name")
         .got("name: " + dataset.name)
         .need("one of " + join(names, ", "))
         .hint(near.empty() ? "" : "did you mean '" + near + "'?");

@@ -178,7 +178,7 @@ std::string PreferencePrompt::last_content(const Json& record, const std::string
   if (const auto* text = value.get_ptr<const std::string*>()) return *text;
   const Json list = value.is_object() ? Json::array({value}) : value;
   if (!list.is_array() || list.empty() || !list.back().is_object()) {
-    throw Error(ErrorKind::Data, "FIELD-TYPE", "field '" + field + "' is no answer")
+    throw Error(ErrorKind::Data, "FIELD-TYPE", "field '" + field + "' is not an answer")
         .got(value.type_name())
         .need("a text, a message, or a list of messages");
   }
@@ -237,7 +237,8 @@ Preference PreferencePrompt::read_own(const Json& record) const {
   return out;
 }
 
-// Takes the two answers with the highest numbers as rank.
+// Takes the best answer, which has the lowest rank, and the next one. Axolotl takes the last two, of which
+// the worst is then the chosen one.
 Preference PreferencePrompt::read_nectar(const Json& record) const {
   Preference out;
   out.prompt.add_scaffold("<|system|>\n</s>\n<|user|>\n");
@@ -260,7 +261,7 @@ Preference PreferencePrompt::read_nectar(const Json& record) const {
   }
   std::stable_sort(ranked.begin(), ranked.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  out.answers = {ranked[ranked.size() - 1].second, ranked[ranked.size() - 2].second};
+  out.answers = {ranked[0].second, ranked[1].second};
   return out;
 }
 
@@ -270,7 +271,7 @@ bool PreferencePrompt::read_label(const Json& record) const {
   if (label.is_boolean()) return label.get<bool>();
   throw Error(ErrorKind::Data, "FIELD-TYPE", "field '" + field + "' is not a boolean")
       .got(label.type_name())
-      .need("true for an answer that is liked, false for one that is not");
+      .need("true for a preferred answer, false for a rejected one");
 }
 
 void PreferencePrompt::tokenize(const PromptRecord& record, std::vector<Row>& rows) const {

@@ -34,7 +34,7 @@ std::unique_ptr<PromptType> make_prompt_type(const config::DatasetConfig& datase
                                              const PromptContext& context) {
   const std::string& type = dataset.type;
   if (context.tokenizer == nullptr && (!type.empty() || dataset.ds_type == "text")) {
-    throw Error(ErrorKind::Model, "TOKENIZER", "the model has no tokenizer, and this dataset is text")
+    throw Error(ErrorKind::Model, "TOKENIZER", "the model has no tokenizer, but this dataset contains text")
         .at(dataset.source_file, dataset.source_line)
         .got(dataset.path)
         .hint("set tokenizer_config to a folder that has one");
@@ -85,8 +85,8 @@ void refuse_unbuilt_objective(const config::DataConfig& config) {
       const bool is_stepwise = dataset.type == "stepwise_supervised";
       if (config.rl.empty() && !is_stepwise && !is_preference_type(dataset.type)) continue;
       throw Error(ErrorKind::Config, "UNSUPPORTED",
-                  is_stepwise ? "training a reward model on steps is not built yet"
-                              : "training on preferences is not built yet")
+                  is_stepwise ? "training a reward model on steps is not supported yet"
+                              : "training on preferences is not supported yet")
           .at(dataset.source_file, dataset.source_line)
           .got(config.rl.empty() ? "type: " + dataset.type : "rl: " + config.rl)
           .hint("`tessera data show` reads and checks these rows");

@@ -27,7 +27,7 @@ void StepwisePrompt::tokenize(const PromptRecord& record, std::vector<Row>& rows
   for (size_t i = 0; i < steps.size(); ++i) {
     const bool is_label = labels[i].is_boolean() || labels[i].is_number_integer();
     if (!steps[i].is_string() || !is_label) {
-      throw Error(ErrorKind::Data, "FIELD-TYPE", "step " + std::to_string(i) + " is no text with a label")
+      throw Error(ErrorKind::Data, "FIELD-TYPE", "step " + std::to_string(i) + " is not a text with a label")
           .got(std::string(steps[i].type_name()) + " and " + labels[i].type_name())
           .need("a text, and true, false, 1 or 0");
     }

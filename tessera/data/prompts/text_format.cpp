@@ -73,7 +73,7 @@ TextFormat::TextFormat(std::string_view format, const std::string& key, const co
     }
     const size_t end = format.find('}');
     if (format.front() == '}' || end == std::string_view::npos) {
-      throw Error(ErrorKind::Config, "FORMAT", "key '" + key + "': a brace without its other")
+      throw Error(ErrorKind::Config, "FORMAT", "key '" + key + "': unmatched brace")
           .at(source_file_, source_line_)
           .got(std::string(format.substr(0, 40)))
           .need("{name}, or {{ and }} for braces");
@@ -87,7 +87,7 @@ void TextFormat::check_names(const std::vector<std::string>& names) const {
   for (const Piece& piece : pieces_) {
     if (!piece.is_place || std::find(names.begin(), names.end(), piece.text) != names.end()) continue;
     const std::string near = nearest_name(piece.text, names);
-    throw Error(ErrorKind::Config, "FORMAT", "key '" + key_ + "': unknown place {" + piece.text + "}")
+    throw Error(ErrorKind::Config, "FORMAT", "key '" + key_ + "': unknown placeholder {" + piece.text + "}")
         .at(source_file_, source_line_)
         .need("{" + join(names, "}, {") + "}")
         .hint(near.empty() ? "" : "did you mean {" + near + "}?");

@@ -18,7 +18,7 @@ PretrainPrompt::PretrainPrompt(const config::DatasetConfig& dataset, const Promp
   window_ = sequence_len - 1 - static_cast<int64_t>(begin_.size());
   stride_ = std::min<int64_t>(256, (sequence_len - 1) / 2);
   if (window_ > stride_) return;
-  throw Error(ErrorKind::Config, "SEQUENCE-LEN", "type: pretrain cuts no windows so short")
+  throw Error(ErrorKind::Config, "SEQUENCE-LEN", "windows of type: pretrain cannot be this short")
       .at(dataset.source_file, dataset.source_line)
       .got("sequence_len: " + std::to_string(sequence_len))
       .need("room for the ends and " + std::to_string(stride_ + 1) + " tokens");

@@ -45,13 +45,15 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-// Returns all plain files below `folder`, ordered by name; hidden files and folders are left out.
-std::vector<fs::path> walk(const fs::path& folder) {
+enum class Hidden { LeftOut, Listed };
+
+// Returns all plain files below `folder`, ordered by the bytes of their names.
+std::vector<fs::path> walk(const fs::path& folder, Hidden hidden = Hidden::LeftOut) {
   std::vector<fs::path> files;
   std::error_code error;
   fs::recursive_directory_iterator it(folder, error), end;
   for (; !error && it != end; it.increment(error)) {
-    if (it->path().filename().string().starts_with(".")) {
+    if (hidden == Hidden::LeftOut && it->path().filename().string().starts_with(".")) {
       if (it->is_directory()) it.disable_recursion_pending();
     } else if (it->is_regular_file()) {
       files.push_back(it->path());
@@ -61,7 +63,7 @@ std::vector<fs::path> walk(const fs::path& folder) {
     throw Error(ErrorKind::Storage, "READ-FOLDER", "cannot list the folder: " + error.message())
         .in(folder.string());
   }
-  std::sort(files.begin(), files.end());
+  std::ranges::sort(files, {}, &fs::path::native);
   return files;
 }
 
@@ -195,15 +197,13 @@ class FileSearch {
   }
 
   void match(const fs::path& root, const std::vector<std::string>& patterns, const std::string& key) {
-    const std::vector<fs::path> all = walk(root);
-    for (const std::string& pattern : patterns) {
-      const size_t before = files_.size();
-      for (const fs::path& path : all) {
-        if (io::fits_pattern(path.lexically_relative(root).string(), pattern)) add(path, key);
-      }
-      if (files_.size() == before)
-        throw error("NO-FILE", key + ": '" + pattern + "' matches no file below " + root.string());
-    }
+    std::vector<std::string> names;
+    for (const fs::path& path : walk(root, Hidden::Listed))
+      names.push_back(path.lexically_relative(root).string());
+    const io::MatchedFiles matched = io::match_files(std::move(names), patterns);
+    if (!matched.unmatched.empty())
+      throw error("NO-FILE", key + ": '" + matched.unmatched + "' matches no file below " + root.string());
+    for (const std::string& name : matched.names) add(root / name, key);
   }
 
   void take_split(const fs::path& root) {

@@ -35,11 +35,17 @@ bool RecordBatches::next(RecordBatch& batch) {
     std::string what;
     const Next next = read_next(*reader_, record, skips_bad_, what);
     if (next == Next::End) {
-      if (batch.file != nullptr) batch.blank_lines += reader_->counts().blank_lines - blank_lines_;
+      // Blank lines behind the last record of a full batch make one of their own, without records.
+      if (batch.file == nullptr && index_ >= range_.begin && new_blank_lines() > 0)
+        batch.file = &files_[next_file_ - 1];
+      if (batch.file != nullptr) batch.blank_lines += new_blank_lines();
       reader_.reset();
       continue;
     }
-    if (index_++ < range_.begin) continue;
+    if (index_++ < range_.begin) {
+      blank_lines_ = reader_->counts().blank_lines;
+      continue;
+    }
     if (batch.file == nullptr) batch.file = &files_[next_file_ - 1];
     if (next == Next::Bad) {
       ++batch.bad_records;
@@ -51,11 +57,13 @@ bool RecordBatches::next(RecordBatch& batch) {
     }
   }
   if (reader_ && batch.file != nullptr) {
-    batch.blank_lines += reader_->counts().blank_lines - blank_lines_;
+    batch.blank_lines += new_blank_lines();
     blank_lines_ = reader_->counts().blank_lines;
   }
   return batch.file != nullptr;
 }
+
+int64_t RecordBatches::new_blank_lines() const { return reader_->counts().blank_lines - blank_lines_; }
 
 int64_t count_records(const std::vector<DatasetFile>& files, bool skips_bad) {
   int64_t count = 0;

@@ -12,8 +12,8 @@ namespace tessera::data {
 
 struct RecordBatch {
   const DatasetFile* file = nullptr;  // the file of all these records
-  std::vector<RawRecord> records;
-  int64_t bytes = 0;  // sum of the sizes of their texts
+  std::vector<RawRecord> records;     // may be empty
+  int64_t bytes = 0;                  // sum of the sizes of their texts
   int64_t blank_lines = 0;
   int64_t bad_records = 0;  // records that the reader skipped
   std::string first_bad;
@@ -32,13 +32,15 @@ class RecordBatches {
   bool next(RecordBatch& batch);
 
  private:
+  int64_t new_blank_lines() const;
+
   const std::vector<DatasetFile>& files_;
   RecordRange range_;
   bool skips_bad_;
   int64_t batch_bytes_;
   size_t next_file_ = 0;
-  int64_t index_ = 0;  // number of the next record, over all files
-  int64_t blank_lines_ = 0;
+  int64_t index_ = 0;        // number of the next record, over all files
+  int64_t blank_lines_ = 0;  // of the open file, as far as batches have them or the range begins behind them
   std::unique_ptr<RecordReader> reader_;
 };
 

@@ -223,9 +223,10 @@ void DocumentStream::note(const StreamedDocument& document, const RawRecord& rec
   if (made.stats.own_ends == 0 || std::exchange(has_told_ends_, true)) return;
   const std::string place =
       record.line > 0 ? std::to_string(record.line) : "row " + std::to_string(record.element);
-  log::warn(document.file->path + ":" + place + ": the text brings a BOS or EOS token of its own" +
-            (dataset_.type == "pretrain" ? ", which is taken off: one separator stands between documents"
-                                         : ", beside the one that it gets"));
+  log::warn(document.file->path + ":" + place + ": the text itself begins or ends with a BOS or EOS token" +
+            (dataset_.type == "pretrain"
+                 ? ", which is removed, so that there is exactly one separator between documents"
+                 : ", in addition to the one that is added"));
 }
 
 void DocumentStream::limit_bad_records() const {
@@ -242,7 +243,7 @@ void DocumentStream::tell(bool is_end_of_window) {
   is_told_ = true;
   if (dataset_.type.empty()) return;
   for (const std::string& warning : data_warnings(stats_))
-    log::warn(stats_.path + ": of its first records, " + warning);
+    log::warn(stats_.path + ": among its first records, " + warning);
 }
 
 }  // namespace tessera::data

@@ -35,11 +35,11 @@ void FileMark::check() {
     *this = std::move(now);
     return;
   }
-  throw Error(ErrorKind::Data, "CHANGED", "the file is another one than when the run began")
+  throw Error(ErrorKind::Data, "CHANGED", "the file is not the one that the run began with")
       .in(path_)
       .got(std::to_string(now.size_) + " bytes, hash " + now.hash_)
       .need(std::to_string(size_) + " bytes, hash " + hash_)
-      .hint("files that are streamed must stay as they are while a run reads them");
+      .hint("streamed files must not change while a run reads them");
 }
 
 }  // namespace tessera::data

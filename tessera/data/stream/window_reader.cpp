@@ -22,9 +22,9 @@ constexpr int64_t kNoEnd = std::numeric_limits<int64_t>::max();
 RecordRange range_of(const config::DatasetConfig& dataset) {
   const SplitSlice slice = parse_split(dataset);
   if (slice.needs_count() || dataset.shards > 1) {
-    throw entry_error(dataset, "SPLIT", "a share of a stream is not known before all of it is read")
+    throw entry_error(dataset, "SPLIT", "a percentage of a stream is unknown before all of it is read")
         .got(dataset.shards > 1 ? "shards: " + std::to_string(dataset.shards) : "split: " + dataset.split)
-        .need("numbers of records, such as train[1000:], or files of their own");
+        .need("numbers of records, such as train[1000:], or separate files");
   }
   RecordRange range = resolve_range(slice, 1, 0, kNoEnd);
   range.begin = std::min(range.begin + dataset.skip, range.end);

@@ -62,7 +62,7 @@ int32_t failure_of(std::string& text) {
   } catch (const parquet::ParquetStatusException& failure) {
     text = failure.status().message();
     if (failure.status().IsOutOfMemory())
-      text = "its rows unpack to more memory than a file of this size may take (" + text +
+      text = "its rows decompress to more memory than is allowed for a file of this size (" + text +
              "); write it with smaller row groups and pages";
     const int number = arrow::internal::ErrnoFromStatus(failure.status());
     // Damaged bytes may name offsets that no file has: EINVAL is then the fault of the bytes.
@@ -338,7 +338,7 @@ class Table {
     // The older form of the mark is its second word alone.
     if (end == size && mark[1] == 0 && (mark[0] == 0xFFFFFFFF || !has_prefix_)) return;
     throw std::runtime_error("the stream has no end mark at byte " + std::to_string(end) + " of " +
-                             std::to_string(size) + ": the file was not written or copied whole");
+                             std::to_string(size) + ": the file was not written or copied completely");
   }
 
   bool next_batch() {

@@ -44,7 +44,7 @@ void BaseModel::untie_what_differs() {
   const auto tie = find_different_tie(*build_model(*config_, at::kFloat), *files);
   if (!tie) return;
   log::warn(path_ + ": '" + tie->alias + "' differs from '" + tie->own +
-            "', though config.json ties them: they stay apart, as in Transformers, and the config.json of a "
+            "', although config.json ties them: both are kept, as in Transformers, and the config.json of a "
             "result says so");
   files_.config = checkpoint::untied_config(files_.config);
   config_ = parse_model_config(files_.config, io::join_path(path_, "config.json"));

@@ -54,8 +54,8 @@ void check_tensors(const CausalLM& model, const checkpoint::StoredTensors& files
   throw Error(ErrorKind::Model, "TENSORS",
               "the tensors do not fit the model of config.json: " + mismatches.text())
       .at(files.place())
-      .hint(lacks_head ? "the model was saved without its head: save it with its head, or set "
-                         "tie_word_embeddings in config.json if the embedding is its head too"
+      .hint(lacks_head ? "the model was saved without its output head: save it with the head, or set "
+                         "tie_word_embeddings in config.json if the embedding is also the head"
                        : "config.json and the weights must come from one model");
 }
 
@@ -111,7 +111,7 @@ void load_weights(CausalLM& model, const std::shared_ptr<const checkpoint::Store
   check_tensors(model, *files);
   if (const auto tie = find_different_tie(model, *files)) {
     throw Error(ErrorKind::Model, "TIE",
-                "'" + tie->alias + "' differs from '" + tie->own + "', though config.json ties them")
+                "'" + tie->alias + "' differs from '" + tie->own + "', although config.json ties them")
         .at(files->place())
         .hint("set tie_word_embeddings to false in config.json");
   }

@@ -20,7 +20,7 @@ Gpt2Config read_gpt2_config(const io::JsonReader& reader) {
   Gpt2Config c;
   read_common(reader, c);
   if (reader.boolean("add_cross_attention", false)) {
-    throw unsupported(reader, "add_cross_attention", "attention to another sequence is not implemented");
+    throw unsupported(reader, "add_cross_attention", "cross-attention is not implemented");
   }
   c.vocab_size = reader.integer("vocab_size", 1, kMaxSize, 50257);
   c.hidden_size = reader.integer("n_embd", 1, kMaxSize, 768);
@@ -45,8 +45,8 @@ Gpt2Config read_gpt2_config(const io::JsonReader& reader) {
   c.tie_word_embeddings = reader.boolean("tie_word_embeddings", true);
   c.scales_scores = reader.boolean("scale_attn_weights", true);
   c.scales_scores_by_layer = reader.boolean("scale_attn_by_inverse_layer_idx", false);
-  c.document_bound = c.generation_bound = {c.max_position_embeddings,
-                                           "n_positions of its config.json is where its positions end"};
+  c.document_bound =
+      c.generation_bound = {c.max_position_embeddings, "n_positions in its config.json is the limit"};
   for (const char* key : {"embd_pdrop", "resid_pdrop", "attn_pdrop"}) {
     if (reader.number(key, 0.0, 1.0, 0.1) == 0.0) continue;
     c.training_note = c.source_file + ": its dropout (" + key + ") is not applied in training";

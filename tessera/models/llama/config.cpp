@@ -94,7 +94,7 @@ void read_lengths(const io::JsonReader& reader, LlamaConfig& config) {
       config.max_position_embeddings,
       config.rope.type == nn::RopeType::Dynamic
           ? "generating beyond max_position_embeddings with dynamic RoPE is not implemented"
-          : "max_position_embeddings of its config.json is where its positions end"};
+          : "max_position_embeddings in its config.json is the limit"};
 }
 
 // Reads the window of each layer.

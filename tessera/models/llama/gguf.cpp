@@ -90,7 +90,7 @@ std::vector<float> add_llama_gguf_metadata(const ModelConfig& model_config,
   const int64_t width = config->num_heads * config->head_dim;
   if (architecture.needs_whole_heads && width != config->hidden_size) {
     throw unsupported(*config, "head_dim",
-                      "llama.cpp loads no such model whose heads have another size together")
+                      "llama.cpp cannot load such a model if the heads together have another size")
         .got(std::to_string(width))
         .need("hidden_size " + std::to_string(config->hidden_size));
   }

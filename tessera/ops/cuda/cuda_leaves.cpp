@@ -15,7 +15,7 @@ Leaves cuda::leaves_of(const SharedLibrary& library) {
     use_kernels(*own.table);
     return own_leaves();
   }
-  log::warn(own.why_not + ". LibTorch's kernels take its place. hint: build or install both at once");
+  log::warn(own.why_not + ". LibTorch's kernels are used instead. hint: build or install both together");
   return aten_leaves();
 }
 

@@ -143,7 +143,8 @@ bool CudnnAttention::run(bool is_backward, const at::Tensor& q, const VarlenCall
     graphs_[key] = nullptr;
     if (!std::exchange(has_warned_, true)) {
       log::warn(
-          std::string("cuDNN refuses attention over long documents, which flash attention 2 computes: ") +
+          std::string(
+              "cuDNN cannot compute attention over long documents; flash attention 2 is used instead: ") +
           error.what());
     }
     return false;
@@ -183,8 +184,7 @@ CudnnAttention* cudnn_attention() {
   static CudnnAttention* const kAttention = []() -> CudnnAttention* {
     std::string why_not;
     if (const auto library = CudnnLibrary::open(why_not)) return new CudnnAttention(*library);
-    log::warn("cuDNN cannot be opened, so that flash attention 2 computes attention over long documents: " +
-              why_not);
+    log::warn("cuDNN cannot be opened; flash attention 2 is used for long documents instead: " + why_not);
     return nullptr;
   }();
   return kAttention;

@@ -160,7 +160,7 @@ LtProducts* lt_products() {
   static LtProducts* const kProducts = []() -> LtProducts* {
     std::string why_not;
     if (const auto library = LtLibrary::open(why_not)) return new LtProducts(*library);
-    log::warn("cuBLASLt cannot be opened, so that sums of fp8 products take a pass of their own: " + why_not);
+    log::warn("cuBLASLt cannot be opened, so adding fp8 products to a sum takes a separate pass: " + why_not);
     return nullptr;
   }();
   return kProducts;

@@ -20,7 +20,7 @@ void check_expert_parallel(const torch::nn::Module& root, int64_t num_ranks) {
     const int64_t experts = std::ssize(mlp->experts);
     if (experts >= num_ranks) continue;
     throw Error(ErrorKind::Config, "EXPERT-PARALLEL",
-                "experts cannot be spread over " + std::to_string(num_ranks) + " ranks")
+                "experts cannot be divided over " + std::to_string(num_ranks) + " ranks")
         .got(std::to_string(experts) + " experts in a layer")
         .need("at least one expert for each rank")
         // Only divisors of num_ranks are proposed, since they also divide the ranks that num_ranks was taken
@@ -31,7 +31,7 @@ void check_expert_parallel(const torch::nn::Module& root, int64_t num_ranks) {
                               })));
   }
   if (has_experts || num_ranks == 1) return;
-  throw Error(ErrorKind::Config, "EXPERT-PARALLEL", "the model has no experts to spread over ranks")
+  throw Error(ErrorKind::Config, "EXPERT-PARALLEL", "the model has no experts to divide over ranks")
       .got("expert_parallel_size " + std::to_string(num_ranks))
       .need("1");
 }

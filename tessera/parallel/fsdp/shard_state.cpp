@@ -170,8 +170,9 @@ class ShardHook : public nn::CallHook {
 
   static Error gone() {
     return Error(ErrorKind::Config, "SHARDED-MODEL-GONE",
-                 "the ShardedModel of this module was destroyed, and with it what gathers and reduces")
-        .hint("keep what fully_shard() returns as long as the module is used");
+                 "the ShardedModel of this module, which gathers parameters and reduces gradients, was "
+                 "destroyed")
+        .hint("keep the object that fully_shard() returns as long as the module is used");
   }
 
   WeakState state_;
@@ -307,7 +308,7 @@ void ShardState::check_has_values() const {
 void ShardState::check_gradients() const {
   if (!has_partial_gradients) return;
   throw Error(ErrorKind::Config, "PARTIAL-GRADIENTS",
-              "a backward of this step threw, so the gradients of the step are not whole")
+              "a backward of this step threw an exception, so the gradients of the step are incomplete")
       .hint("begin the step again with ShardedModel::zero_grad()");
 }
 

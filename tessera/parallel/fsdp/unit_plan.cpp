@@ -24,7 +24,9 @@ UnitPlan plan_units(const torch::nn::Module& root,
   }
   if (is_sharded) {
     throw Error(ErrorKind::Config, "SHARDED-TWICE", "the module, or a part of it, is sharded already")
-        .hint("call fully_shard() once, on the root, with all its units; to shard it anew, build it anew");
+        .hint(
+            "call fully_shard() once, on the root, with all its units; to shard a module again, construct it "
+            "again");
   }
 
   UnitPlan plan;
@@ -42,7 +44,7 @@ UnitPlan plan_units(const torch::nn::Module& root,
   for (const auto& module : units) {
     const auto name = name_of.find(module.get());
     if (name == name_of.end()) {
-      throw unit_error(module == nullptr ? "a unit is null" : "a unit is no module below the root")
+      throw unit_error(module == nullptr ? "a unit is null" : "a unit is not a module below the root")
           .hint("a unit is registered in the root, or in a module of it, by register_module()");
     }
     const size_t number = plan.unit_names.size();
@@ -52,7 +54,9 @@ UnitPlan plan_units(const torch::nn::Module& root,
       if (parameter.unit != 0 && parameter.unit != number) {
         throw unit_error("parameter '" + parameter.name + "' belongs to " + plan.unit_names[parameter.unit] +
                          " and to " + plan.unit_names[number])
-            .hint("list each unit once, none inside another; what several use belongs to the root");
+            .hint(
+                "list each unit once, and none inside another; modules that several units use belong to the "
+                "root");
       }
       parameter.unit = number;
     }

@@ -66,7 +66,7 @@ std::string text_of(const std::vector<int64_t>& split) {
       .got(std::to_string(num_ranks) + " ranks" +
            (stages_per_rank > 1 ? " with " + std::to_string(stages_per_rank) + " stages each" : "") +
            " and " + std::to_string(num_blocks) + " layers")
-      .need("at least one layer a stage")
+      .need("at least one layer per stage")
       .hint(num_ranks <= num_blocks ? "pipeline_stages_per_rank: " + std::to_string(num_blocks / num_ranks)
                                     : "pipeline_parallel_size: " + std::to_string(num_blocks));
 }
@@ -88,10 +88,11 @@ std::vector<int64_t> checked_bounds(const std::vector<int64_t>& split, const std
   for (size_t stage = 1; stage < by_work.size(); ++stage)
     dealt.push_back(by_work[stage] - by_work[stage - 1]);
   const auto stages = std::to_string(dealt.size()), layers = std::to_string(by_work.back());
-  throw Error(ErrorKind::Config, "PIPELINE", "pipeline_split does not deal the model's layers to the stages")
+  throw Error(ErrorKind::Config, "PIPELINE",
+              "pipeline_split does not match the model's layers and the stages")
       .got(text_of(split))
       .need(stages + " numbers from 1, one for each stage, that add up to the " + layers + " layers")
-      .hint("by their work it would be " + text_of(dealt));
+      .hint("a split by work would be " + text_of(dealt));
 }
 
 class ModuleStage : public PipelineStage {
@@ -148,7 +149,7 @@ PipelinePlan plan_pipeline(const torch::nn::Module& root, const PipelineParts& p
                            int64_t num_ranks, const PipelineOptions& options) {
   TESSERA_CHECK_ARGUMENT(num_ranks >= 1 && options.stages_per_rank >= 1, "a pipeline of no stages");
   TESSERA_CHECK_ARGUMENT(options.kind != PipelineKind::OneFOneB || options.stages_per_rank == 1,
-                         "1F1B has one stage a rank");
+                         "1F1B has one stage per rank");
   const int64_t num_stages = num_ranks * options.stages_per_rank;
   const auto num_blocks = static_cast<int64_t>(parts.blocks.size());
   if (num_stages > num_blocks) refuse_stages(num_blocks, num_ranks, options.stages_per_rank);

@@ -105,9 +105,9 @@ std::optional<Message> sent_by(const Schedule& schedule, const Action& action) {
 Schedule make_schedule(PipelineKind kind, const ScheduleSizes& sizes) {
   Schedule schedule = without_actions(sizes);
   if (kind == PipelineKind::OneFOneB && sizes.stages_per_rank > 1) {
-    throw Error(ErrorKind::Config, "SCHEDULE", "1f1b has one stage a rank")
+    throw Error(ErrorKind::Config, "SCHEDULE", "1f1b has one stage per rank")
         .got(std::to_string(sizes.stages_per_rank))
-        .hint("with several, the schedule is interleaved");
+        .hint("for several stages, use the schedule interleaved");
   }
   ScheduleSizes padded = sizes;
   if (sizes.stages_per_rank > 1) {

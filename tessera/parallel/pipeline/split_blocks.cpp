@@ -178,7 +178,7 @@ std::vector<int64_t> split_blocks(const PartCosts& costs, int64_t num_ranks, int
   if (stages > num_blocks) {
     throw Error(ErrorKind::Config, "PIPELINE", "the model has too few blocks for the pipeline")
         .got(std::to_string(stages) + " stages and " + std::to_string(num_blocks) + " blocks")
-        .need("at least one block a stage");
+        .need("at least one block per stage");
   }
   const StageWork work(costs);
   std::vector<int64_t> by_stage = split_by_stage(work, num_blocks, stages);

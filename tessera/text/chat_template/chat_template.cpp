@@ -189,7 +189,7 @@ RenderedChat ChatTemplate::Impl::render(const Json& messages, const Json& tools,
   try {
     return render(runtime, messages, tools, options);
   } catch (const jinja::TextTooLong&) {
-    runtime.fail_limit("the template makes a text of more than 8 MiB");
+    runtime.fail_limit("the template produces a text of more than 8 MiB");
   }
 }
 

@@ -19,16 +19,11 @@ Value Interpreter::evaluate(const Expression& node, const ScopePtr& scope) {
     case ExpressionKind::List: return Value::sequence(runtime_, Kind::List, evaluate_all(node, scope));
     case ExpressionKind::Tuple: return Value::sequence(runtime_, Kind::Tuple, evaluate_all(node, scope));
     case ExpressionKind::Dict: return evaluate_dict(node, scope);
-    case ExpressionKind::Attribute: {
-      const Value object = child(0);
-      runtime_.move_to(node.at);
-      return get_attribute(runtime_, object, node.text);
-    }
-    case ExpressionKind::Item: {
-      const Value object = child(0), key = child(1);
-      runtime_.move_to(node.at);
-      return get_item(runtime_, object, key);
-    }
+    case ExpressionKind::Attribute:
+    case ExpressionKind::Item:
+    case ExpressionKind::Negative:
+    case ExpressionKind::Positive:
+    case ExpressionKind::Arithmetic: return evaluate_operator(node, scope);
     case ExpressionKind::Slice: return evaluate_slice(node, scope);
     case ExpressionKind::Call: return evaluate_call(node, scope, nullptr);
     case ExpressionKind::Filter: return evaluate_filter(node, scope, nullptr);
@@ -38,23 +33,7 @@ Value Interpreter::evaluate(const Expression& node, const ScopePtr& scope) {
       runtime_.move_to(node.at);
       return Value::boolean(apply_test(runtime_, *node.test, value, arguments));
     }
-    case ExpressionKind::Negative: {
-      const Value value = child(0);
-      runtime_.move_to(node.at);
-      return negative(runtime_, value);
-    }
-    case ExpressionKind::Positive: {
-      const Value value = child(0);
-      runtime_.move_to(node.at);
-      // Like Python's +, this fails for a value that is no number, and makes an int of a boolean.
-      return negative(runtime_, negative(runtime_, value));
-    }
     case ExpressionKind::Not: return Value::boolean(!truth(child(0)));
-    case ExpressionKind::Arithmetic: {
-      const Value a = child(0), b = child(1);
-      runtime_.move_to(node.at);
-      return arithmetic(runtime_, node.op, a, b);
-    }
     case ExpressionKind::Concat: return evaluate_concat(node, scope);
     case ExpressionKind::Compare: return evaluate_compare(node, scope);
     case ExpressionKind::And: {
@@ -71,6 +50,20 @@ Value Interpreter::evaluate(const Expression& node, const ScopePtr& scope) {
       return Value::undefined("the inline if was false and has no else");
   }
   return {};
+}
+
+Value Interpreter::evaluate_operator(const Expression& node, const ScopePtr& scope) {
+  const Value a = evaluate(*node.children[0], scope);
+  const Value b = node.children.size() > 1 ? evaluate(*node.children[1], scope) : Value();
+  runtime_.move_to(node.at);
+  switch (node.kind) {
+    case ExpressionKind::Attribute: return get_attribute(runtime_, a, node.text);
+    case ExpressionKind::Item: return get_item(runtime_, a, b);
+    case ExpressionKind::Arithmetic: return arithmetic(runtime_, node.op, a, b);
+    case ExpressionKind::Negative: return negative(runtime_, a);
+    // Like Python's +, this fails for a value that is no number, and makes an int of a boolean.
+    default: return negative(runtime_, negative(runtime_, a));
+  }
 }
 
 Value Interpreter::evaluate_name(const Expression& node, const ScopePtr& scope) {

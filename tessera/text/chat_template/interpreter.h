@@ -34,6 +34,8 @@ class Interpreter {
   void assign(const Target& target, const Value& value, const ScopePtr& scope);
 
   Value evaluate(const Expression& node, const ScopePtr& scope);
+  // Applies what works on the values of its one or two children alone.
+  Value evaluate_operator(const Expression& node, const ScopePtr& scope);
   Value evaluate_name(const Expression& node, const ScopePtr& scope);
   Value evaluate_dict(const Expression& node, const ScopePtr& scope);
   Value evaluate_slice(const Expression& node, const ScopePtr& scope);

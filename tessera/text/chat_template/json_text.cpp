@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/utf8.h"
+#include "tessera/io/json_integer.h"
 
 namespace tessera::text::jinja {
 
@@ -21,10 +22,9 @@ Value convert(Runtime& runtime, const Json& json, Origin origin, int depth) {
     case Json::value_t::null: return {};
     case Json::value_t::boolean: return Value::boolean(json.get<bool>());
     case Json::value_t::number_unsigned:
-      if (json.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
-        return Value::real(static_cast<double>(json.get<uint64_t>()));
-      [[fallthrough]];
-    case Json::value_t::number_integer: return Value::integer(json.get<int64_t>());
+    case Json::value_t::number_integer:
+      if (const auto number = io::integer_of(json)) return Value::integer(*number);
+      return Value::real(json.get<double>());
     case Json::value_t::number_float: return Value::real(json.get<double>());
     case Json::value_t::string: {
       const auto& text = json.get_ref<const std::string&>();

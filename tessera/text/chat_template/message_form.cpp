@@ -37,7 +37,7 @@ Json object_of(const std::string& text) {
   if (!parsed.is_discarded()) return parsed;
   throw Error(
       ErrorKind::Data, "TOOL-ARGUMENTS",
-      "the arguments of a tool call are a text that is no JSON, and the chat template takes an object")
+      "the arguments of a tool call are text that is not valid JSON, but the chat template needs an object")
       .got(text.substr(0, 60));
 }
 

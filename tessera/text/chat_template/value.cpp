@@ -322,6 +322,8 @@ std::vector<Value> iterate(Runtime& runtime, const Value& value) {
     for (const auto& [key, item] : value.dict().entries) out.push_back(key);
     return out;
   }
+  // Jinja would take the next items from the loop that runs.
+  if (value.is(Kind::Loop)) runtime.fail("taking the items of 'loop' itself is not supported");
   runtime.fail("'" + std::string(type_name(value)) + "' object is not iterable");
 }
 

@@ -181,6 +181,7 @@ std::string float_repr(double value);
 // Returns the items that a for loop over the value visits; uses up a generator. Fails when the value cannot
 // be iterated.
 std::vector<Value> iterate(Runtime& runtime, const Value& value);
+// Returns what Jinja's test `iterable` says. It is true of `loop` too, which iterate() refuses.
 bool is_iterable(const Value& value);
 // Charges the runtime for a change of case, which takes longer for letters outside ASCII.
 void charge_case(Runtime& runtime, const Text& text);

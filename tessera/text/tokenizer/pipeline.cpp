@@ -73,7 +73,7 @@ std::unique_ptr<Bpe> read_model(TokenizerDocument& document, const JsonField& fi
   options.ignore_merges = field.at("ignore_merges").as_bool(false);
   if (byte_level && options.byte_fallback)
     throw field.at("byte_fallback")
-        .error("TOKENIZER-UNSUPPORTED", "byte_fallback beside ByteLevel is not supported");
+        .error("TOKENIZER-UNSUPPORTED", "byte_fallback together with ByteLevel is not supported");
 
   Vocabulary vocabulary = read_vocabulary(document, field.at("vocab"));
   const JsonField unk = field.at("unk_token");
@@ -119,13 +119,15 @@ void add_token(TokenizerPipeline& pipeline, AddedToken token, std::map<int32_t, 
   if (pipeline.added.find(token.content) != nullptr) throw fail("an added token is given twice");
   const auto [claim, is_new] = claimed.emplace(token.id, token.content);
   if (!is_new)
-    throw fail("two added tokens have one id").need("another id than that of '" + claim->second + "'");
+    throw fail("two added tokens have one id")
+        .need("an id that differs from that of '" + claim->second + "'");
   const auto known = vocabulary.find(token.content);
   if (known && *known != token.id)
     throw fail("an added token has another id in the vocabulary").need("id " + std::to_string(*known));
   if (!known) {
     if (const std::string* other = vocabulary.text(token.id))
-      throw fail("the id of an added token is taken").need("another id than that of '" + *other + "'");
+      throw fail("the id of an added token is taken")
+          .need("an id that differs from that of '" + *other + "'");
     const auto next = static_cast<int32_t>(std::max(vocabulary.size(), pipeline.added.id_limit()));
     if (token.id != next) {
       if (next >= kMaxTokenId || vocabulary.text(next) != nullptr || pipeline.added.find(next) != nullptr)

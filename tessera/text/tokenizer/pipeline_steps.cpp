@@ -75,8 +75,8 @@ MetaspaceFields read_metaspace(const JsonField& field) {
   }
   if (!field.at("add_prefix_space").as_bool(true) && out.scheme != PrependScheme::Never)
     throw field.at("add_prefix_space")
-        .error("TOKENIZER-FIELD", "add_prefix_space is false, and prepend_scheme says otherwise")
-        .need("\"prepend_scheme\": \"never\" beside it");
+        .error("TOKENIZER-FIELD", "add_prefix_space is false, but prepend_scheme contradicts it")
+        .need("\"prepend_scheme\": \"never\" together with it");
   out.split = field.at("split").as_bool(true);
   return out;
 }

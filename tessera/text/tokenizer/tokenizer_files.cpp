@@ -90,8 +90,7 @@ std::vector<int32_t> read_ids(const Tokenizer::Impl& impl, const JsonField& fiel
       continue;
     }
     log::warn(item.place() + ": no token has the id " + std::to_string(id) +
-              ", so it is left out; the vocabulary has ids below " +
-              std::to_string(impl.pipeline.id_limit()));
+              ", so it is ignored; the vocabulary has ids below " + std::to_string(impl.pipeline.id_limit()));
   }
   return ids;
 }

@@ -164,7 +164,7 @@ class GgufConverter {
     const int64_t id = file_.get_int(key);
     if (id >= 0 && id < std::ssize(tokens_)) return static_cast<int32_t>(id);
     log::warn(file_.path() + ": key '" + key + "': no token has the id " + std::to_string(id) +
-              ", so it is left out; the vocabulary has ids below " + std::to_string(tokens_.size()));
+              ", so it is ignored; the vocabulary has ids below " + std::to_string(tokens_.size()));
     return std::nullopt;
   }
 

@@ -150,7 +150,7 @@ class GgufTokens {
     }
     std::vector<std::string> names;
     for (const GgufFamily& family : kGgufFamilies) names.emplace_back(family.name);
-    throw fail("GGUF has no name for this tokenizer's way to cut a text")
+    throw fail("GGUF has no name for this tokenizer's pre-tokenizer")
         .got(normalizer.is_null() ? join(steps_, ", ") : normalizer.dump() + ", " + join(steps_, ", "))
         .need("that of " + join(names, ", "));
   }
@@ -220,7 +220,7 @@ class GgufTokens {
       return ids.empty() || (ids.size() == 1 && ids.front() == id);
     };
     if (!is_none_or(before, tokenizer_.bos_id()) || !is_none_or(behind, tokenizer_.eos_id())) {
-      throw fail("texts are closed by other tokens than bos and eos");
+      throw fail("the tokenizer adds other tokens than bos and eos to texts");
     }
     metadata.add("tokenizer.ggml.add_bos_token", !before.empty());
     metadata.add("tokenizer.ggml.add_eos_token", !behind.empty());

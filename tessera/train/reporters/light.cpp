@@ -41,11 +41,10 @@ Light::Light(const config::Recipe& recipe, const TrainedModel& trained, const pa
   };
   peak_ = peak_of(ops::ProductType::OfOperands);
   if (recipe.fp8) e4m3_weight_ = peak_ / peak_of(ops::ProductType::E4m3);
-  log::info("roofline: this machine could train at most " +
+  log::info("roofline: this machine could train on at most " +
             group_digits(std::llround(ranks_ / (seconds_per_token_ + seconds_per_label_))) +
-            " tokens/s if a step were its matrix products alone, with every token trained; '% of roofline' "
-            "below is "
-            "how close a step comes to that (docs/profiling.md)");
+            " tokens/s if a step consisted only of its matrix products, with every token trained; '% of "
+            "roofline' below shows how close a step comes to that (docs/profiling.md)");
 }
 
 void Light::count_flops(const config::Recipe& recipe, const TrainedModel& trained,

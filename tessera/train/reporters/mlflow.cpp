@@ -193,7 +193,7 @@ void MlflowRun::write_meta(Status status) const {
 void MlflowRun::warn(const std::string& why) {
   if (has_warned_) return;
   has_warned_ = true;
-  log::warn("the run cannot be written for MLflow any more: " + why + "; training goes on");
+  log::warn("the run can no longer be written for MLflow: " + why + "; training continues");
 }
 
 void MlflowRun::add(const std::string& name, double value, int64_t step, int64_t now) {

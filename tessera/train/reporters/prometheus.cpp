@@ -66,7 +66,7 @@ void PrometheusFile::write() {
   try {
     io::write_file_atomic(path_, prometheus_text(all, run_));
   } catch (const Error& error) {
-    if (!has_warned_) log::warn(std::string(error.what()) + "; training goes on");
+    if (!has_warned_) log::warn(std::string(error.what()) + "; training continues");
     has_warned_ = true;
   }
 }

@@ -30,7 +30,7 @@ std::string RunLogs::kept_name(const std::string& prefix) const {
 void RunLogs::append(io::LogFile& file, std::string_view record) {
   if (file.append(record) || has_warned_) return;
   has_warned_ = true;
-  log::warn(file.path() + " cannot be written any more (disk full?); training goes on");
+  log::warn(file.path() + " can no longer be written (disk full?); training continues");
 }
 
 bool RunLogs::put_back() {

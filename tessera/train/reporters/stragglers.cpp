@@ -81,15 +81,15 @@ void Stragglers::tell(const std::optional<measure::Straggler>& now) {
   const int64_t before = straggler_ ? straggler_->rank : -1;
   straggler_ = now;
   if (before >= 0 && (!now || now->rank != before))
-    log::info(ranks_[static_cast<size_t>(before)] + " keeps up with the others again");
+    log::info(ranks_[static_cast<size_t>(before)] + " keeps up with the other ranks again");
   if (!now || now->rank == before) return;
-  char text[256];
-  std::snprintf(
-      text, sizeof text,
-      " holds the others up: %s takes it %.3g s, %.1f times the others' %.3g s (waiting aside), most of it "
-      "in section '%s'. hint: other programs on its cores, a processor that throttles, a machine that swaps",
-      now->is_of_layer ? "the forward of a layer" : "a step", now->seconds, now->slowdown, now->others_s,
-      section_name(now->section));
+  char text[320];
+  std::snprintf(text, sizeof text,
+                " slows down the other ranks: %s takes %.3g s on it, %.1f times as long as on the others "
+                "(%.3g s, without waiting), mostly in section '%s'. hint: check for other programs on its "
+                "cores, a throttled processor, or swapping",
+                now->is_of_layer ? "the forward of a layer" : "a step", now->seconds, now->slowdown,
+                now->others_s, section_name(now->section));
   log::warn(ranks_[static_cast<size_t>(now->rank)] + text);
 }
 

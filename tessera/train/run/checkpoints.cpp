@@ -130,9 +130,8 @@ void Checkpoints::attempt(int64_t step, bool is_for_restart, const std::function
     if (error.kind() != ErrorKind::Storage) throw;
     const bool goes_on =
         !is_last_ && (is_for_restart || recipe_.on_save_error == config::SaveErrorAction::Continue);
-    log::warn(name_of(step) + " is not saved, " +
-              (goes_on ? "training goes on: " : "and what training has now is saved instead: ") +
-              error.what());
+    log::warn(name_of(step) + " could not be saved; " +
+              (goes_on ? "training continues: " : "the current state is saved instead: ") + error.what());
     if (goes_on) return;
   }
   const Timer timer;
@@ -154,9 +153,9 @@ bool Checkpoints::may_copy(const std::vector<checkpoint::StateTensor>& tensors) 
   if (!recipe_.async_save || training_.is_done() || is_last_) return false;
   if (saving_.has_memory_for(tensors)) return true;
   if (!std::exchange(has_told_of_memory_, true)) {
-    log::warn("there is no memory for a copy of what a checkpoint holds (" +
+    log::warn("there is not enough memory for a copy of a checkpoint's content (" +
               format_bytes(checkpoint::checkpoint_bytes(tensors)) +
-              " on all ranks): the steps wait until it is written, as with async_save: false");
+              " on all ranks): training waits until a checkpoint is written, as with async_save: false");
   }
   return false;
 }
@@ -198,7 +197,7 @@ int64_t Checkpoints::load_best() {
     work.finish();
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Checkpoint) throw;
-    log::warn(path + " is not whole: " + error.what());
+    log::warn(path + " is incomplete or damaged: " + error.what());
     return -1;
   }
   return step;

@@ -27,14 +27,14 @@ void warn_of_dropped(const std::vector<data::DatasetStats>& stats) {
   log::warn(std::to_string(dropped) + " records were left out (too long " + std::to_string(all.dropped_long) +
             ", too short " + std::to_string(all.dropped_short) + ", nothing to train " +
             std::to_string(all.dropped_unlabelled) + ", bad " + std::to_string(all.bad_records) +
-            "); `tessera data show` tells more");
+            "); `tessera data show` gives details");
 }
 
 void describe_batch(const config::Recipe& recipe, int64_t dp_size, int64_t samples_per_step) {
   std::string text = "batch: micro_batch_size " + std::to_string(recipe.micro_batch_size) +
                      " x gradient_accumulation_steps " + std::to_string(recipe.gradient_accumulation_steps) +
                      " x dp_size " + std::to_string(dp_size) + " = " + std::to_string(samples_per_step) +
-                     " sequences a step";
+                     " sequences per step";
   if (recipe.lr_scaling != config::LrScaling::None) {
     char rate[64];
     std::snprintf(rate, sizeof rate, "; learning rate %g instead of %g",
@@ -67,7 +67,7 @@ void describe_model(const TrainedModel& trained, const parallel::DeviceMesh& mes
 void describe_end(const TrainSummary& summary, double data_wait_s) {
   char share[32];
   std::snprintf(share, sizeof share, "%.2f", 100.0 * data_wait_s / std::max(summary.seconds, 1e-9));
-  log::info(group_digits(summary.steps) + " steps made, " + group_digits(summary.tokens) +
+  log::info(group_digits(summary.steps) + " steps done, " + group_digits(summary.tokens) +
             " tokens seen; this run took " + format_duration(summary.seconds) +
             ", of which its steps waited " + share + " % for data");
 }

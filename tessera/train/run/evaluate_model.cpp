@@ -49,7 +49,7 @@ data::Loader open_rows(const data::PreparedData& prepared, const config::Recipe&
   if (!has_eval && recipe.streaming) {
     throw Error(ErrorKind::Config, "EVALUATE-DATA", "the recipe streams its rows and has no evaluation data")
         .at(recipe.place_of({"streaming"}))
-        .hint("name files with test_datasets, or read the rows as a whole with streaming=false");
+        .hint("name files with test_datasets, or set streaming=false");
   }
   const data::RowSet& rows = has_eval ? prepared.eval : prepared.train;
   log::info("data: " + describe_rows(rows) + (has_eval ? "" : " (all rows of datasets)"));
@@ -121,7 +121,7 @@ ModelEvaluation evaluate_model(config::Recipe recipe, const std::string& checkpo
   if (!std::isfinite(evaluated->loss)) {
     throw Error(ErrorKind::Numerics, "EVAL-LOSS", "the loss is not finite")
         .got(std::to_string(evaluated->loss))
-        .hint("the model's weights or the type of the compute are at fault: try dtype=float32");
+        .hint("the cause is the model's weights or the compute dtype: try dtype=float32");
   }
   ModelEvaluation result;
   result.loss = evaluated->loss;

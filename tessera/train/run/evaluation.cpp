@@ -43,7 +43,7 @@ bool Evaluation::after_step() {
     throw Error(ErrorKind::Numerics, "EVAL-LOSS",
                 "the evaluation loss after step " + std::to_string(state.step) + " is not finite")
         .got(std::to_string(loss))
-        .hint("nothing is saved; lower learning_rate, or check the data");
+        .hint("no result is saved; lower learning_rate, or check the data");
   }
   tell_([&](Reporter& reporter) { reporter.on_evaluation(state.step, loss, evaluated->datasets); });
   if (training_.note_evaluation(loss, evaluated->datasets)) {

@@ -109,9 +109,9 @@ Checkpoints& TrainLoop::saving() {
 // step where it did, so that the run does not meet them again.
 void TrainLoop::roll_back() {
   const int64_t step = checkpoints_ ? checkpoints_->roll_back() : -1;
-  log::warn(step < 0 ? "no checkpoint of this run to roll back to: the update is left out"
-                     : "rolled back to the values of checkpoint-" + std::to_string(step) +
-                           "; the data go on where they are");
+  log::warn(step < 0 ? "this run has no checkpoint to roll back to: the update is skipped"
+                     : "rolled back to checkpoint-" + std::to_string(step) +
+                           "; the data continue from the current position");
 }
 
 // Loads the values that the best evaluation saw: they become the result.
@@ -123,7 +123,7 @@ void TrainLoop::take_best() {
   const std::string best =
       "the best evaluation, after step " + std::to_string(state_.best.step) + " (loss " + loss + ")";
   if (step < 0) {
-    log::warn("there is no whole checkpoint of " + best + ": the result is that of the last step");
+    log::warn("there is no complete checkpoint of " + best + ": the result is that of the last step");
   } else {
     log::info("the result is that of " + best);
   }
@@ -146,8 +146,8 @@ void TrainLoop::tell_stop() const {
   log::info("stopped after step " + step + " by " +
             (name == nullptr ? "a signal" : std::string("SIG") + name) + ": checkpoint-" + step +
             " is saved in " + recipe.output_dir + "; " +
-            (recipe.auto_resume_from_checkpoints ? "the same command goes on from there"
-                                                 : "auto_resume_from_checkpoints=true goes on from there"));
+            (recipe.auto_resume_from_checkpoints ? "the same command resumes from there"
+                                                 : "auto_resume_from_checkpoints=true resumes from there"));
 }
 
 }  // namespace tessera::train

@@ -66,12 +66,12 @@ void ReplicaCheck::after_step(const TrainState& state) {
       throw Error(
           ErrorKind::Numerics, "REPLICAS",
           "the copies of '" + tensors[i].name + "' differ after step " + std::to_string(state.step) + ": " +
-              (is_clear ? ranks_text(fewest->second) + " holds other values than " + ranks_text(most->second)
+              (is_clear ? ranks_text(fewest->second) + " has other values than " + ranks_text(most->second)
                         : ranks_text(copies.begin()->second) + " against " +
                               ranks_text(std::next(copies.begin())->second)))
           .hint(
-              "memory, a processor or a link has failed; go on from the newest checkpoint without that "
-              "machine");
+              "its memory, its processor or a link has failed; resume from the newest checkpoint without "
+              "that machine");
     }
   }
 }

@@ -9,6 +9,7 @@
 #include "tessera/core/environment.h"
 #include "tessera/core/error.h"
 #include "tessera/io/file.h"
+#include "tessera/io/json_integer.h"
 #include "tessera/train/run/beside_output.h"
 
 namespace tessera::train {
@@ -41,20 +42,19 @@ void count_requeued_start(const std::string& output_dir, int64_t step, comm::Com
     nlohmann::json own = {{"job", *job}, {"restart", *restart}, {"step", step}, {"starts", 1}};
     const nlohmann::json noted = noted_in(path);
     const auto has_same = [&](const char* key) { return noted.contains(key) && noted[key] == own[key]; };
-    if (has_same("job") && has_same("step") && noted.contains("starts") &&
-        noted["starts"].is_number_integer()) {
-      own["starts"] = noted["starts"].get<int64_t>() + (has_same("restart") ? 0 : 1);
-    }
+    const auto starts = noted.contains("starts") ? io::integer_of(noted["starts"]) : std::nullopt;
+    if (has_same("job") && has_same("step") && starts)
+      own["starts"] = *starts + (has_same("restart") ? 0 : 1);
     if (own["starts"] > kMostStarts) {
       const std::string place = step == 0 ? "the beginning" : "checkpoint-" + std::to_string(step);
       throw Error(ErrorKind::Checkpoint, "CRASH-LOOP",
-                  "job " + *job + " was put back into the queue " + *restart + " times, and its last " +
+                  "job " + *job + " was requeued " + *restart + " times, and its last " +
                       std::to_string(kMostStarts) + " starts from " + place +
                       " ended without a newer checkpoint")
           .in(output_dir)
           .hint(
-              "give the job more time, or save more often (save_steps); a job that is submitted anew goes "
-              "on");
+              "give the job more time, or save more often (save_steps); a job that is submitted again "
+              "resumes");
     }
     io::make_directories(io::parent_path(path));
     io::write_file_atomic(path, own.dump() + "\n");

@@ -3,19 +3,19 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <sstream>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "tessera/comm/agreed_work.h"
-#include "tessera/config/load_recipe.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/mismatch_list.h"
 #include "tessera/io/checkpoint_folders.h"
 #include "tessera/io/file.h"
+#include "tessera/io/json_integer.h"
+#include "tessera/train/run/changed_keys.h"
 #include "tessera/train/setup/compute_type.h"
 #include "tessera/train/step/training.h"
 
@@ -24,29 +24,6 @@ namespace {
 
 using checkpoint::ShardedCheckpoint;
 using Opened = std::shared_ptr<const ShardedCheckpoint>;
-
-// Keys that change the numbers of the steps, beside the order of the rows.
-constexpr const char* kKeysOfNumbers[] = {
-    "learning_rate",       "optimizer",           "lr_scheduler",
-    "cosine_min_lr_ratio", "warmup_ratio",        "warmup_steps",
-    "weight_decay",        "decay_norm_and_bias", "max_grad_norm",
-    "adam_beta1",          "adam_beta2",          "adam_epsilon",
-    "max_steps",           "num_epochs",          "lora_alpha",
-    "lora_dropout",        "peft_use_rslora",     "lr_min",
-    "lr_plateau_factor",   "lr_plateau_patience", "optimizer_state_dtype"};
-
-// Returns the keys at the top of a recipe's text, each with what follows on its line.
-std::map<std::string, std::string> top_keys(const std::string& text) {
-  std::map<std::string, std::string> keys;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    const size_t colon = line.find(':');
-    if (colon == std::string::npos || line.empty() || line[0] == ' ' || line[0] == '-') continue;
-    const size_t value = line.find_first_not_of(' ', colon + 1);
-    keys[line.substr(0, colon)] = value == std::string::npos ? "" : line.substr(value);
-  }
-  return keys;
-}
 
 std::string noted(const ShardedCheckpoint& checkpoint, const char* key) {
   return checkpoint.manifest().state.value(key, std::string());
@@ -57,7 +34,7 @@ std::string noted(const ShardedCheckpoint& checkpoint, const char* key) {
 bool has_types_of(const nlohmann::ordered_json& like, const nlohmann::ordered_json& json) {
   if (!like.is_object()) {
     if (like.is_number_float()) return json.is_number();
-    if (like.is_number_integer()) return json.is_number_integer();
+    if (like.is_number_integer()) return io::integer_of(json).has_value();
     return json.type() == like.type();
   }
   if (!json.is_object()) return false;
@@ -134,17 +111,17 @@ Opened find_checkpoint(const config::CheckpointConfig& keys, comm::Communicator&
       if (fault.empty()) {
         found = checkpoint;
       } else {
-        log::warn(path + " is not whole and is passed over: " + fault);
+        log::warn(path + " is incomplete or damaged and is skipped: " + fault);
       }
     }
     if (!found && !fault.empty()) {
-      throw Error(ErrorKind::Checkpoint, "NONE-WHOLE", "no checkpoint is whole")
+      throw Error(ErrorKind::Checkpoint, "NONE-WHOLE", "no checkpoint is complete")
           .in(keys.output_dir)
-          .hint("to start from the beginning move them away; the warnings above say what is wrong");
+          .hint("to start from the beginning, move them away; the warnings above say what is wrong");
     }
   }
   if (found) {
-    log::info("going on from " + found->place() + ", after step " + std::to_string(found->manifest().step));
+    log::info("resuming from " + found->place() + ", after step " + std::to_string(found->manifest().step));
   }
   return found;
 }
@@ -173,8 +150,8 @@ config::Recipe with_batch_of(config::Recipe recipe, const ShardedCheckpoint& che
   if (before == 0 || before == own) return recipe;  // 0: an older program noted none
   const std::string change = "global_batch_size: " + std::to_string(own);
   if (recipe.global_batch_size > 0) {
-    log::warn("the run goes on with another " + change + " sequences a step, it was " +
-              std::to_string(before) + ": it is another run from here");
+    log::warn("the run continues with another " + change + " sequences per step instead of " +
+              std::to_string(before) + ": from here on it is a different run");
     return recipe;
   }
   const int64_t rows = before / readers, parts = std::max<int64_t>(1, recipe.pipeline_microbatches);
@@ -185,11 +162,12 @@ config::Recipe with_batch_of(config::Recipe recipe, const ShardedCheckpoint& che
         .got("micro_batch_size " + std::to_string(recipe.micro_batch_size) + " x " + std::to_string(readers) +
              (readers == 1 ? " rank" : " ranks") +
              (parts > 1 ? " and pipeline_microbatches " + std::to_string(parts) : ""))
-        .need("what divides the " + std::to_string(before) + " sequences a step of " + checkpoint.place())
-        .hint("another micro_batch_size or number of ranks keeps it; " + change + " goes on with that many");
+        .need("a divisor of the " + std::to_string(before) + " sequences per step of " + checkpoint.place())
+        .hint("choose another micro_batch_size or number of ranks to keep it; " + change +
+              " continues with that many");
   }
   log::info("the global batch stays at the " + std::to_string(before) +
-            " sequences a step of the checkpoint's run: gradient_accumulation_steps is " +
+            " sequences per step of the checkpoint's run: gradient_accumulation_steps is " +
             std::to_string(before / at_once) + ", not " + std::to_string(recipe.gradient_accumulation_steps) +
             "; " + change + " would change it");
   recipe.gradient_accumulation_steps = before / at_once;
@@ -201,13 +179,13 @@ void check_resumable(const ShardedCheckpoint& checkpoint, const RunInputs& input
   if (checkpoint.manifest().state.value("only_model", false)) {
     throw Error(ErrorKind::Checkpoint, "ONLY-MODEL", "the checkpoint was saved with save_only_model: true")
         .in(checkpoint.place())
-        .need("the optimizer's states, to go on with the same numbers")
-        .hint("`tessera convert` makes a model folder of it, which base_model or lora_model_dir can name");
+        .need("the optimizer states, to resume with the same results")
+        .hint("`tessera convert` turns it into a model folder for base_model or lora_model_dir");
   }
   if (noted(checkpoint, "rows") != inputs.rows && keys.allow_data_change) {
     log::warn(
-        "the run goes on with other training rows than its checkpoint's, from the same place on "
-        "(allow_data_change): it is another run from here");
+        "the run continues from the same position with other training rows than its checkpoint "
+        "(allow_data_change): from here on it is a different run");
   } else if (noted(checkpoint, "rows") != inputs.rows) {
     throw Error(ErrorKind::Data, "CHANGED",
                 "the training rows, or their order, are not those of the checkpoint's run")
@@ -215,23 +193,20 @@ void check_resumable(const ShardedCheckpoint& checkpoint, const RunInputs& input
         .got("hash " + inputs.rows)
         .need(noted(checkpoint, "rows"))
         .hint(
-            "datasets, tokenizer, seed, sequence_len and sample_packing must be as they were; "
-            "allow_data_change: true goes on all the same");
+            "datasets, tokenizer, seed, sequence_len and sample_packing must not change; allow_data_change: "
+            "true resumes anyway");
   }
   check_same_parameters(checkpoint, inputs.model, model);
-  // An older program noted no value for keys that it did not know: they had their default.
-  auto before = top_keys(noted(checkpoint, "recipe"));
-  before.merge(top_keys(config::dump_recipe({})));
-  const auto now = top_keys(inputs.recipe);
-  const auto value = [](const auto& keys, const std::string& key) {
-    const auto found = keys.find(key);
-    return found == keys.end() || found->second.empty() ? std::string("its default") : found->second;
+  const auto warn = [](const std::string& key, const std::string& before, const std::string& now) {
+    if (before == now) return;
+    const bool is_line = (before + now).find('\n') == std::string::npos;
+    const auto shown = [](const std::string& value) { return value.empty() ? "its default" : value; };
+    log::warn("the run continues with another " + key +
+              (is_line ? ": " + shown(now) + " instead of " + shown(before) : ""));
   };
-  for (const char* key : kKeysOfNumbers) {
-    if (value(before, key) == value(now, key)) continue;
-    log::warn(std::string("the run goes on with another ") + key + ": " + value(now, key) + ", it was " +
-              value(before, key));
-  }
+  if (!noted(checkpoint, "dtype").empty()) warn("dtype", noted(checkpoint, "dtype"), inputs.dtype);
+  for (const ChangedKey& key : changed_keys(noted(checkpoint, "recipe"), inputs.recipe))
+    warn(key.name, key.before, key.now);
 }
 
 void check_same_parameters(const ShardedCheckpoint& checkpoint, const std::string& model_fingerprint,
@@ -242,7 +217,7 @@ void check_same_parameters(const ShardedCheckpoint& checkpoint, const std::strin
         .got("hash " + model_fingerprint)
         .need(noted(checkpoint, "model"));
   }
-  MismatchList wrong({"missing in it", "of no use to this run", "of another shape"});
+  MismatchList wrong({"missing in it", "not used by this run", "of another shape"});
   const auto parameters = model.named_parameters();
   for (const auto& parameter : parameters) {
     const bool is_stored = checkpoint.find(kParameterPrefix + parameter.key()) != nullptr;
@@ -252,13 +227,13 @@ void check_same_parameters(const ShardedCheckpoint& checkpoint, const std::strin
     if (!stored.name.starts_with(kParameterPrefix)) continue;
     const at::Tensor* own = parameters.find(stored.name.substr(std::string(kParameterPrefix).size()));
     if (own == nullptr || !own->requires_grad()) {
-      wrong.add("of no use to this run", stored.name);
+      wrong.add("not used by this run", stored.name);
     } else if (own->sizes() != at::IntArrayRef(stored.shape)) {
       wrong.add("of another shape", stored.name);
     }
   }
   if (!wrong.empty()) {
-    throw Error(ErrorKind::Checkpoint, "TENSORS", "the checkpoint is of another model or adapter")
+    throw Error(ErrorKind::Checkpoint, "TENSORS", "the checkpoint belongs to another model or adapter")
         .in(checkpoint.place())
         .got(wrong.text());
   }

@@ -35,10 +35,10 @@ void check_outputs(const config::Recipe& recipe) {
   if (recipe.prometheus_file.empty()) return;
   if (io::is_or_lies_in(io::resolved_path(recipe.prometheus_file), io::resolved_path(recipe.output_dir))) {
     throw recipe
-        .error("OUTPUT-USED", "the file lies in output_dir, whose place the result takes as a whole",
+        .error("OUTPUT-USED", "the file is inside output_dir, which the result replaces as a whole",
                {"prometheus_file"})
         .got(recipe.prometheus_file)
-        .hint("name a file elsewhere");
+        .hint("name a file in another folder");
   }
   io::check_output_file({.path = recipe.prometheus_file,
                          .named_by = "prometheus_file",
@@ -68,7 +68,7 @@ std::vector<std::string> checkpoints_to_keep(const std::string& folder) {
 io::ResultOptions result_options(const config::Recipe& recipe) {
   auto inputs = recipe_inputs(recipe);
   if (!continues_output(recipe))
-    inputs.push_back({"the checkpoint to go on from", recipe.resume_from_checkpoint});
+    inputs.push_back({"the checkpoint to resume from", recipe.resume_from_checkpoint});
   return {.overwrites = recipe.overwrite_output_dir,
           .how_to_overwrite = "overwrite_output_dir: true",
           .inputs = std::move(inputs),
@@ -111,7 +111,7 @@ std::string RunOutput::what_stays() const {
   if (!newest_.empty()) return "; " + newest_ + " stays in " + recipe_.output_dir;
   // This process does not know yet of a checkpoint that is under way.
   if (recipe_.save_strategy != config::Cadence::No)
-    return "; a checkpoint that is whole by now stays in " + recipe_.output_dir;
+    return "; a checkpoint that is already complete stays in " + recipe_.output_dir;
   return "; nothing is saved" + std::string(has_older_ ? ", the older result is untouched" : "");
 }
 
@@ -168,9 +168,9 @@ void RunOutput::add_trackers(std::vector<std::unique_ptr<Reporter>>& reporters, 
     try {
       reporters.push_back(make());
       if (!how_to_see.empty())
-        log::info(std::string(tracker) + ": files are written and nothing is sent; " + how_to_see);
+        log::info(std::string(tracker) + ": files are written, but nothing is sent; " + how_to_see);
     } catch (const std::exception& error) {
-      log::warn("training goes on without " + std::string(tracker) + ": " + error.what());
+      log::warn("training continues without " + std::string(tracker) + ": " + error.what());
     }
   };
   const bool is_asked_offline = recipe_.wandb_mode == "offline";
@@ -186,7 +186,7 @@ void RunOutput::add_trackers(std::vector<std::unique_ptr<Reporter>>& reporters, 
         return std::make_unique<MlflowRun>(saved_recipe_, resumed_step_,
                                            [&training] { return training.is_done(); });
       },
-      "to see them: mlflow ui --backend-store-uri " + mlflow_store(recipe_));
+      "to view them: mlflow ui --backend-store-uri " + mlflow_store(recipe_));
   add("OpenTelemetry", recipe_.use_otel_metrics,
       [&] { return std::make_unique<OtlpFile>(*logs_, recipe_.output_dir); });
   add("Prometheus", !recipe_.prometheus_file.empty(),
@@ -227,7 +227,7 @@ void RunOutput::remove_outdated(int64_t step, const std::string& run, int64_t be
   };
   try {
     if (replaces_older_ && io::set_result_aside(folder)) {
-      log::info("the older result lies in " + io::join_path(folder, io::kOlderResult) +
+      log::info("the older result is in " + io::join_path(folder, io::kOlderResult) +
                 " until the new one is in place");
     }
     // The best checkpoint takes one of the places; the newest one always has a place, and takes none if it
@@ -258,7 +258,7 @@ void RunOutput::put_logs_back() {
   if (!has_recipe) write_recipe();
   if (!logs_->put_back() && has_recipe) return;
   log::warn("files of this run were removed from " + result_->staging() +
-            " meanwhile; they are written again");
+            " during the run; they are written again");
 }
 
 void RunOutput::require_space(const TrainedModel& trained, const std::optional<text::Tokenizer>& tokenizer,
@@ -276,8 +276,9 @@ void RunOutput::save(const TrainedModel& trained, const checkpoint::BaseFiles& b
   comm::AgreedWork work({world_.get()}, "save the result");
   work.run_on_first([&] {
     signals_.set_notice(
-        "interrupted after the last step, as the result was saved: " + recipe_.output_dir +
-        (has_older_ ? " holds all of it or all of the older one" : " holds all of it or nothing"));
+        "interrupted after the last step, while the result was being saved: " + recipe_.output_dir +
+        (has_older_ ? " contains either all of it or all of the older one"
+                    : " contains either all of it or nothing"));
     put_logs_back();
   });
   work.finish();

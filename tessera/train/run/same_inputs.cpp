@@ -43,7 +43,7 @@ void check_same_rows(const data::RowSet& rows, const std::string& which, comm::C
   const auto ends = std::mismatch(first.begin(), first.end(), other.begin(), other.end());
   const auto row = static_cast<size_t>(ends.first - first.begin()) / sizeof(uint64_t);
   throw Error(ErrorKind::Data, "RANKS-DIFFER",
-              "rank " + std::to_string(*rank) + " reads other data than rank 0: the " + which +
+              "rank " + std::to_string(*rank) + " reads different data from rank 0: the " + which +
                   " rows differ from row " + std::to_string(row) + " on")
       .got(summaries[*rank])
       .need(summaries[0])
@@ -64,7 +64,7 @@ void check_same_stream(const std::string& fingerprint, comm::Communicator& world
   const auto rank = first_other(hashes);
   if (!rank) return;
   throw Error(ErrorKind::Data, "RANKS-DIFFER",
-              "rank " + std::to_string(*rank) + " reads other data than rank 0")
+              "rank " + std::to_string(*rank) + " reads different data from rank 0")
       .got("hash " + hashes[*rank])
       .need("hash " + hashes[0])
       .hint("the dataset or tokenizer files differ between the machines");
@@ -79,7 +79,7 @@ void check_same_model(const PlannedModel& planned, const std::string& config, co
   const auto rank = first_other(hashes);
   if (!rank) return;
   throw Error(ErrorKind::Model, "RANKS-DIFFER",
-              "rank " + std::to_string(*rank) + " reads another base model or adapter than rank 0")
+              "rank " + std::to_string(*rank) + " reads a different base model or adapter from rank 0")
       .got("hash " + hashes[*rank])
       .need("hash " + hashes[0])
       .hint("the model's files differ between the machines");

@@ -46,7 +46,7 @@ void check_same_program(const std::string& program, comm::Communicator& world) {
   const auto rank = first_other(programs);
   if (!rank) return;
   throw Error(ErrorKind::Config, "RANKS-DIFFER",
-              "rank " + std::to_string(*rank) + " runs another program than rank 0")
+              "rank " + std::to_string(*rank) + " runs a different program from rank 0")
       .got(programs[*rank])
       .need(programs[0])
       .hint("install the same version on every machine");
@@ -62,7 +62,7 @@ void check_same_recipe(const config::Recipe& recipe, comm::Communicator& world) 
   const Difference difference = first_difference(texts[0], texts[*rank]);
   const std::string& line = difference.first.empty() ? difference.other : difference.first;
   throw Error(ErrorKind::Config, "RANKS-DIFFER",
-              "rank " + std::to_string(*rank) + " was started with another recipe than rank 0: key '" +
+              "rank " + std::to_string(*rank) + " was started with a different recipe from rank 0: key '" +
                   line.substr(0, line.find(':')) + "'")
       .got(difference.other.empty() ? "nothing" : "'" + difference.other + "'")
       .need(difference.first.empty() ? "nothing" : "'" + difference.first + "'")

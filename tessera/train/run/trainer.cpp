@@ -156,7 +156,7 @@ class Run {
       inputs_.rows = rows_fingerprint(prepared.train, recipe_);
       what = describe_rows(prepared.train);
       if (source->steps_per_epoch() > 0)
-        what += "; " + std::to_string(source->steps_per_epoch()) + " steps an epoch";
+        what += "; " + std::to_string(source->steps_per_epoch()) + " steps per epoch";
     }
     log::info("data: " + what +
               (prepared.eval.size() > 0 ? "; to evaluate: " + describe_rows(prepared.eval) : ""));

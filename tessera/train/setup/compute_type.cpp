@@ -41,34 +41,32 @@ ProductRates product_rates(comm::Communicator& world) {
 void tell_costs(const config::Recipe& recipe, comm::Communicator& world) {
   const bool is_host = world.device().type() == kHost;
   if (recipe.dtype == config::ComputeType::Float16 && is_host) {
-    if (ops::product_units<ops::kernels::F16>() != nullptr) {
-      log::info(
-          "float16 is widened to float32 for the products on this processor: fp16: true saves memory here, "
-          "not "
-          "time, and bf16: true does so without a loss scale");
+    if (ops::product_units<ops::kernels::F16>() == nullptr) {
+      log::warn("this processor has no fast float16 products: bf16: true is many times faster here");
     } else {
-      log::warn("float16 has no fast products on this processor: bf16: true is many times faster here");
+      log::info(
+          "this processor widens float16 to float32 for products: fp16: true saves memory here, not time, "
+          "and "
+          "bf16: true does the same without a loss scale");
     }
   }
   if (recipe.fp8 && !ops::has_e4m3_units(world.device())) {
-    log::warn(is_host
-                  ? "fp8 gains nothing on the CPU, where its numbers are made by slower steps: bf16: true "
-                    "is faster here"
-                  : "fp8 gains nothing on this GPU, which has no units for it (compute capability 8.9 and "
-                    "later): bf16: true is faster here");
+    log::warn(is_host ? "fp8 is emulated on the CPU and brings no speedup: bf16: true is faster here"
+                      : "this GPU has no fp8 units (they need compute capability 8.9 or later), so fp8 is "
+                        "emulated: bf16: true is faster here");
   }
   if (recipe.dtype != config::ComputeType::BFloat16 || !is_host || ops::has_bf16_units()) return;
   if (ops::product_units<ops::kernels::Bf16>() != nullptr) {
     log::info(
-        "this processor has no units for bfloat16, whose products run at float32's speed: bf16: true saves "
-        "memory here, not time");
+        "this processor has no bfloat16 units, so bfloat16 products are as fast as float32 ones: bf16: true "
+        "saves memory here, but not time");
     return;
   }
   const ProductRates rates = product_rates(world);
   constexpr double kMuchSlower = 0.7;
   if (rates.half < kMuchSlower * rates.single) {
     log::warn("bfloat16 is slow on this processor (" + rates.text() +
-              "): bf16: auto takes the faster of the two");
+              "): bf16: auto selects the faster of the two");
   }
 }
 
@@ -89,7 +87,7 @@ config::Recipe with_compute_type(config::Recipe recipe, comm::Communicator& worl
   if (recipe.dtype != config::ComputeType::Auto) {
     const RunTypes types = run_types(recipe.dtype);
     log::info("dtype: computing in " + compute_name(recipe.dtype) +
-              (recipe.fp8 ? ", the products of the blocks' layers in fp8 (e4m3)" : "") +
+              (recipe.fp8 ? ", the linear layers of the blocks in fp8 (e4m3)" : "") +
               (types.compute != types.stored ? ", weights and sums in float32" : ""));
     tell_costs(recipe, world);
     return recipe;

@@ -48,7 +48,8 @@ std::optional<Range> take_rows(std::string& pattern) {
   if (!begin || inside.empty()) return std::nullopt;
   const auto end = colon == std::string::npos ? std::optional(*begin + 1) : number(last, kLast);
   if (!end) return std::nullopt;
-  if (*begin >= *end) throw pattern_error(pattern, "these are no rows").need("a row, FROM:, :TO or FROM:TO");
+  if (*begin >= *end)
+    throw pattern_error(pattern, "not a range of rows").need("a row, FROM:, :TO or FROM:TO");
   pattern.resize(open);
   return Range{*begin, *end};
 }
@@ -100,8 +101,8 @@ bool means(const Pattern& pattern, const std::string& text, const std::string& n
       std::count_if(stored->parts.begin(), stored->parts.end(),
                     [&](const auto& part) { return pattern.names.matches(part.name); });
   if (num_matched > 0 && num_matched < std::ssize(stored->parts)) {
-    throw pattern_error(text, "'" + name + "' is trained as a whole")
-        .need("a pattern of all tensors that it is made of");
+    throw pattern_error(text, "'" + name + "' can only be trained as a whole")
+        .need("patterns that match all tensors that form it");
   }
   return num_matched > 0;
 }
@@ -115,8 +116,8 @@ Range rows_in(const Range& range, const std::string& text, const std::string& na
     throw pattern_error(text, "'" + name + "' has no such rows").need("rows below " + std::to_string(size));
   }
   if (!has_rows_of_files(stored)) {
-    throw pattern_error(text, "the rows of '" + name + "' are no rows of the tensors in its files")
-        .need("a pattern of the whole parameter");
+    throw pattern_error(text, "the rows of '" + name + "' are not rows of the tensors in its files")
+        .need("a pattern for the whole parameter");
   }
   return {range.first, end};
 }
@@ -145,7 +146,8 @@ TrainedRows freeze_all_but(models::CausalLM& model, const checkpoint::StateDictA
       if (range) rows.push_back(rows_in(*range, patterns[i], name, entry.value().size(0), stored));
     }
     if (is_whole && !rows.empty()) {
-      throw pattern_error(join(patterns, ", "), "one pattern trains all of '" + name + "', another some rows")
+      throw pattern_error(join(patterns, ", "),
+                          "one pattern trains all rows of '" + name + "', another one only some")
           .need("one of them");
     }
     if (!rows.empty()) trained_rows[name] = merged(std::move(rows));
@@ -154,7 +156,8 @@ TrainedRows freeze_all_but(models::CausalLM& model, const checkpoint::StateDictA
   }
   if (num_trained == 0) {
     throw pattern_error(join(patterns, ", "), "no parameter is trained")
-        .need("patterns that names begin with, such as those of " + names.front() + " and " + names.back());
+        .need("patterns that match the beginning of names, such as " + names.front() + " and " +
+              names.back());
   }
   for (size_t i = 0; i < patterns.size(); ++i) {
     if (!has_matched[i])

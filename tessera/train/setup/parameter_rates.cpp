@@ -55,7 +55,7 @@ void warn_of_unused_rates(const config::RateConfig& rates, const nn::ParameterRo
   }
   for (const config::LrGroup& group : rates.lr_groups) {
     if (std::ranges::any_of(names, [&](const std::string& name) { return is_in(group, name); })) continue;
-    log::warn("key 'lr_groups': the group '" + group.name + "' means no trained parameter");
+    log::warn("key 'lr_groups': the group '" + group.name + "' matches no trained parameter");
   }
 }
 

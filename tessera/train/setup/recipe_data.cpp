@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "tessera/config/entry_error.h"
 #include "tessera/core/content_hash.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
@@ -66,7 +67,7 @@ void warn_of_long_rows(const data::PreparedData& data, const models::ModelConfig
   log::warn(std::to_string(count) + " rows of up to " + std::to_string(longest) +
             " tokens are longer than the model's max_position_embeddings (" +
             std::to_string(model.max_position_embeddings) +
-            "); lower sequence_len, or give it a longer rope_scaling");
+            "); lower sequence_len, or give the model a longer rope_scaling");
 }
 
 data::PrepareOptions prepare_options(const config::Recipe& recipe, const models::ModelConfig& model,
@@ -89,11 +90,11 @@ data::PreparedData read_rows(const config::Recipe& recipe, const std::optional<t
 void set_special_token(const config::Recipe& recipe, text::Tokenizer& tokenizer, const std::string& role,
                        const std::string& token) {
   if (tokenizer.token_to_id(token)) return tokenizer.set_special_token(role, token);
-  const std::string key = "special_tokens." + role;
-  throw recipe.error("SPECIAL-TOKEN", "key '" + key + "': no token of the model's vocabulary", {key})
+  throw config::key_error(recipe, "SPECIAL-TOKEN", "special_tokens." + role,
+                          "no token of the model's vocabulary")
       .got("'" + token + "'")
       .need("a token of " + tokenizer_file(recipe))
-      .hint("adding tokens to the vocabulary is not built yet");
+      .hint("adding tokens to the vocabulary is not supported yet");
 }
 
 // Checks that all of the recipe's `tokens` are added tokens of the vocabulary, which are found whole in any
@@ -102,13 +103,12 @@ void check_tokens(const config::Recipe& recipe, const text::Tokenizer& tokenizer
   for (const std::string& token : recipe.tokens) {
     const auto id = tokenizer.token_to_id(token);
     if (id && tokenizer.is_added(*id)) continue;
-    const char* what =
-        id ? "key 'tokens': an ordinary token of the vocabulary cannot be made one that is found whole"
-           : "key 'tokens': adding tokens to the vocabulary is not built yet";
-    throw recipe.error("UNSUPPORTED", what, {"tokens"})
+    const char* what = id ? "an ordinary token of the vocabulary cannot become a control token"
+                          : "adding tokens to the vocabulary is not supported yet";
+    throw config::key_error(recipe, "UNSUPPORTED", "tokens", what)
         .got("'" + token + "'")
         .need("one of the added tokens of " + tokenizer_file(recipe))
-        .hint("add it to the tokenizer and to the model's embeddings before, or leave it out");
+        .hint("add it to the tokenizer and to the model's embeddings first, or leave it out");
   }
 }
 
@@ -119,12 +119,11 @@ void check_embeddings(const config::Recipe& recipe, const text::Tokenizer& token
   const int64_t need = (tokenizer.vocab_size() + 31) / 32 * 32;
   const int64_t got = models::BaseModel::open(recipe.base_model).config().vocab_size;
   if (got >= need) return;
-  const std::string key = "resize_token_embeddings_to_32x";
-  throw recipe
-      .error("UNSUPPORTED", "key '" + key + "': adding rows to the embeddings is not built yet", {key})
+  throw config::key_error(recipe, "UNSUPPORTED", "resize_token_embeddings_to_32x",
+                          "adding rows to the embeddings is not supported yet")
       .got("a model with " + std::to_string(got) + " rows")
       .need(std::to_string(need))
-      .hint("leave it out: rows beyond the vocabulary stand for no token");
+      .hint("leave it out: rows beyond the vocabulary belong to no token");
 }
 
 }  // namespace
@@ -171,7 +170,7 @@ std::unique_ptr<data::StreamLoader> open_recipe_stream(const config::Recipe& rec
     log::warn("sequence_len " + std::to_string(recipe.sequence_len) +
               " is above the model's max_position_embeddings (" +
               std::to_string(model.max_position_embeddings) +
-              "); lower it, or give it a longer rope_scaling");
+              "); lower it, or give the model a longer rope_scaling");
   }
   data::PrepareOptions options = prepare_options(recipe, model, num_threads, now);
   options.tokenizer_fingerprint = tokenizer_fingerprint(recipe);

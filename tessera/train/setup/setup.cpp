@@ -185,12 +185,12 @@ std::string describe_layers(const std::vector<std::string>& names) {
 void check_continued(const config::Recipe& recipe, const models::CausalLM& model,
                      const peft::AdapterConfig& adapter, config::Problems& problems) {
   const auto refuse = [&](const std::string& key, const std::string& got, const std::string& need) {
-    const std::string what = "key '" + key + "': the adapter of lora_model_dir was made with another";
+    const std::string what = "key '" + key + "': the adapter of lora_model_dir has another value";
     problems.add(key, recipe.place_of({key, "adapter"}),
                  recipe.error("LORA-CONTINUED", what, {key, "adapter"})
                      .got(got)
                      .need(need + ", as in " + adapter.source_file)
-                     .hint("leave the key out: the adapter's own holds"));
+                     .hint("leave the key out: the adapter's own value applies"));
   };
   const auto hold = [&](const char* key, auto given, auto wanted) {
     if (!recipe.key_places.contains(key) || given == wanted) return;
@@ -289,8 +289,8 @@ void freeze_parameters(PlannedModel& planned, const config::Recipe& recipe, conf
   });
   if (!planned.trained_rows.empty() && recipe.weight_decay > 0.0) {
     log::warn(
-        "weight_decay pulls the rows that unfrozen_parameters leaves out to 0 too, as in Axolotl: "
-        "with weight_decay: 0 they stay as they are");
+        "weight_decay also pulls the rows that unfrozen_parameters leaves out towards 0, as in Axolotl; with "
+        "weight_decay: 0 they stay unchanged");
   }
 }
 

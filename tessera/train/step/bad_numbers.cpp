@@ -98,7 +98,7 @@ std::string first_bad_tensor(TrainedModel& trained, const parallel::DeviceMesh& 
   comm::Communicator& world = *mesh.world();
   const auto [parameter, holder] = first_of_all(first_bad_parameter(*trained.sharded), world);
   if (parameter.place >= 0) {
-    return "parameter '" + parameter.name + "' holds values that are not finite, on rank " +
+    return "parameter '" + parameter.name + "' has values that are not finite, on rank " +
            std::to_string(holder);
   }
   const auto [block, rank] = first_of_all(first_bad_output(trained, mesh, micro_batches), world);
@@ -106,7 +106,7 @@ std::string first_bad_tensor(TrainedModel& trained, const parallel::DeviceMesh& 
     return "the first output that is not finite is that of '" + block.name + "', on rank " +
            std::to_string(rank);
   }
-  return "the outputs of all blocks are finite, so it is the output projection";
+  return "the outputs of all blocks are finite, so the output projection is the cause";
 }
 
 void check_finite_weights(const TrainedModel& trained, comm::Communicator& world, bool is_refused) {
@@ -140,10 +140,10 @@ void check_finite_weights(const TrainedModel& trained, comm::Communicator& world
   }
   if (number > kMostNamed) told += " and " + std::to_string(number - kMostNamed) + " more";
   if (is_refused) {
-    throw Error(ErrorKind::Model, "NOT-FINITE", "the weights hold NaN or infinity: " + told)
-        .hint("strict_finite: false trains from them all the same");
+    throw Error(ErrorKind::Model, "NOT-FINITE", "the weights contain NaN or infinity: " + told)
+        .hint("strict_finite: false trains from them anyway");
   }
-  log::warn("the weights hold NaN or infinity: " + told + "; strict_finite: true refuses them");
+  log::warn("the weights contain NaN or infinity: " + told + "; strict_finite: true refuses them");
 }
 
 }  // namespace tessera::train

@@ -40,7 +40,8 @@ double deciding_loss(const config::Recipe& recipe, double loss, const std::vecto
     names.push_back("eval_" + dataset.name + "_loss");
     if (names.back() == metric) return dataset.loss;
   }
-  throw Error(ErrorKind::Config, "VALUE", "key 'metric_for_best_model': nothing of this name is evaluated")
+  throw Error(ErrorKind::Config, "VALUE",
+              "key 'metric_for_best_model': there is no evaluation loss of this name")
       .in(recipe.source_file)
       .got(metric)
       .need(join(names, ", "));

@@ -42,10 +42,11 @@ void LossScaler::update(const config::Recipe& recipe, bool is_finite, int64_t st
   num_finite_ = 0;
   const double least = least_scale(recipe);
   if (scale_ <= least) {
-    throw Error(ErrorKind::Numerics, "LOSS-SCALE",
-                "gradients overflow float16 at step " + std::to_string(step + 1) + " at the least loss scale")
+    throw Error(
+        ErrorKind::Numerics, "LOSS-SCALE",
+        "gradients overflow float16 at step " + std::to_string(step + 1) + " at the minimum loss scale")
         .got(std::to_string(scale_))
-        .hint("nothing was updated; lower learning_rate, or compute in bfloat16 or float32 (dtype)");
+        .hint("the weights were not updated; lower learning_rate, or compute in bfloat16 or float32 (dtype)");
   }
   scale_ = std::max(0.5 * scale_, least);
 }

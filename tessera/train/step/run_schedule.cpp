@@ -27,7 +27,7 @@ void note_unreached_peak(const optim::Schedule& schedule) {
   char rates[96];
   std::snprintf(rates, sizeof rates, "never reaches %g, its highest is %g", schedule.peak,
                 schedule.at(schedule.total_steps - 1));
-  log::warn("the warm-up of " + std::to_string(schedule.warmup_steps) + " steps does not end in the run of " +
+  log::warn("the warm-up of " + std::to_string(schedule.warmup_steps) + " steps is longer than the run of " +
             std::to_string(schedule.total_steps) + ": the learning rate " + rates);
 }
 

@@ -67,6 +67,21 @@ class LossSum {
   LossParts parts_;
 };
 
+// Returns what gives the place of a micro-batch's dropout masks and noise. They belong to the step's
+// sequences, which are counted over all data-parallel ranks: neither the number of ranks nor micro_batch_size
+// changes them. References `input`.
+auto random_places(const parallel::DeviceMesh& mesh, const StepInput& input) {
+  const int64_t dp_rank = mesh.coordinate(parallel::kAxisDp), dp_size = mesh.size(parallel::kAxisDp);
+  return [&input, dp_rank, dp_size](int64_t m) -> nn::RandomPlace {
+    const data::MicroBatch& batch = (*input.micro_batches)[static_cast<size_t>(m)];
+    const bool is_one = batch.sequence_starts.empty();
+    return {.seed = input.seed,
+            .step = static_cast<uint64_t>(input.step),
+            .sequence = static_cast<uint64_t>(is_one ? m * dp_size + dp_rank : batch.first_sequence),
+            .sequence_starts = batch.sequence_starts};
+  };
+}
+
 // Throws an error that names the first rank whose own loss is not finite, and the tensor that it comes from.
 // Collective over the world, and all ranks come here: a sum that is not finite over the ranks along the axis
 // "loss" is not finite in any other such group either, since these hold the same labels.
@@ -86,13 +101,14 @@ class LossSum {
                                   first_bad_tensor(trained, mesh, *input.micro_batches)
                             : ""))
       .got(std::to_string(is_found ? of_rank[rank] : total))
-      .hint("nothing was updated; lower learning_rate, check the data, or set max_grad_norm");
+      .hint("the weights were not updated; lower learning_rate, check the data, or set max_grad_norm");
 }
 
 // Throws an error that names the first tensor whose gradient is not finite, or says that the norm of finite
 // ones overflows. Collective over the world, and all ranks come here.
 [[noreturn]] void refuse_gradient(const optim::GradientNorm& norm, comm::Communicator& world, int64_t step) {
-  const std::string hint = "nothing was updated; lower learning_rate, check the data, or set max_grad_norm";
+  const std::string hint =
+      "the weights were not updated; lower learning_rate, check the data, or set max_grad_norm";
   if (norm.bad_name.empty()) {
     throw Error(ErrorKind::Numerics, "GRADIENT",
                 "the gradient norm of step " + std::to_string(step + 1) + " overflows")
@@ -132,20 +148,9 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
   parallel::ShardedModel& sharded = *trained.sharded;
   sharded.zero_grad();
   const auto scale = 1.0 / static_cast<double>(std::max<int64_t>(1, input.label_tokens));
-  const int64_t dp_rank = mesh.coordinate(parallel::kAxisDp), dp_size = mesh.size(parallel::kAxisDp);
-  // Dropout masks and noise belong to the step's sequences, which are counted over all data-parallel ranks:
-  // neither the number of ranks nor micro_batch_size changes them.
-  const auto random_place = [&](int64_t m) -> nn::RandomPlace {
-    const data::MicroBatch& batch = (*input.micro_batches)[static_cast<size_t>(m)];
-    const bool is_one = batch.sequence_starts.empty();
-    return {.seed = input.seed,
-            .step = static_cast<uint64_t>(input.step),
-            .sequence = static_cast<uint64_t>(is_one ? m * dp_size + dp_rank : batch.first_sequence),
-            .sequence_starts = batch.sequence_starts};
-  };
   LossSum loss_sum(mesh.device(), input.num_datasets, trained.model->router_loss_weights().is_any());
-  loss_sum.add(forward_backward(trained, mesh, *input.micro_batches, scale * input.loss_scale, random_place,
-                                loss_sum.parts()));
+  loss_sum.add(forward_backward(trained, mesh, *input.micro_batches, scale * input.loss_scale,
+                                random_places(mesh, input), loss_sum.parts()));
   StepResult result;
   // The host does not wait for the device before numbers.wait() below. Rows that do not train are cleared
   // before the norm, in which they would count.

@@ -66,7 +66,7 @@ StepGuard::Verdict StepGuard::judge(const config::Recipe& recipe, int64_t step, 
                       " steps in a row, the last one step " + std::to_string(step))
           .got(number(loss))
           .need("at most " + number(recipe.loss_watchdog_threshold))
-          .hint("go on from an earlier checkpoint with a lower learning_rate");
+          .hint("resume from an earlier checkpoint with a lower learning_rate");
     }
   }
   if (recipe.spike_action == config::SpikeAction::Off) return Verdict::Update;
@@ -75,12 +75,12 @@ StepGuard::Verdict StepGuard::judge(const config::Recipe& recipe, int64_t step, 
   const bool steepens = norms_.is_spike(grad_norm, recipe.spike_threshold);
   if (!leaps && !steepens) return Verdict::Update;
   std::string told = "step " + std::to_string(step) + ": ";
-  if (leaps) told += "the loss leaps to " + number(loss) + " from about " + number(usual_loss);
+  if (leaps) told += "the loss spikes to " + number(loss) + " from about " + number(usual_loss);
   if (leaps && steepens) told += ", ";
   if (steepens)
-    told += "the gradient norm leaps to " + number(grad_norm) + " from about " + number(usual_norm);
+    told += "the gradient norm spikes to " + number(grad_norm) + " from about " + number(usual_norm);
   switch (recipe.spike_action) {
-    case config::SpikeAction::Skip: log::warn(told + "; its update is left out"); return Verdict::Skip;
+    case config::SpikeAction::Skip: log::warn(told + "; its update is skipped"); return Verdict::Skip;
     case config::SpikeAction::Rollback: log::warn(told); return Verdict::RollBack;
     default: log::warn(told); return Verdict::Update;
   }

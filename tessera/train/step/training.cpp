@@ -139,7 +139,9 @@ void Training::refuse_without_update() const {
               "gradients overflowed float16 in every step, so nothing was trained")
       .got(std::to_string(skipped) + " steps, with a loss scale of " + std::to_string(state_.scaler.scale()) +
            " at the end")
-      .hint("more steps let the scale fall further; or give a lower initial_scale_power, or bf16: true");
+      .hint(
+          "run more steps, so that the scale can fall further, or set a lower initial_scale_power, or bf16: "
+          "true");
 }
 
 std::optional<StepMetrics> Training::rest_of_line() {

@@ -196,7 +196,7 @@ TEST_F(CudnnAttentions, ARefusalIsWarnedOfOnce) {
     return ::testing::internal::GetCapturedStderr();
   };
   stub_->plan_status = dnn::kNotSupported;
-  EXPECT_THAT(warned(call), HasSubstr("cuDNN refuses attention over long documents"));
+  EXPECT_THAT(warned(call), HasSubstr("cuDNN cannot compute attention over long documents"));
   stub_->plan_status = 0;
   EXPECT_EQ(warned(call), "");  // cuDNN is not asked again for this shape
   stub_->run_status = dnn::kNotSupported;
