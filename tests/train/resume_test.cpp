@@ -443,7 +443,8 @@ TEST(ChangedKeysTest, AKeyCountsUnlessItChangesNoNumber) {
            {groups + "1e-4}\n", groups + "1e-5}\n", "lr_groups "},
            {plateau + "3\n", plateau + "4\n", "eval_steps "},
            {"val_set_size: 10\neval_steps: 3\n", "val_set_size: 10\neval_steps: 4\n", ""},
-           {"", "save_steps: 3\nlogging_steps: 2\nuse_otel_metrics: true\nzero_stage: 1\n", ""}})
+           {"", "save_steps: 3\nlogging_steps: 2\nuse_otel_metrics: true\nzero_stage: 1\nhub_model_id: o/n\n",
+            ""}})
     EXPECT_EQ(changed(each.before, each.now), each.names) << each.now;
 }
 

@@ -28,6 +28,7 @@ constexpr std::string_view kOthers[] = {
     "output_dir", "overwrite_output_dir", "logging_steps", "save_final", "save_dtype", "save_strategy",
     "save_steps", "saves_per_epoch", "save_minutes", "save_total_limit", "save_only_model", "async_save",
     "on_save_error", "resume_from_checkpoint", "auto_resume_from_checkpoints", "allow_data_change",
+    "push_to_hub", "hub_model_id", "hub_private_repo", "hub_revision", "hub_strategy",
     "load_best_model_at_end", "early_stopping_patience", "early_stopping_threshold",
     // Trackers, and guards that only end a run.
     "use_wandb", "wandb_project", "wandb_entity", "wandb_name", "wandb_run_id", "wandb_mode",
