@@ -11,6 +11,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/io/file.h"
+#include "tessera/io/json_integer.h"
 
 namespace tessera::hub {
 namespace {
@@ -27,7 +28,7 @@ const json& object_at(const json& parent, const char* key) {
 
 // Returns a number that the hub writes as such or as a text; 0 for anything else.
 int64_t number_of(const json& value) {
-  if (value.is_number_integer()) return value.get<int64_t>();
+  if (value.is_number_integer()) return io::integer_of(value).value_or(0);
   const std::string text = value.is_string() ? value.get<std::string>() : "";
   int64_t number = 0;
   const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), number);

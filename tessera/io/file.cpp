@@ -160,7 +160,8 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
     throw Error(ErrorKind::Storage, "NOT-A-FILE", "cannot write: neither a regular file nor a new one")
         .in(path_);
   }
-  while (descriptor_ < 0) {
+  constexpr int kMostLocks = 100;  // a file system may say of every lock that another process has it
+  for (int attempt = 0; descriptor_ < 0; ++attempt) {
     // A killed process with the same number may have left a file of this name: O_EXCL then refuses, and the
     // next number is tried.
     temporary_path_ = path_ + ".tmp." + std::to_string(::getpid()) + "-" + std::to_string(counter++);
@@ -170,7 +171,9 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
     // The lock tells others that this process lives. Until it is taken, remove_leftovers() of another process
     // may take the new file for one that was left: then a further one is made.
     const bool is_busy = take_lock(descriptor_, temporary_path_) == LockState::Busy;
-    if (is_busy || !exists(temporary_path_)) close_descriptor(descriptor_);
+    if (attempt >= kMostLocks || (!is_busy && exists(temporary_path_))) break;
+    close_descriptor(descriptor_);
+    disk::remove_file(temporary_path_);
   }
   // The new file gets the old one's permissions where that works: some file systems cannot set them.
   if (replaces) (void)disk::change_mode(descriptor_, temporary_path_, status.st_mode & 0777);

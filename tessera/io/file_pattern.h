@@ -16,10 +16,10 @@ struct MatchedFiles {
 };
 
 // Chooses files by patterns from the names of all files below a folder, as Hugging Face's datasets library
-// does: pattern by pattern, and those of one pattern in the order of the bytes of their names. A file that
-// several patterns fit is taken once, at the first of them. These files are taken only where the pattern
-// itself says so: hidden ones (".a.json", ".git/a.json"), those in folders such as "__MACOSX", and those that
-// describe a dataset (README.md, config.json, dataset_info.json, ...).
+// does: pattern by pattern, and those of one pattern in the order of the bytes of their names. Unlike there,
+// a file that several patterns fit is taken once, at the first of them. These files are taken only where the
+// pattern itself says so: hidden ones (".a.json", ".git/a.json"), those in folders such as "__MACOSX", and
+// those that describe a dataset (README.md, config.json, dataset_info.json, ...).
 MatchedFiles match_files(std::vector<std::string> names, const std::vector<std::string>& patterns);
 
 }  // namespace tessera::io

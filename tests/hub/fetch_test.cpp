@@ -457,7 +457,7 @@ TEST_F(FetchTest, WithoutANetworkTheCacheIsUsed) {
   ::setenv("HF_ENDPOINT", "http://127.0.0.1:1", 1);
   EXPECT_THAT(
       error_of(),
-      AllOf(HasSubstr("E-STORAGE-HUB-UNREACHABLE]: cannot fetch model org/name: http://127.0.0.1:1: "),
+      AllOf(HasSubstr("E-STORAGE-HUB-UNREACHABLE]: cannot download model org/name: http://127.0.0.1:1: "),
             HasSubstr("HTTPS_PROXY")));
   // Python's tools have left these. The one without a tokenizer may not be all of its repository.
   home_.write("hub/models--org--name/refs/main", FakeHub::kCommit);

@@ -441,6 +441,8 @@ TEST(ChangedKeysTest, AKeyCountsUnlessItChangesNoNumber) {
            {"", "lr_end: 1e-5\n", "lr_end "},
            {"", "spike_action: skip\n", "spike_action "},
            {groups + "1e-4}\n", groups + "1e-5}\n", "lr_groups "},
+           {"warmup_steps: 4\n", "", "warmup_steps "},
+           {groups + "1e-4}\n", "", "lr_groups "},
            {plateau + "3\n", plateau + "4\n", "eval_steps "},
            {"val_set_size: 10\neval_steps: 3\n", "val_set_size: 10\neval_steps: 4\n", ""},
            {"", "save_steps: 3\nlogging_steps: 2\nuse_otel_metrics: true\nzero_stage: 1\nhub_model_id: o/n\n",

@@ -198,7 +198,11 @@ class FileSearch {
 
   void match(const fs::path& root, const std::vector<std::string>& patterns, const std::string& key) {
     std::vector<std::string> names;
-    for (const fs::path& path : walk(root, Hidden::Listed))
+    // A pattern without a hidden part takes no hidden file, and hidden folders may be other programs' own.
+    const bool asks_for_hidden = std::ranges::any_of(patterns, [](const std::string& pattern) {
+      return pattern.starts_with('.') || pattern.find("/.") != std::string::npos;
+    });
+    for (const fs::path& path : walk(root, asks_for_hidden ? Hidden::Listed : Hidden::LeftOut))
       names.push_back(path.lexically_relative(root).string());
     const io::MatchedFiles matched = io::match_files(std::move(names), patterns);
     if (!matched.unmatched.empty())

@@ -51,7 +51,9 @@ std::map<std::string, std::string> values_of(const std::string& recipe) {
 std::vector<ChangedKey> changed_keys(const std::string& before, const std::string& now) {
   auto older = values_of(before);
   older.merge(values_of(config::dump_recipe({})));
-  const auto newer = values_of(now);
+  auto newer = values_of(now);
+  // A key that is gone is unset.
+  for (const auto& entry : older) newer.try_emplace(entry.first);
   const auto schedule = newer.find("lr_scheduler");
   const bool has_plateau = schedule != newer.end() && schedule->second.find("plateau") != std::string::npos;
   std::vector<ChangedKey> changed;
