@@ -312,7 +312,8 @@ TEST(LlamaFactory, DatasetInfoNamesFileColumnsAndTags) {
   make_prompt_type(chatml, {recipe, &small_tokenizer(), nullptr, 0})->tokenize({record}, rows);
   EXPECT_EQ(trained_texts(rows.at(0)), std::vector<std::string>{"a<|im_end|>"});
   EXPECT_THAT(error_text("E-CONFIG-DATASET-INFO", [&] { resolve("onw"); }), HasSubstr("did you mean 'own'?"));
-  EXPECT_THAT(error_text("E-CONFIG-DATASET-INFO", [&] { resolve("pairs"); }), HasSubstr("preferences"));
+  EXPECT_THAT(error_text("E-CONFIG-DATASET-INFO", [&] { resolve("pairs"); }),
+              HasSubstr("preference datasets are not supported"));
   EXPECT_THAT(error_text("E-CONFIG-DATASET-INFO", [&] { resolve("hub"); }), HasSubstr("is on a hub"));
 }
 

@@ -54,7 +54,7 @@ TEST(HubDatasetsTest, TheFilesOfAConfigurationAreChosen) {
   DatasetConfig dataset;
   dataset.path = "org/name";
   EXPECT_THAT(chosen(dataset, kNames, kCard),
-              ElementsAre("main/test-0.parquet", "main/train-0.parquet", "README.md"));
+              ElementsAre("main/train-0.parquet", "main/test-0.parquet", "README.md"));
   dataset.name = "socratic";
   EXPECT_THAT(chosen(dataset, kNames, kCard), ElementsAre("socratic/train.jsonl", "README.md"));
   std::string card = kCard;
@@ -62,7 +62,7 @@ TEST(HubDatasetsTest, TheFilesOfAConfigurationAreChosen) {
   EXPECT_THAT(chosen(dataset, kNames, card), ElementsAre("socratic/train.jsonl", "README.md"));
   dataset.name.clear();
   EXPECT_THAT(chosen(dataset, kNames, card),
-              ElementsAre("main/test-0.parquet", "main/train-0.parquet", "README.md"));
+              ElementsAre("main/train-0.parquet", "main/test-0.parquet", "README.md"));
   dataset.name = "socratic";
   EXPECT_THAT(chosen(dataset, kNames), ElementsAre("socratic/train.jsonl", "README.md"))
       << "a folder of that name";

@@ -58,7 +58,7 @@ TEST_F(PretrainTest, EqualsOneProcessOn2And3Ranks) {
     const ProgramResult result = pretrain(ranks, name);
     ASSERT_EQ(result.exit_code, 0) << result.told();
     EXPECT_TRUE(result.error_lines().empty()) << result.told();
-    EXPECT_NE(result.err.find("12 steps made, 4,608 tokens seen"), std::string::npos) << result.told();
+    EXPECT_NE(result.err.find("12 steps done, 4,608 tokens seen"), std::string::npos) << result.told();
     EXPECT_NE(result.err.find("% for data"), std::string::npos) << result.told();
     losses.push_back(read_column(here / name, "loss"));
     const auto lines = read_metrics(here / name);

@@ -382,7 +382,7 @@ TEST_F(RecipeTest, PreparedRowsAreMixedByTheStepOn1And3Ranks) {
                          "gradient_accumulation_steps=" + std::to_string(6 / ranks)};
     return run_well(with(words, more));
   };
-  EXPECT_TRUE(has(train_on(1, {"output_dir=one"}).err, "8 steps made"));
+  EXPECT_TRUE(has(train_on(1, {"output_dir=one"}).err, "8 steps done"));
   train_on(3, {"output_dir=three", "max_steps=5"});
   const ProgramResult resumed = train_on(3, {"output_dir=three", "auto_resume_from_checkpoints=true"});
   const auto want = losses(here / "one"), got = losses(here / "three");
