@@ -16,19 +16,21 @@ void add_upload(CLI::App& app, CommandLine& line) {
   };
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("upload", "Upload a model or an adapter to the Hugging Face hub");
-  verb->add_option("folder", options->folder, "The folder of a result, a model or an adapter")
+  verb->add_option("folder", options->folder, "Folder of a result, a model or an adapter")
       ->required()
       ->check(CLI::ExistingDirectory);
   verb->add_option("repository", options->repository,
-                   "The repository: org/name. It is made if it is not there")
+                   "Repository, as org/name; it is created if it does not exist")
       ->required();
   verb->add_flag("--private", options->is_private,
-                 "Make a repository that others do not see; by default the owner's account decides");
-  verb->add_option("--revision", options->revision, "The branch; by default main");
+                 "Create a private repository; the default is set by the owner's account");
+  verb->add_option("--revision", options->revision, "Branch (default main)");
   verb->footer(
-      "Weights, configs, tokenizer, README.md and a licence are sent, in one commit; checkpoints, logs and\n"
-      "recipe.yaml stay. HF_TOKEN, or hf auth login, says who uploads. Files that the hub has already are\n"
-      "not sent again, so the same command goes on after an interruption. See docs/hub.md.");
+      "One commit contains the weights, configs, tokenizer, README.md and a licence, but no checkpoints, "
+      "logs\n"
+      "or recipe.yaml. The access token is HF_TOKEN, or that of hf auth login. Files that the hub already "
+      "has\n"
+      "are not sent again, so the same command continues an interrupted upload. See docs/hub.md.");
   line.set_action(*verb, [options] {
     hub::UploadTarget target{options->repository, options->revision};
     if (options->is_private) target.is_private = true;

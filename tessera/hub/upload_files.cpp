@@ -62,7 +62,7 @@ void settle_base_model(LocalFile& file) {
     file.size = std::ssize(*file.text);
   } else if (path.starts_with('/')) {
     log::warn(file.path + " names a folder of this machine as " + kKey + ": " + path +
-              "; others need its name on the hub there");
+              "; other machines need the name of the model on the hub");
   }
 }
 
@@ -73,10 +73,10 @@ Error no_result_error(const std::string& what) { return Error(ErrorKind::Config,
 std::vector<LocalFile> files_to_upload(const std::string& folder) {
   const Names names = names_in(folder);
   if (!names.contains("config.json") && !names.contains("adapter_config.json")) {
-    Error error = no_result_error(folder + " holds no model and no adapter");
-    error.need("config.json or adapter_config.json beside the weights");
+    Error error = no_result_error(folder + " contains neither a model nor an adapter");
+    error.need("config.json or adapter_config.json next to the weights");
     if (names.contains("manifest.json"))
-      error.hint("it is a checkpoint: tessera convert makes a model folder of it");
+      error.hint("this is a checkpoint: tessera convert turns it into a model folder");
     throw error;
   }
   std::vector<std::string> chosen;
@@ -93,7 +93,7 @@ std::vector<LocalFile> files_to_upload(const std::string& folder) {
   }
   std::vector<LocalFile> files;
   for (const std::string& name : chosen) {
-    if (!names.contains(name)) throw no_result_error(folder + " lacks a file that it names").got(name);
+    if (!names.contains(name)) throw no_result_error(folder + " lacks a file that its index names").got(name);
     const std::string path = io::join_path(folder, name);
     files.push_back({name, path, io::File::open(path).size()});
     if (name == "adapter_config.json") settle_base_model(files.back());

@@ -59,7 +59,7 @@ void read_header(const json& header, const LocalFile& file, PutOrder& order) {
     const bool is_number = !name.empty() && name.find_first_not_of("0123456789") == std::string::npos;
     if (name == "chunk_size") {
       order.part_bytes = number_of(value);
-      if (order.part_bytes <= 0) throw upload_answer_error("parts without a size");
+      if (order.part_bytes <= 0) throw upload_answer_error("it gives no size of parts");
     } else if (is_number && value.is_string()) {
       parts[number_of(name)] = value.get<std::string>();
     } else if (value.is_string()) {
@@ -71,8 +71,8 @@ void read_header(const json& header, const LocalFile& file, PutOrder& order) {
   for (auto& [number, url] : parts) order.part_urls.push_back(std::move(url));
   const int64_t need = (file.size + order.part_bytes - 1) / order.part_bytes;
   if (std::ssize(order.part_urls) != need) {
-    throw upload_answer_error("addresses for " + std::to_string(order.part_urls.size()) + " parts of " +
-                              file.name + ", not " + std::to_string(need));
+    throw upload_answer_error("it gives addresses for " + std::to_string(order.part_urls.size()) +
+                              " parts of " + file.name + ", not " + std::to_string(need));
   }
 }
 
@@ -80,11 +80,11 @@ PutOrder read_order(const json& answer, const LocalFile& file, const std::string
   const auto objects = answer.is_object() ? answer.find("objects") : answer.end();
   if (objects == answer.end() || !objects->is_array() || objects->size() != 1 ||
       text_at(objects->front(), "oid") != sha256)
-    throw upload_answer_error("no word about " + file.name);
+    throw upload_answer_error("it does not mention " + file.name);
   const json& object = objects->front();
   if (object.contains("error")) {
     const json& error = object_at(object, "error");
-    throw Error(ErrorKind::Config, "HUB-REFUSED", endpoint() + " refuses " + file.name)
+    throw Error(ErrorKind::Config, "HUB-REFUSED", endpoint() + " refused " + file.name)
         .got((error.contains("code") ? error["code"].dump() + ": " : "") + text_at(error, "message"));
   }
   const json& actions = object_at(object, "actions");

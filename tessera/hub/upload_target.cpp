@@ -20,9 +20,8 @@ bool is_new_name(std::string_view name) {
 }
 
 std::string token_hint() {
-  return "make a token of role write at " + endpoint() +
-         "/settings/tokens, and set HF_TOKEN to it or run hf "
-         "auth login";
+  return "create a token with the role write at " + endpoint() +
+         "/settings/tokens, and set HF_TOKEN to it or run hf auth login";
 }
 
 // Returns `text` as one word of a shell.
@@ -57,27 +56,27 @@ bool is_upload_id(const std::string& id) {
 
 void check_upload(const UploadTarget& target) {
   if (!is_upload_id(target.id)) {
-    throw Error(ErrorKind::Config, "HUB-NAME", "no repository of the hub can have this name")
+    throw Error(ErrorKind::Config, "HUB-NAME", "the hub does not accept this name for a repository")
         .got("'" + target.id + "'")
         .need(
             "org/name: the user or organisation that owns it, and a name of letters, digits, '-', '_' "
             "and '.'");
   }
   if (!target.revision.empty() && !is_revision(target.revision)) {
-    throw Error(ErrorKind::Config, "HUB-NAME", "no branch has this name").got("'" + target.revision + "'");
+    throw Error(ErrorKind::Config, "HUB-NAME", "a branch cannot have this name")
+        .got("'" + target.revision + "'");
   }
   if (is_offline()) {
     throw Error(ErrorKind::Config, "HUB-OFFLINE",
                 "the result would be uploaded to " + target.shown() +
-                    ", and HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE forbids it")
+                    ", but HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set")
         .hint(
-            "unset the variable; or train with push_to_hub=false, and upload the folder later on a machine "
+            "unset the variable; or train with push_to_hub=false and upload the folder later, on a machine "
             "with a network: " +
             target.command("OUTPUT_DIR"));
   }
   if (token().empty()) {
-    throw Error(ErrorKind::Config, "HUB-ACCESS",
-                "nothing can be uploaded to " + target.shown() + " without a token")
+    throw Error(ErrorKind::Config, "HUB-ACCESS", "uploading to " + target.shown() + " needs a token")
         .hint(token_hint());
   }
 }
@@ -86,22 +85,24 @@ Error upload_refusal(const UploadTarget& target, const HttpAnswer& answer) {
   const std::string code = answer.header("x-error-code"), words = answer.header("x-error-message");
   const std::string got = std::to_string(answer.status) + (words.empty() ? "" : ": " + words);
   if (answer.status == 401 && code.empty()) {
-    return Error(ErrorKind::Config, "HUB-ACCESS", endpoint() + " does not know the token")
+    return Error(ErrorKind::Config, "HUB-ACCESS", endpoint() + " does not accept the token")
         .got(got)
         .hint(token_hint());
   }
   if (answer.status == 401 || answer.status == 403) {
-    return Error(ErrorKind::Config, "HUB-ACCESS", "the token may not write to " + target.shown())
+    return Error(ErrorKind::Config, "HUB-ACCESS", "the token has no write access to " + target.shown())
         .got(got)
-        .hint("its role must be write, or fine-grained with leave to write there, and its user a member of " +
-              target.id.substr(0, target.id.find('/')) + ": " + endpoint() + "/settings/tokens");
+        .hint(
+            "it needs the role write, or fine-grained write access to the repository, and its user must be a "
+            "member of " +
+            target.id.substr(0, target.id.find('/')) + ": " + endpoint() + "/settings/tokens");
   }
   if (answer.status == 404) {
     return Error(ErrorKind::Config, "HUB-NOT-FOUND", endpoint() + " has no " + target.shown())
         .got(got)
-        .hint("the token must be of a user who may see and write it");
+        .hint("if it exists, the token must belong to a user with write access");
   }
-  return Error(ErrorKind::Config, "HUB-REFUSED", endpoint() + " refuses the upload to " + target.shown())
+  return Error(ErrorKind::Config, "HUB-REFUSED", endpoint() + " refused the upload to " + target.shown())
       .got(got);
 }
 

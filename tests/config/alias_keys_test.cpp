@@ -99,10 +99,11 @@ TEST(AliasKeysTest, TheResultIsUploadedWhereItsPlaceIsNamed) {
   EXPECT_THAT(message_of(kMinimal + "push_to_hub: true\n"), HasSubstr("need hub_model_id: org/name"));
   for (const char* name : {"name", "a/b/c", "'org/na me'", "org/name.git"}) {
     EXPECT_THAT(message_of(kMinimal + "hub_model_id: " + name + "\n"),
-                HasSubstr("E-CONFIG-RANGE]: r.yaml:4:1: key 'hub_model_id': no repository of the hub"))
+                HasSubstr("E-CONFIG-RANGE]: r.yaml:4:1: key 'hub_model_id': the hub does not accept"))
         << name;
   }
-  EXPECT_THAT(message_of(kMinimal + "hub_model_id: o/n\nhub_revision: a b\n"), HasSubstr("no branch has"));
+  EXPECT_THAT(message_of(kMinimal + "hub_model_id: o/n\nhub_revision: a b\n"),
+              HasSubstr("a branch cannot have"));
   EXPECT_THAT(message_of(kMinimal + "hub_model_id: o/n\nsave_final: false\n"),
               HasSubstr("there is no result to upload"));
 }

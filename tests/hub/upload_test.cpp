@@ -275,8 +275,8 @@ TEST_F(UploadTest, LastingFaultsAreTold) {
          answer["objects"][0]["error"] = {{"code", 422}, {"message", "too large"}};
          reply.body = answer.dump();
        },
-       {"E-CONFIG-HUB-REFUSED", "refuses model.safetensors; got 422: too large"}},
-      {"no objects", "batch", says("{}"), {"E-STORAGE-HUB-ANSWER", "no word about model.safetensors"}},
+       {"E-CONFIG-HUB-REFUSED", "refused model.safetensors; got 422: too large"}},
+      {"no objects", "batch", says("{}"), {"E-STORAGE-HUB-ANSWER", "does not mention model.safetensors"}},
       {"fewer parts than needed",
        "batch",
        [](FakeReply& reply) {
@@ -318,13 +318,13 @@ TEST_F(UploadTest, WhoMayNotWriteIsToldBeforeTheTraining) {
     }
   };
   ::setenv("HF_TOKEN", "hf_other", 1);
-  EXPECT_THAT(prepare_error(), AllOf(HasSubstr("E-CONFIG-HUB-ACCESS"), HasSubstr("does not know the token"),
+  EXPECT_THAT(prepare_error(), AllOf(HasSubstr("E-CONFIG-HUB-ACCESS"), HasSubstr("does not accept the token"),
                                      HasSubstr("/settings/tokens"), Not(HasSubstr("hf_other"))));
   ::setenv("HF_TOKEN", FakeUploadHub::kToken, 1);
   start().may_make = false;
-  EXPECT_THAT(prepare_error(),
-              AllOf(HasSubstr("E-CONFIG-HUB-ACCESS"), HasSubstr("may not write to model org/name; got 403"),
-                    HasSubstr("a member of org")));
+  EXPECT_THAT(prepare_error(), AllOf(HasSubstr("E-CONFIG-HUB-ACCESS"),
+                                     HasSubstr("has no write access to model org/name; got 403"),
+                                     HasSubstr("a member of org")));
   start().is_there = true;
   hub_->may_write = false;
   EXPECT_THAT(prepare_error(), AllOf(HasSubstr("E-CONFIG-HUB-ACCESS"), HasSubstr("got 403: not for you")));
@@ -343,7 +343,7 @@ TEST_F(UploadTest, ChecksThatAskNobody) {
                                                HasSubstr("push_to_hub=false")));
   ::unsetenv("HF_HUB_OFFLINE");
   ::unsetenv("HF_TOKEN");
-  EXPECT_THAT(check_error({"org/name"}), AllOf(HasSubstr("E-CONFIG-HUB-ACCESS"), HasSubstr("without a token"),
+  EXPECT_THAT(check_error({"org/name"}), AllOf(HasSubstr("E-CONFIG-HUB-ACCESS"), HasSubstr("needs a token"),
                                                HasSubstr("hf auth login")));
   home_.write("token", "hf_file\n");
   EXPECT_EQ(check_error({"org/name"}), "");

@@ -438,7 +438,7 @@ TEST_F(ResultTest, IsUploadedToTheHub) {
                          {"HF_HUB_OFFLINE", "0"},
                          {"NO_PROXY", "127.0.0.1"}};
   expect_error(train(arguments, options), 2, "E-CONFIG-HUB-ACCESS",
-               {"key 'hub_model_id'", "does not know the token"});
+               {"key 'hub_model_id'", "does not accept the token"});
   EXPECT_FALSE(fs::exists(out()));
 
   options.environment["HF_TOKEN"] = FakeUploadHub::kToken;
@@ -454,8 +454,8 @@ TEST_F(ResultTest, IsUploadedToTheHub) {
   const ProgramResult failed =
       train(with(arguments, {"--nproc", "2", "adapter=lora", "lora_target_linear=true"}), options);
   EXPECT_EQ(failed.exit_code, 0) << failed.told();
-  EXPECT_EQ(ProgramResult::lines_with(failed.err, "not on the hub").size(), 1U) << failed.told();
-  EXPECT_NE(failed.err.find("to upload it: tessera upload out org/name\n"), std::string::npos)
+  EXPECT_EQ(ProgramResult::lines_with(failed.err, "was not uploaded").size(), 1U) << failed.told();
+  EXPECT_NE(failed.err.find("to upload it, run: tessera upload out org/name\n"), std::string::npos)
       << failed.told();
   const ProgramResult again = run({"upload", "out", "org/name"}, options);
   EXPECT_EQ(again.exit_code, 0) << again.told();

@@ -55,8 +55,8 @@ void upload_here(const config::Recipe& recipe, RunSignals& signals) {
     why = error.what();
   }
   if (signals.stop_signal() != 0) why = "the upload was interrupted";
-  log::warn("the result is whole in " + recipe.output_dir + ", but not on the hub: " + why +
-            "; to upload it: " + target.command(recipe.output_dir));
+  log::warn("the result is complete in " + recipe.output_dir + ", but was not uploaded: " + why +
+            "; to upload it, run: " + target.command(recipe.output_dir));
 }
 
 }  // namespace
