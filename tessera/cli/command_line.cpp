@@ -1,27 +1,20 @@
 #include "tessera/cli/command_line.h"
 
-#include <filesystem>
 #include <string>
 #include <utility>
 
 #include "tessera/core/error.h"
 #include "tessera/hub/fetch.h"
+#include "tessera/io/file.h"
 #include "tessera/io/run_inputs.h"
 
 namespace tessera::cli {
 namespace {
 
-namespace fs = std::filesystem;
-
-bool is_there(const std::string& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
-
 // Returns the text of what is wrong with the path, or "".
 std::string fault_of(const std::string& path, Takes takes) {
   const bool takes_files = takes == Takes::Model;
-  if (is_there(path)) return takes_files || io::is_folder(path) ? "" : "not a folder: " + path;
+  if (io::exists(path)) return takes_files || io::is_folder(path) ? "" : "not a folder: " + path;
   if (hub::is_fetchable(path) || hub::find_snapshot({hub::Kind::Model, path, ""})) return "";
   return std::string(takes_files ? "Path" : "Directory") + " does not exist: " + path;
 }
@@ -42,7 +35,7 @@ CLI::Option* CommandLine::add_model(CLI::App& verb, const std::string& name, std
 
 void CommandLine::fetch_models() const {
   for (const auto& [value, takes] : models_) {
-    if (value->empty() || is_there(*value)) continue;
+    if (value->empty() || io::exists(*value)) continue;
     const auto name = hub::parse_name(*value);
     if (!name) continue;
     try {

@@ -13,17 +13,13 @@
 #include "tessera/config/hub_datasets.h"
 #include "tessera/core/error.h"
 #include "tessera/hub/fetch.h"
+#include "tessera/io/file.h"
 #include "tessera/io/run_inputs.h"
 
 namespace tessera::config {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool path_exists(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
 
 Error path_error(const Recipe& recipe, std::string_view name, const std::string& what, const std::string& key,
                  const std::string& path) {
@@ -52,7 +48,7 @@ bool is_remote(const std::string& path) { return path.find("://") != std::string
 // Refuses an adapter's folder as a model, and a model's folder as an adapter: both are folders, and easily
 // taken for one another.
 void check_kind(const Recipe& recipe, const std::string& key, const std::string& path) {
-  const auto has = [&](const char* name) { return path_exists(fs::path(path) / name); };
+  const auto has = [&](const char* name) { return io::exists(fs::path(path) / name); };
   const bool is_adapter = has("adapter_config.json"), is_model = has("config.json");
   if (key == "base_model" && is_adapter && !is_model) {
     throw path_error(recipe, "NOT-A-MODEL", "the folder contains an adapter, not a model", key, path)
@@ -103,8 +99,8 @@ bool resolve_folder(const Recipe& recipe, const std::string& key, std::string& p
     return true;
   }
   const bool takes_gguf = key != "lora_model_dir";
-  if (takes_gguf && path.ends_with(".gguf") && path_exists(path)) return true;
-  if (path_exists(path)) {
+  if (takes_gguf && path.ends_with(".gguf") && io::exists(path)) return true;
+  if (io::exists(path)) {
     throw path_error(recipe, "NOT-A-FOLDER", "not a folder", key, path)
         .need(takes_gguf ? "a folder with config.json, or a GGUF file (.gguf)"
                          : "a folder with adapter_config.json");
@@ -152,7 +148,7 @@ void resolve_builder(Recipe& recipe, DatasetConfig& dataset, const std::string& 
   std::vector<fs::path> files;
   for (const std::string& name : dataset.data_files) {
     std::string found = resolve_path(name, recipe.source_folder);
-    if (!path_exists(found)) found = is_pattern(name) ? resolve_pattern(name, recipe.source_folder) : "";
+    if (!io::exists(found)) found = is_pattern(name) ? resolve_pattern(name, recipe.source_folder) : "";
     if (found.empty()) throw path_error(recipe, "NOT-FOUND", "no such file", key + "data_files", name);
     files.push_back(fs::absolute(found).lexically_normal());
     const fs::path parent = plain_parent(files.back());
@@ -174,7 +170,7 @@ void resolve_builder(Recipe& recipe, DatasetConfig& dataset, const std::string& 
 bool resolve_dataset(Recipe& recipe, DatasetConfig& dataset, const std::string& key) {
   resolve_template(recipe, dataset.chat_template_jinja);
   const std::string found = resolve_path(dataset.path, recipe.source_folder);
-  if (path_exists(found)) {
+  if (io::exists(found)) {
     dataset.path = found;
     return true;
   }
@@ -216,9 +212,9 @@ void fetch_entry(const Recipe& recipe, DatasetConfig& dataset, const std::string
 }  // namespace
 
 std::string resolve_path(const std::string& path, const std::string& folder) {
-  if (fs::path(path).is_absolute() || path_exists(path)) return path;
+  if (fs::path(path).is_absolute() || io::exists(path)) return path;
   const fs::path beside = fs::path(folder) / path;
-  return path_exists(beside) ? beside.lexically_normal().string() : path;
+  return io::exists(beside) ? beside.lexically_normal().string() : path;
 }
 
 std::string table_format(const std::string& path) {

@@ -13,8 +13,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view kOfModel = "models--";
+
 std::string folder_name(const Repository& repository) {
-  std::string folder = repository.kind == Kind::Model ? "models--" : "datasets--";
+  std::string folder(repository.kind == Kind::Model ? kOfModel : "datasets--");
   for (const char c : repository.id) folder += c == '/' ? std::string("--") : std::string(1, c);
   return folder;
 }
@@ -95,6 +97,15 @@ std::optional<std::string> find_snapshot(const Repository& repository, bool take
   if (is_plain_name(commit) && fs::is_directory(repository.snapshot_folder(commit), error))
     return repository.snapshot_folder(commit);
   return takes_only && repository.revision.empty() ? only_snapshot(folder) : std::nullopt;
+}
+
+std::string model_of_snapshot(const std::string& folder) {
+  const fs::path snapshots = fs::path(folder).parent_path();
+  std::string name = snapshots.parent_path().filename().string();
+  if (snapshots.filename() != "snapshots" || !name.starts_with(kOfModel)) return "";
+  name.erase(0, kOfModel.size());
+  if (const size_t dashes = name.find("--"); dashes != std::string::npos) name.replace(dashes, 2, "/");
+  return is_hub_id(name) ? name : "";
 }
 
 std::string download_command(const Repository& repository) {

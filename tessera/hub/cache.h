@@ -51,6 +51,10 @@ std::string cache_folder();
 // snapshot is taken if `takes_only`. The folder may lack files.
 std::optional<std::string> find_snapshot(const Repository& repository, bool takes_only = true);
 
+// Returns the name on the hub of a model whose folder is a snapshot in a cache,
+// ".../models--org--name/snapshots/<commit>"; "" for any other path.
+std::string model_of_snapshot(const std::string& folder);
+
 // Returns the shell command that downloads the repository into the cache.
 std::string download_command(const Repository& repository);
 

@@ -102,6 +102,11 @@ std::string HttpAnswer::header(const std::string& name) const {
   return found == headers.end() ? "" : found->second;
 }
 
+std::string HttpAnswer::told() const {
+  const std::string words = header("x-error-message");
+  return std::to_string(status) + (words.empty() ? "" : ": " + words);
+}
+
 std::string url_quoted(std::string_view text, bool keeps_slashes) {
   constexpr char kDigits[] = "0123456789ABCDEF";
   std::string quoted;

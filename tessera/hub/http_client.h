@@ -24,6 +24,8 @@ struct HttpAnswer {
 
   bool is_good() const { return status >= 200 && status < 300; }
   std::string header(const std::string& name) const;
+  // The status for an error, with the server's words if it gave any: "403: not for you".
+  std::string told() const;
 };
 
 // An answer that did not come, or not to its end.

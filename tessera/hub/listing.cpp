@@ -6,17 +6,12 @@
 
 #include "tessera/hub/settings.h"
 #include "tessera/io/json_file.h"
-#include "tessera/io/json_integer.h"
+#include "tessera/io/json_values.h"
 
 namespace tessera::hub {
 namespace {
 
 constexpr size_t kMaxListingBytes = size_t{256} << 20;
-
-std::string text_of(const nlohmann::json& object, const char* key) {
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
 
 Error answer_error(const Repository& repository, const std::string& what) {
   return Error(ErrorKind::Storage, "HUB-ANSWER", endpoint() + " does not answer like a hub: " + what)
@@ -30,10 +25,10 @@ bool is_checksum(const std::string& text, size_t num_digits) {
 
 RemoteFile file_of(const nlohmann::json& item, const Repository& repository) {
   RemoteFile file;
-  file.name = text_of(item, "rfilename");
+  file.name = io::text_at(item, "rfilename");
   const auto lfs = item.is_object() ? item.find("lfs") : item.end();
   file.has_sha256 = lfs != item.end() && lfs->is_object();
-  file.etag = file.has_sha256 ? text_of(*lfs, "sha256") : text_of(item, "blobId");
+  file.etag = file.has_sha256 ? io::text_at(*lfs, "sha256") : io::text_at(item, "blobId");
   const nlohmann::json& sized = file.has_sha256 && lfs->contains("size") ? *lfs : item;
   const auto size = sized.is_object() ? sized.find("size") : sized.end();
   file.size = size != sized.end() ? io::integer_of(*size).value_or(-1) : -1;
@@ -47,7 +42,7 @@ RemoteFile file_of(const nlohmann::json& item, const Repository& repository) {
 Listing parse_listing(std::string_view text, const Repository& repository) {
   const nlohmann::json answer = io::parse_json(text, endpoint(), ErrorKind::Storage);
   Listing listing;
-  listing.commit = text_of(answer, "sha");
+  listing.commit = io::text_at(answer, "sha");
   if (!is_plain_name(listing.commit)) throw answer_error(repository, "no commit");
   const auto files = answer.find("siblings");
   if (files == answer.end() || !files->is_array()) throw answer_error(repository, "no list of files");
@@ -82,8 +77,7 @@ std::string file_url(const Repository& repository, const std::string& commit, co
 }
 
 Error refusal(const Repository& repository, const HttpAnswer& answer) {
-  const std::string code = answer.header("x-error-code"), words = answer.header("x-error-message");
-  const std::string got = std::to_string(answer.status) + (words.empty() ? "" : ": " + words);
+  const std::string code = answer.header("x-error-code"), got = answer.told();
   const std::string page = endpoint() + (repository.kind == Kind::Model ? "/" : "/datasets/") + repository.id;
   const std::string log_in = token().empty() ? "set HF_TOKEN to a token of " + endpoint() + "/settings/tokens"
                                              : "use the token of a user who has access to it";

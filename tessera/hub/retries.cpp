@@ -20,15 +20,6 @@ bool is_passing(int status) {
   return status == 408 || status == 429 || status == 500 || (status >= 502 && status <= 504);
 }
 
-Error upload_fault(const std::string& what, const HttpFault& fault) {
-  return Error(ErrorKind::Storage, fault.is_unreachable ? "HUB-UNREACHABLE" : "HUB-BROKEN",
-               "cannot upload " + what + ": " + fault.what)
-      .hint(fault.is_unreachable ? "HTTPS_PROXY names a proxy, HF_ENDPOINT a mirror of the hub"
-            : fault.is_final
-                ? "SSL_CERT_FILE names the certificates that are trusted, HF_ENDPOINT the hub"
-                : "what the hub has by now it keeps for a while: the same command again sends the rest");
-}
-
 }  // namespace
 
 HttpAnswer Retries::ask(const std::function<HttpAnswer()>& attempt) {
@@ -59,14 +50,18 @@ void Retries::wait(const std::string& why, double asked_s, bool is_unreachable) 
 }
 
 void Retries::give_up(const HttpFault& fault) const {
-  if (way_ == Way::Up) throw upload_fault(what_, fault);
+  const bool is_upload = way_ == Way::Up;
+  std::string hint = "SSL_CERT_FILE sets the trusted certificates, HF_ENDPOINT the address of the hub";
+  if (fault.is_unreachable) {
+    hint = "HTTPS_PROXY sets a proxy, HF_ENDPOINT a mirror of the hub";
+    if (!is_upload) hint += "; without a network, download on another machine and copy its cache";
+  } else if (!fault.is_final) {
+    hint = is_upload ? "the hub keeps for a while what it has received: the same command again sends the rest"
+                     : "the received data are kept: the same command resumes from there";
+  }
   throw Error(ErrorKind::Storage, fault.is_unreachable ? "HUB-UNREACHABLE" : "HUB-BROKEN",
-              "cannot download " + what_ + ": " + fault.what)
-      .hint(fault.is_unreachable ? "HTTPS_PROXY sets a proxy, HF_ENDPOINT a mirror of the hub; without a "
-                                   "network, download on another machine and copy its cache"
-            : fault.is_final
-                ? "SSL_CERT_FILE sets the trusted certificates, HF_ENDPOINT the address of the hub"
-                : "the received data are kept: the same command resumes from there");
+              (is_upload ? "cannot upload " : "cannot download ") + what_ + ": " + fault.what)
+      .hint(hint);
 }
 
 }  // namespace tessera::hub

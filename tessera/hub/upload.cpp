@@ -13,12 +13,14 @@
 #include "tessera/core/run_on_threads.h"
 #include "tessera/core/strings.h"
 #include "tessera/hub/broken_pipes.h"
+#include "tessera/hub/choose_files.h"
 #include "tessera/hub/listing.h"
 #include "tessera/hub/progress.h"
 #include "tessera/hub/upload_client.h"
 #include "tessera/hub/upload_files.h"
 #include "tessera/hub/upload_lfs.h"
 #include "tessera/io/file.h"
+#include "tessera/io/json_values.h"
 
 namespace tessera::hub {
 namespace {
@@ -27,7 +29,6 @@ using nlohmann::json;
 
 constexpr int64_t kSampleBytes = 512;  // by which the hub tells text from bytes
 constexpr size_t kFilesOfQuestion = 256;
-constexpr int64_t kMaxInlineBytes = int64_t{64} << 20;
 
 std::string api_url(const UploadTarget& target, const std::string& what) {
   return endpoint() + "/api/models/" + target.id + '/' + what + '/' + url_quoted(target.wanted(), false);
@@ -50,7 +51,7 @@ enum class Mode { Large, Inline, Ignored };
 Mode mode_of(const json& item) {
   const auto ignored = item.find("shouldIgnore");
   if (ignored != item.end() && ignored->is_boolean() && ignored->get<bool>()) return Mode::Ignored;
-  const std::string mode = text_at(item, "uploadMode");
+  const std::string mode = io::text_at(item, "uploadMode");
   if (mode != "lfs" && mode != "regular") throw upload_answer_error("the kind '" + mode + "' of a file");
   return mode == "lfs" ? Mode::Large : Mode::Inline;
 }
@@ -91,7 +92,7 @@ class FolderUpload {
     const auto items = answer.is_object() ? answer.find("files") : answer.end();
     std::map<std::string, Mode> modes;
     if (items != answer.end() && items->is_array()) {
-      for (const json& item : *items) modes[text_at(item, "path")] = mode_of(item);
+      for (const json& item : *items) modes[io::text_at(item, "path")] = mode_of(item);
     }
     for (size_t i = begin; i < end; ++i) {
       const LocalFile& file = files_[i];
@@ -143,7 +144,7 @@ class FolderUpload {
       return;
     HttpClient client(limits_, token(), stop_);
     Retries retries(limits_, target_.shown() + ": listing its files", stop_, Way::Up);
-    const Listing listing = list_files(client, {Kind::Model, target_.id, target_.revision}, retries);
+    const Listing listing = list_files(client, target_.repository(), retries);
     for (const auto& [name, file] : listing.files) {
       if (is_model_weights(name) && !is_sent(name)) outdated_.push_back(name);
     }
@@ -161,7 +162,7 @@ class FolderUpload {
       const json value = {
           {"path", file.name},
           {"encoding", "base64"},
-          {"content", base64(file.text ? *file.text : io::read_file(file.path, kMaxInlineBytes))}};
+          {"content", base64(file.text ? *file.text : io::read_file(file.path, kMaxReadBytes))}};
       lines += json{{"key", "file"}, {"value", value}}.dump() + '\n';
     }
     for (const Large& each : large_) {

@@ -29,11 +29,6 @@ Error upload_answer_error(const std::string& what) {
       .hint("HF_ENDPOINT names the hub");
 }
 
-std::string text_at(const nlohmann::json& object, const char* key) {
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
 nlohmann::json UploadClient::Reply::json() const {
   return io::parse_json(text, endpoint(), ErrorKind::Storage);
 }

@@ -54,7 +54,5 @@ class UploadClient {
 
 // Makes the Error(Storage) for an answer that is none of a hub.
 Error upload_answer_error(const std::string& what);
-// Returns the text of a key, "" if there is none.
-std::string text_at(const nlohmann::json& object, const char* key);
 
 }  // namespace tessera::hub

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMaxIndexBytes = int64_t{64} << 20, kPieceBytes = int64_t{4} << 20;
+constexpr int64_t kPieceBytes = int64_t{4} << 20;
 
 // Files for people, which no program needs.
 constexpr const char* kBesideFiles[] = {"README.md", "LICENSE",   "LICENSE.md", "LICENSE.txt",
@@ -37,25 +37,13 @@ Names names_in(const std::string& folder) {
   return names;
 }
 
-// Returns the name on the hub of a model whose folder lies in the cache of Hugging Face's tools,
-// ".../models--org--name/snapshots/<commit>"; "" for any other path.
-std::string name_in_cache(const fs::path& folder) {
-  constexpr std::string_view kKind = "models--";
-  const fs::path snapshots = folder.parent_path();
-  std::string name = snapshots.parent_path().filename().string();
-  if (snapshots.filename() != "snapshots" || !name.starts_with(kKind)) return "";
-  name.erase(0, kKind.size());
-  if (const size_t dashes = name.find("--"); dashes != std::string::npos) name.replace(dashes, 2, "/");
-  return is_hub_id(name) ? name : "";
-}
-
 // Lets the config of an adapter name its base model so that other machines find it.
 void settle_base_model(LocalFile& file) {
   constexpr const char* kKey = "base_model_name_or_path";
-  auto config = nlohmann::ordered_json::parse(io::read_file(file.path, kMaxIndexBytes), nullptr, false);
+  auto config = nlohmann::ordered_json::parse(io::read_file(file.path, kMaxReadBytes), nullptr, false);
   const auto base = config.is_object() ? config.find(kKey) : config.end();
   if (base == config.end() || !base->is_string()) return;
-  const std::string path = base->get<std::string>(), name = name_in_cache(path);
+  const std::string path = base->get<std::string>(), name = model_of_snapshot(path);
   if (!name.empty()) {
     *base = name;
     file.text = config.dump(2) + "\n";
@@ -82,7 +70,7 @@ std::vector<LocalFile> files_to_upload(const std::string& folder) {
   std::vector<std::string> chosen;
   try {
     chosen = choose_model(names, [&](const std::string& name) {
-               return io::read_file(io::join_path(folder, name), kMaxIndexBytes);
+               return io::read_file(io::join_path(folder, name), kMaxReadBytes);
              }).files;
   } catch (Error& error) {
     error.within("cannot upload " + folder);

@@ -11,7 +11,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/io/file.h"
-#include "tessera/io/json_integer.h"
+#include "tessera/io/json_values.h"
 
 namespace tessera::hub {
 namespace {
@@ -39,7 +39,7 @@ int64_t number_of(const json& value) {
 // their requests, too.
 std::string address_at(const json& action) {
   constexpr std::string_view kHub = "https://huggingface.co/";
-  const std::string url = text_at(action, "href");
+  const std::string url = io::text_at(action, "href");
   return url.starts_with(kHub) ? endpoint() + url.substr(kHub.size() - 1) : url;
 }
 
@@ -79,13 +79,13 @@ void read_header(const json& header, const LocalFile& file, PutOrder& order) {
 PutOrder read_order(const json& answer, const LocalFile& file, const std::string& sha256) {
   const auto objects = answer.is_object() ? answer.find("objects") : answer.end();
   if (objects == answer.end() || !objects->is_array() || objects->size() != 1 ||
-      text_at(objects->front(), "oid") != sha256)
+      io::text_at(objects->front(), "oid") != sha256)
     throw upload_answer_error("it does not mention " + file.name);
   const json& object = objects->front();
   if (object.contains("error")) {
     const json& error = object_at(object, "error");
     throw Error(ErrorKind::Config, "HUB-REFUSED", endpoint() + " refused " + file.name)
-        .got((error.contains("code") ? error["code"].dump() + ": " : "") + text_at(error, "message"));
+        .got((error.contains("code") ? error["code"].dump() + ": " : "") + io::text_at(error, "message"));
   }
   const json& actions = object_at(object, "actions");
   const json& upload = object_at(actions, "upload");
@@ -182,8 +182,7 @@ class Attempt {
 
   static std::string fault_of_answer(const std::string& who, const HttpAnswer& answer) {
     if (answer.is_good()) return "";
-    const std::string words = answer.header("x-error-message");
-    return who + " answers " + std::to_string(answer.status) + (words.empty() ? "" : ": " + words);
+    return who + " answers " + answer.told();
   }
 
   UploadClient& client_;

@@ -36,8 +36,6 @@ std::string shell_word(const std::string& text) {
 
 }  // namespace
 
-std::string UploadTarget::shown() const { return Repository{Kind::Model, id, revision}.shown(); }
-
 std::string UploadTarget::page() const {
   return endpoint() + '/' + id + (revision.empty() ? "" : "/tree/" + url_quoted(revision, false));
 }
@@ -82,8 +80,7 @@ void check_upload(const UploadTarget& target) {
 }
 
 Error upload_refusal(const UploadTarget& target, const HttpAnswer& answer) {
-  const std::string code = answer.header("x-error-code"), words = answer.header("x-error-message");
-  const std::string got = std::to_string(answer.status) + (words.empty() ? "" : ": " + words);
+  const std::string code = answer.header("x-error-code"), got = answer.told();
   if (answer.status == 401 && code.empty()) {
     return Error(ErrorKind::Config, "HUB-ACCESS", endpoint() + " does not accept the token")
         .got(got)

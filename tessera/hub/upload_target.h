@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tessera/core/error.h"
+#include "tessera/hub/cache.h"
 #include "tessera/hub/http_client.h"
 
 namespace tessera::hub {
@@ -14,9 +15,9 @@ struct UploadTarget {
   std::string revision = {};                      // a branch; "" = main
   std::optional<bool> is_private = std::nullopt;  // of a new repository; unset: as its owner's account has it
 
-  std::string wanted() const { return revision.empty() ? "main" : revision; }
-  // The text "model org/name", with " at revision v1" if one is given.
-  std::string shown() const;
+  Repository repository() const { return {Kind::Model, id, revision}; }
+  std::string wanted() const { return repository().wanted(); }
+  std::string shown() const { return repository().shown(); }
   // The address of its page.
   std::string page() const;
   // The shell command that uploads the folder to it.

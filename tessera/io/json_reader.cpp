@@ -8,7 +8,7 @@
 
 #include "tessera/io/file.h"
 #include "tessera/io/json_file.h"
-#include "tessera/io/json_integer.h"
+#include "tessera/io/json_values.h"
 
 namespace tessera::io {
 namespace {

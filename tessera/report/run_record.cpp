@@ -11,7 +11,7 @@
 #include "tessera/core/error.h"
 #include "tessera/io/file.h"
 #include "tessera/io/json_file.h"
-#include "tessera/io/json_integer.h"
+#include "tessera/io/json_values.h"
 
 namespace tessera::report {
 namespace {

@@ -4,6 +4,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
+#include "tessera/io/json_values.h"
 #include "tessera/text/chat_encoding.h"
 #include "tessera/text/select_chat_template.h"
 
@@ -32,11 +33,6 @@ std::shared_ptr<const Json> template_variables(const std::map<std::string, std::
     (*variables)[name] = value.is_boolean() || value.is_number() ? value : Json(text);
   }
   return variables;
-}
-
-std::string text_of(const Json& message, const std::string& key) {
-  const auto found = message.find(key);
-  return found != message.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
 // Returns whether a message of this role asks for an answer, and so is none.
@@ -137,8 +133,8 @@ Row ChatPrompt::make_row(const Conversation& conversation, std::optional<size_t>
   for (size_t i = 0; i < turns.size(); ++i) {
     if (!train[i] || !conversation.turns[i].has_spans()) continue;
     const Json& message = conversation.messages[i];
-    apply_train_spans(chat, conversation.turns, static_cast<int64_t>(i), text_of(message, "content"),
-                      text_of(message, reader_.thinking_key()), turns[i]);
+    apply_train_spans(chat, conversation.turns, static_cast<int64_t>(i), io::text_at(message, "content"),
+                      io::text_at(message, reader_.thinking_key()), turns[i]);
   }
   row.labels =
       label_chat(encoded, turns, train, rules_, end_tokens_, tokenizer_.eos_id().value_or(-1), eos_is_eot_);

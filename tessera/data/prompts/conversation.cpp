@@ -7,7 +7,7 @@
 #include "tessera/core/strings.h"
 #include "tessera/core/utf8.h"
 #include "tessera/data/prompts/fields.h"
-#include "tessera/io/json_integer.h"
+#include "tessera/io/json_values.h"
 
 namespace tessera::data {
 namespace {

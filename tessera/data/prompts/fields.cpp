@@ -10,7 +10,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
-#include "tessera/io/json_integer.h"
+#include "tessera/io/json_values.h"
 
 namespace tessera::data {
 namespace {

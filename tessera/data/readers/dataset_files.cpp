@@ -13,8 +13,10 @@
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
 #include "tessera/data/readers/dataset_card.h"
+#include "tessera/io/file.h"
 #include "tessera/io/file_pattern.h"
 #include "tessera/io/json_file.h"
+#include "tessera/io/json_values.h"
 
 namespace tessera::data {
 namespace {
@@ -38,11 +40,6 @@ std::optional<FileFormat> format_of(const fs::path& path, const std::string& ds_
     return FileFormat::Table;
   if (extension == ".txt") return FileFormat::Text;
   return std::nullopt;
-}
-
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
 }
 
 enum class Hidden { LeftOut, Listed };
@@ -77,7 +74,7 @@ class FileSearch {
     std::error_code ignored;
     if (fs::is_directory(root, ignored)) {
       search_folder(root);
-    } else if (is_there(root)) {
+    } else if (io::exists(root)) {
       require_train(root, split_of_file(root.filename()));
       add(root, "datasets");
     } else {
@@ -138,13 +135,13 @@ class FileSearch {
   }
 
   void search_folder(fs::path root) {
-    if (is_there(root / "dataset_dict.json")) {
+    if (io::exists(root / "dataset_dict.json")) {
       const std::string whole = root.string();
       root /= split_;
-      if (!is_there(root)) throw no_split_error(dataset_, "'" + whole + "'", saved_splits(whole));
+      if (!io::exists(root)) throw no_split_error(dataset_, "'" + whole + "'", saved_splits(whole));
       return search_saved(root);
     }
-    if (is_there(root / "state.json") && is_there(root / "dataset_info.json")) {
+    if (io::exists(root / "state.json") && io::exists(root / "dataset_info.json")) {
       require_train(root, saved_split(root));
       return search_saved(root);
     }
@@ -153,7 +150,7 @@ class FileSearch {
       return match(root, *patterns, "README.md");
     if (!dataset_.name.empty()) {
       root /= dataset_.name;
-      if (!is_there(root)) {
+      if (!io::exists(root)) {
         throw error("DATASET-NAME", "datasets: the folder has no configuration of this name")
             .got("name: " + dataset_.name)
             .need("a folder '" + root.string() + "', or a README.md that lists it");
@@ -173,9 +170,7 @@ class FileSearch {
   }
 
   std::string saved_split(const fs::path& folder) const {
-    const auto state = io::read_json_file((folder / "state.json").string(), ErrorKind::Data);
-    const auto found = state.find("_split");
-    return found != state.end() && found->is_string() ? found->get<std::string>() : "";
+    return io::text_at(io::read_json_file((folder / "state.json").string(), ErrorKind::Data), "_split");
   }
 
   void search_saved(const fs::path& folder) {
@@ -185,10 +180,9 @@ class FileSearch {
     if (list == state.end() || !list->is_array() || list->empty())
       throw Error(ErrorKind::Data, "SAVED-DATASET", "the list '_data_files' is missing or empty").in(path);
     for (const auto& item : *list) {
-      const auto found = item.find("filename");
-      const std::string name = found != item.end() && found->is_string() ? found->get<std::string>() : "";
+      const std::string name = io::text_at(item, "filename");
       // A name may not lead out of the folder.
-      if (name.empty() || name.find('/') != std::string::npos || !is_there(folder / name))
+      if (name.empty() || name.find('/') != std::string::npos || !io::exists(folder / name))
         throw Error(ErrorKind::Data, "SAVED-DATASET", "a file of the dataset is missing")
             .in(path)
             .got("'" + name + "'");

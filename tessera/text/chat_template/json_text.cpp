@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/utf8.h"
-#include "tessera/io/json_integer.h"
+#include "tessera/io/json_values.h"
 
 namespace tessera::text::jinja {
 

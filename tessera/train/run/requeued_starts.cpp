@@ -9,7 +9,7 @@
 #include "tessera/core/environment.h"
 #include "tessera/core/error.h"
 #include "tessera/io/file.h"
-#include "tessera/io/json_integer.h"
+#include "tessera/io/json_values.h"
 #include "tessera/train/run/beside_output.h"
 
 namespace tessera::train {

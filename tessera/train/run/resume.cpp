@@ -14,7 +14,7 @@
 #include "tessera/core/mismatch_list.h"
 #include "tessera/io/checkpoint_folders.h"
 #include "tessera/io/file.h"
-#include "tessera/io/json_integer.h"
+#include "tessera/io/json_values.h"
 #include "tessera/train/run/changed_keys.h"
 #include "tessera/train/setup/compute_type.h"
 #include "tessera/train/step/training.h"
