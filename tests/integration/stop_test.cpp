@@ -223,8 +223,9 @@ TEST_F(StopTest, ARequeuedJobThatGetsNoFurtherEndsAtItsFourthStart) {
           noted.find("\"restart\":\"" + std::to_string(restart) + "\"") == std::string::npos)
         return;
       for (const auto& [process, command] : processes_below(root)) below.push_back(process);
-      for (const pid_t process : below) kill(process, SIGKILL);
+      // The root goes first: one that sees its ranks die ends by itself, with an exit code.
       kill(root, SIGKILL);
+      for (const pid_t process : below) kill(process, SIGKILL);
     };
     const ProgramResult result = train(run_of(2, more), options);
     expect_gone(below);
