@@ -63,7 +63,7 @@ constexpr const char* kName = "linear";
 // the rows of grad y and of x, makes the gradient of x, for which the ops before it wait, and then the
 // gradients of weights, for which none of them wait and by when the rows of x have come.
 
-at::Tensor forward_pass(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+at::Tensor forward_pass(const at::Tensor& x, const Weight& weight, const std::optional<at::Tensor>& bias,
                         const c10::intrusive_ptr<ActivationSource>& source,
                         const c10::intrusive_ptr<RowExchange>& output) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -71,10 +71,10 @@ at::Tensor forward_pass(const at::Tensor& x, const at::Tensor& weight, const std
   // The whole leaf takes its rows at once, in the operands' type.
   const auto whole = leaves(x).linear;
   const bool is_whole = coming == nullptr && output == nullptr && product_type() == ProductType::OfOperands;
-  if (whole != nullptr && is_whole) return whole(x, weight, bias);
+  if (whole != nullptr && is_whole && !weight.is_coded()) return whole(x, weight.values(), bias);
   if (is_widened_linear(x, weight)) {
     if (coming != nullptr) coming->wait_for_all();
-    return send_rows(widened_linear(x, weight, bias), output);
+    return send_rows(widened_linear(x, weight.values(), bias), output);
   }
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.back() = weight.size(0);
@@ -93,7 +93,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias,
                             const c10::intrusive_ptr<ActivationSource>& source,
-                            const c10::intrusive_ptr<RowExchange>& output) {
+                            const c10::intrusive_ptr<RowExchange>& output, const WeightForm& form) {
     save_activations(*ctx, {weight.requires_grad() && source == nullptr ? x : at::Tensor()},
                      {x.requires_grad() ? weight : at::Tensor()});
     keep_source(*ctx, source);
@@ -105,7 +105,9 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     ctx->saved_data["x_sizes"] = x.sizes().vec();
     ctx->saved_data["has_bias"] = bias.has_value();
     const ForwardOperands operands(x, weight);
-    at::Tensor y = forward_pass(x, weight, bias, source, output);
+    const Weight operand(weight, form);
+    keep_form(*ctx, operand);
+    at::Tensor y = forward_pass(x, operand, bias, source, output);
     operands.keep(*ctx, source);
     return y;
   }
@@ -127,7 +129,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     if (ctx->needs_input_grad(0)) {
       E4m3Operand of_weight(saved[1], scales.weight);
       const E4m3OperandsScope shared(product_type(), {&of_grad, &of_weight});
-      grad_x = input_gradient(rows, saved[1], source);
+      grad_x = input_gradient(rows, Weight(saved[1], kept_form(*ctx)), source);
       if (grad_x.defined()) grad_x = grad_x.view(ctx->saved_data["x_sizes"].toIntVector());
     }
     // If no gradient of x was made, nobody has waited for the rows of grad yet.
@@ -150,36 +152,37 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
       }
     }
     if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(2)) grad_bias = grad.sum(0);
-    return {grad_x, grad_weight, grad_bias, {}, {}};
+    return {grad_x, grad_weight, grad_bias, {}, {}, {}};
   }
 };
 
 }  // namespace
 
-at::Tensor linear(const Activation& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+at::Tensor linear(const Activation& input, const Weight& weight, const std::optional<at::Tensor>& bias,
                   const c10::intrusive_ptr<RowExchange>& output) {
   const trace::Scope trace_scope("linear");
   const at::Tensor& x = input.value();
   const bool has_bias = bias.has_value() && bias->defined();
-  check_operands(kName, {&x, &weight, has_bias ? &*bias : &x});
-  TESSERA_CHECK_ARGUMENT(x.dim() > 0 && weight.dim() == 2 && x.size(-1) == weight.size(1) &&
-                             (x.scalar_type() == weight.scalar_type() || is_widened_linear(x, weight)),
+  const at::Tensor& typed = weight.is_coded() ? x : weight.values();  // a tensor of the weight's type
+  check_operands(kName, {&x, &typed, has_bias ? &*bias : &x});
+  TESSERA_CHECK_ARGUMENT(x.dim() > 0 && weight.stored().dim() == 2 && x.size(-1) == weight.size(1) &&
+                             (x.scalar_type() == typed.scalar_type() || is_widened_linear(x, weight)),
                          "linear: shapes or types of x and weight");
   TESSERA_CHECK_ARGUMENT(
       !has_bias || (bias->dim() == 1 && bias->size(0) == weight.size(0) &&
-                    (bias->scalar_type() == weight.scalar_type() || bias->scalar_type() == x.scalar_type())),
+                    (bias->scalar_type() == typed.scalar_type() || bias->scalar_type() == x.scalar_type())),
       "linear: shape or type of the bias");
   TESSERA_CHECK_ARGUMENT(output == nullptr || (x.dim() == 2 && !has_bias),
                          "linear: rows that go elsewhere are those of a matrix, without a bias");
   const std::optional<at::Tensor> used = has_bias ? bias : std::nullopt;
-  if (!needs_graph({x, weight, has_bias ? *bias : at::Tensor()})) {
+  if (!needs_graph({x, weight.stored(), has_bias ? *bias : at::Tensor()})) {
     if (!is_small_linear(x, weight)) return forward_pass(x, weight, used, input.source(), output);
     if (const auto coming = take_coming(input.source())) coming->wait_for_all();
     return send_rows(small_linear(x, weight, used), output);
   }
-  TESSERA_CHECK_ARGUMENT(x.scalar_type() == weight.scalar_type(),
+  TESSERA_CHECK_ARGUMENT(x.scalar_type() == typed.scalar_type(),
                          "linear: a gradient through weights of another type");
-  return LinearFunction::apply(x, weight, used, input.source(), output);
+  return LinearFunction::apply(x, weight.stored(), used, input.source(), output, weight.form());
 }
 
 }  // namespace tessera::ops

@@ -5,6 +5,7 @@
 
 #include "tessera/ops/activation.h"
 #include "tessera/ops/row_exchange.h"
+#include "tessera/ops/weight.h"
 
 namespace tessera::ops {
 
@@ -14,6 +15,8 @@ namespace tessera::ops {
 // weight is saved only if x requires grad, as an alias of the caller's storage, which may be freed and
 // refilled with the same numbers in between. Backward computes only the gradients that are needed.
 //
+// The weight may be coded (weight.h); it then has no gradient, and its values are those of x's type.
+//
 // If no gradient is needed, x may be float32 over weights in bfloat16 (widened_linear.h), and few rows under
 // c10::InferenceMode take small_linear.h.
 //
@@ -21,7 +24,7 @@ namespace tessera::ops {
 // arrives. With `output` each range of the result's rows is sent while the next ones are made, as
 // RowExchange::scatter_sum() says, and the rows of its gradient are gathered back in the backward; x is then
 // [rows, in], and there is no bias.
-at::Tensor linear(const Activation& x, const at::Tensor& weight,
+at::Tensor linear(const Activation& x, const Weight& weight,
                   const std::optional<at::Tensor>& bias = std::nullopt,
                   const c10::intrusive_ptr<RowExchange>& output = {});
 

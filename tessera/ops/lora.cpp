@@ -44,7 +44,7 @@ auto of_adapter(const F& multiply) {
 }
 
 // Returns the result and the adapter's inner product (x * mask) a^T, [tokens, rank].
-std::pair<at::Tensor, at::Tensor> forward_pass(const at::Tensor& x, const at::Tensor& weight,
+std::pair<at::Tensor, at::Tensor> forward_pass(const at::Tensor& x, const Weight& weight,
                                                const at::Tensor& bias, const at::Tensor& a,
                                                const at::Tensor& b, double scaling, const at::Tensor& mask_in,
                                                const c10::intrusive_ptr<ActivationSource>& source,
@@ -52,10 +52,11 @@ std::pair<at::Tensor, at::Tensor> forward_pass(const at::Tensor& x, const at::Te
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   const auto coming = take_coming(source);
   const auto whole = leaves(x).lora_linear;
-  const bool is_whole = coming == nullptr && output == nullptr && product_type() == ProductType::OfOperands;
+  const bool is_whole = coming == nullptr && output == nullptr && !weight.is_coded() &&
+                        product_type() == ProductType::OfOperands;
   if (whole != nullptr && is_whole) {
-    auto [y, inner] =
-        whole(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, a, b, scaling, mask_in);
+    auto [y, inner] = whole(x, weight.values(), bias.defined() ? std::optional(bias) : std::nullopt, a, b,
+                            scaling, mask_in);
     return {y, flatten_rows(inner)};
   }
   std::vector<int64_t> sizes = x.sizes().vec();
@@ -64,7 +65,7 @@ std::pair<at::Tensor, at::Tensor> forward_pass(const at::Tensor& x, const at::Te
   // A device's linear leaf adds the bias inside its product; the adapter's product is then added to the
   // result.
   if (const auto layer = leaves(x).linear; layer != nullptr && is_whole && bias.defined()) {
-    const at::Tensor inner = product(dropped(rows, mask), a.t()), y = layer(rows, weight, bias);
+    const at::Tensor inner = product(dropped(rows, mask), a.t()), y = layer(rows, weight.values(), bias);
     add_product(y, inner, at::mul(b, scaling).t());
     return {x.dim() == 2 ? y : y.view(sizes), inner};
   }
@@ -129,11 +130,13 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
                             const at::Tensor& a, const at::Tensor& b, const std::optional<at::Tensor>& bias,
                             double scaling, const std::optional<at::Tensor>& mask_in,
                             const c10::intrusive_ptr<ActivationSource>& source,
-                            const c10::intrusive_ptr<RowExchange>& output) {
+                            const c10::intrusive_ptr<RowExchange>& output, const WeightForm& form) {
     const at::Tensor mask = mask_in.value_or(at::Tensor());
     const ForwardOperands operands(x, weight);
+    const Weight operand(weight, form);
+    keep_form(*ctx, operand);
     auto [y, inner] =
-        forward_pass(x, weight, bias.value_or(at::Tensor()), a, b, scaling, mask, source, output);
+        forward_pass(x, operand, bias.value_or(at::Tensor()), a, b, scaling, mask, source, output);
     operands.keep(*ctx, source);
     const bool for_x = x.requires_grad(), for_a = a.requires_grad(), for_b = b.requires_grad();
     const at::Tensor none;
@@ -172,7 +175,8 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
     if (want_x) {
       E4m3Operand of_weight(weight, scales.weight);
       const E4m3OperandsScope shared(product_type(), {&of_grad, &of_weight});
-      grad_x = input_gradient(rows, weight, source, gradient_through_adapter(grad_inner, a, mask));
+      grad_x = input_gradient(rows, Weight(weight, kept_form(*ctx)), source,
+                              gradient_through_adapter(grad_inner, a, mask));
       if (grad_x.defined()) grad_x = grad_x.view(ctx->saved_data["x_sizes"].toIntVector());
     }
     // If no gradient of x was made, nobody has waited for the rows of grad yet.
@@ -190,25 +194,26 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
     if (want_a) grad_a = product(grad_inner.value.t(), dropped(x, mask));
     if (ctx->needs_input_grad(3)) grad_b = product(inner.t(), grad).mul_(grad_inner.scaling).t();
     if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(4)) grad_bias = grad.sum(0);
-    return {grad_x, grad_weight, grad_a, grad_b, grad_bias, {}, {}, {}, {}};
+    return {grad_x, grad_weight, grad_a, grad_b, grad_bias, {}, {}, {}, {}, {}};
   }
 };
 
 }  // namespace
 
-at::Tensor lora_linear(const Activation& input, const at::Tensor& weight,
-                       const std::optional<at::Tensor>& bias, const at::Tensor& a, const at::Tensor& b,
-                       double scaling, const std::optional<at::Tensor>& dropout_mask_scaled,
+at::Tensor lora_linear(const Activation& input, const Weight& weight, const std::optional<at::Tensor>& bias,
+                       const at::Tensor& a, const at::Tensor& b, double scaling,
+                       const std::optional<at::Tensor>& dropout_mask_scaled,
                        const c10::intrusive_ptr<RowExchange>& output) {
   const trace::Scope trace_scope("lora_linear");
   const at::Tensor& x = input.value();
-  check_operands(kName, {&x, &weight, &a, &b});
-  for (const at::Tensor* operand : {&weight, &a, &b}) {
+  const at::Tensor& typed = weight.is_coded() ? x : weight.values();  // a tensor of the weight's type
+  check_operands(kName, {&x, &typed, &a, &b});
+  for (const at::Tensor* operand : {&typed, &a, &b}) {
     TESSERA_CHECK_ARGUMENT(operand->scalar_type() == x.scalar_type(), "lora_linear: types differ");
   }
   const bool has_bias = bias.has_value() && bias->defined();
   const bool has_mask = dropout_mask_scaled.has_value() && dropout_mask_scaled->defined();
-  TESSERA_CHECK_ARGUMENT(x.dim() > 0 && weight.dim() == 2 && x.size(-1) == weight.size(1),
+  TESSERA_CHECK_ARGUMENT(x.dim() > 0 && weight.stored().dim() == 2 && x.size(-1) == weight.size(1),
                          "lora_linear: x or weight");
   TESSERA_CHECK_ARGUMENT(a.dim() == 2 && b.dim() == 2 && a.size(1) == weight.size(1) &&
                              b.size(0) == weight.size(0) && a.size(0) == b.size(1),
@@ -223,13 +228,14 @@ at::Tensor lora_linear(const Activation& input, const at::Tensor& weight,
   TESSERA_CHECK_ARGUMENT(output == nullptr || (x.dim() == 2 && !has_bias),
                          "lora_linear: rows that go elsewhere are those of a matrix, without a bias");
   const at::Tensor used_bias = has_bias ? *bias : at::Tensor();
-  if (!needs_graph({x, weight, used_bias, a, b})) {
+  if (!needs_graph({x, weight.stored(), used_bias, a, b})) {
     return forward_pass(x, weight, used_bias, a, b, scaling, has_mask ? *dropout_mask_scaled : at::Tensor(),
                         input.source(), output)
         .first;
   }
-  return LoraFunction::apply(x, weight, a, b, has_bias ? bias : std::nullopt, scaling,
-                             has_mask ? dropout_mask_scaled : std::nullopt, input.source(), output);
+  return LoraFunction::apply(x, weight.stored(), a, b, has_bias ? bias : std::nullopt, scaling,
+                             has_mask ? dropout_mask_scaled : std::nullopt, input.source(), output,
+                             weight.form());
 }
 
 }  // namespace tessera::ops

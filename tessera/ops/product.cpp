@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/device/host_memory.h"
 #include "tessera/ops/e4m3.h"
 #include "tessera/ops/host.h"
 #include "tessera/ops/kernels/gemm.h"
@@ -113,6 +114,76 @@ void multiply(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, c
   if (more.a.defined()) leaves(sum).multiply(sum, more.a, more.b, {}, /*adds=*/true);
 }
 
+// Multiplies by a coded weight by an own kernel; does nothing and returns false if none can do it.
+template <class T, class Out>
+bool multiply_coded(const at::Tensor& sum, const at::Tensor& a, const Weight& b, const MoreFactors& more,
+                    bool adds) {
+  const kernels::Units<T>* const units = product_units<T>();
+  const auto stored_a = stored(a);
+  const bool has_more = more.a.defined();
+  const auto more_a = has_more ? stored(more.a) : std::nullopt,
+             more_b = has_more ? stored(more.b) : std::nullopt;
+  if (units == nullptr || sum.stride(1) != 1 || !stored_a || (has_more && (!more_a || !more_b))) return false;
+  const kernels::CodedMatrix matrix{*b.form(), read<uint8_t>(b.stored()), b.stored().stride(0)};
+  kernels::Factors<T> product{{read<T>(a), stored_a->stride, !stored_a->is_by_columns},
+                              {nullptr, 0, b.is_transposed()},
+                              a.size(1),
+                              &matrix};
+  kernels::packed_gemm(*units, a.size(0), b.size(1), product,
+                       has_more ? factors<T>(*more_a, *more_b) : kernels::Factors<T>(), adds ? 1.0f : 0.0f,
+                       write<Out>(sum), sum.stride(0));
+  return true;
+}
+
+bool multiply_coded(const at::Tensor& sum, const at::Tensor& a, const Weight& b, const MoreFactors& more,
+                    bool adds) {
+  using kernels::Bf16;
+  if (!is_on_host(sum) || sum.numel() == 0 || a.size(1) == 0 || b.stored().stride(1) != 1) return false;
+  const auto type = a.scalar_type();
+  if (sum.scalar_type() != type) return false;
+  if (type == at::kFloat) return multiply_coded<float, float>(sum, a, b, more, adds);
+  return type == at::kBFloat16 && multiply_coded<Bf16, Bf16>(sum, a, b, more, adds);
+}
+
+// Multiplies by some rows of values after the other.
+void multiply_by_rows(const at::Tensor& sum, const at::Tensor& a, const Weight& b, bool adds) {
+  const int64_t num_rows = b.stored().size(0), step = b.rows_at_once();
+  if (!b.is_transposed() && !adds) sum.zero_();
+  for (int64_t first = 0; first < num_rows; first += step) {
+    const int64_t count = std::min(step, num_rows - first);
+    const at::Tensor rows = b.rows(first, count, a.scalar_type());
+    if (!b.is_transposed()) {
+      add_product(sum, a.narrow(1, first, count), rows);
+    } else if (adds) {
+      add_product(sum.narrow(1, first, count), a, rows.t());
+    } else {
+      product_out(sum.narrow(1, first, count), a, rows.t());
+    }
+  }
+}
+
+void multiply(const at::Tensor& sum, const at::Tensor& a, const Weight& b, const MoreFactors& more,
+              bool adds) {
+  if (!b.is_coded()) return multiply(sum, a, b.values(), more, adds);
+  TESSERA_ASSERT(a.dim() == 2 && sum.dim() == 2 && a.size(1) == b.size(0) && sum.size(0) == a.size(0) &&
+                     sum.size(1) == b.size(1),
+                 "operands of a product with a coded weight");
+  const ProductScope products(ProductType::OfOperands);
+  if (multiply_coded(sum, a, b, more, adds)) return;
+  if (at::isReducedFloatingType(a.scalar_type())) {
+    // Sums over several parts of the depth are rounded once.
+    const at::Tensor wide =
+        adds ? sum.to(at::kFloat) : at::empty(sum.sizes(), sum.options().dtype(at::kFloat));
+    MoreFactors wide_more;
+    if (more.a.defined()) wide_more = {more.a.to(at::kFloat), more.b.to(at::kFloat)};
+    multiply(wide, a.to(at::kFloat), b, wide_more, adds);
+    sum.copy_(wide);
+    return;
+  }
+  multiply_by_rows(sum, a, b, adds);
+  if (more.a.defined()) add_product(sum, more.a, more.b);
+}
+
 }  // namespace
 
 void host::multiply(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, const MoreFactors& more,
@@ -133,6 +204,20 @@ void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b
 }
 
 void product_out(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, const MoreFactors& more) {
+  multiply(sum, a, b, more, false);
+}
+
+at::Tensor product(const at::Tensor& a, const Weight& b, const MoreFactors& more) {
+  const at::Tensor result = at::empty({a.size(0), b.size(1)}, a.options());
+  product_out(result, a, b, more);
+  return result;
+}
+
+void add_product(const at::Tensor& sum, const at::Tensor& a, const Weight& b, const MoreFactors& more) {
+  multiply(sum, a, b, more, true);
+}
+
+void product_out(const at::Tensor& sum, const at::Tensor& a, const Weight& b, const MoreFactors& more) {
   multiply(sum, a, b, more, false);
 }
 

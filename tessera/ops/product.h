@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "tessera/ops/weight.h"
+
 namespace tessera::ops {
 
 // A second product that is added to a first one of the same shape and type; a has few columns, and b as many
@@ -24,5 +26,11 @@ void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b
                  const MoreFactors& more = {});
 void product_out(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b,
                  const MoreFactors& more = {});
+
+// The same with a weight, which may be coded: its values, in a's type, are expanded on their way into the
+// product. Coded weights know no fp8.
+at::Tensor product(const at::Tensor& a, const Weight& b, const MoreFactors& more = {});
+void add_product(const at::Tensor& sum, const at::Tensor& a, const Weight& b, const MoreFactors& more = {});
+void product_out(const at::Tensor& sum, const at::Tensor& a, const Weight& b, const MoreFactors& more = {});
 
 }  // namespace tessera::ops

@@ -43,7 +43,7 @@ at::Tensor send_rows(const at::Tensor& y, const c10::intrusive_ptr<RowExchange>&
   return going->finish();
 }
 
-at::Tensor input_gradient(const GradientRows& gradient, const at::Tensor& weight,
+at::Tensor input_gradient(const GradientRows& gradient, const Weight& weight,
                           const c10::intrusive_ptr<ActivationSource>& source, const MoreInputGradient& more) {
   const auto& [grad, coming] = gradient;
   RowSource* const rows = row_source(source);

@@ -83,7 +83,7 @@ struct MoreInputGradient {
 };
 
 // Does what input_gradient() of support.h does, range by range as rows come and go.
-at::Tensor input_gradient(const GradientRows& grad, const at::Tensor& weight,
+at::Tensor input_gradient(const GradientRows& grad, const Weight& weight,
                           const c10::intrusive_ptr<ActivationSource>& source,
                           const MoreInputGradient& more = {});
 

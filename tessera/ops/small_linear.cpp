@@ -8,6 +8,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "tessera/ops/host.h"
+#include "tessera/ops/kernels/coded_matrix.h"
 #include "tessera/ops/support.h"
 #include "tessera/ops/widened_linear.h"
 
@@ -20,6 +21,32 @@ constexpr int64_t kTile = 4;
 // The number of weights that is worth a thread of its own.
 constexpr int64_t kMinWeights = 32768;
 
+// Gives the kernel four rows of a layer's weight at a time.
+template <class W>
+class WeightRows {
+ public:
+  explicit WeightRows(const Weight& weight) : in_(weight.size(1)) {
+    if (weight.is_coded()) {
+      coded_ = {*weight.form(), read<uint8_t>(weight.stored()), weight.stored().stride(0)};
+    } else {
+      values_ = read<W>(weight.values());
+    }
+  }
+  bool is_coded() const { return values_ == nullptr; }
+  const W* values(int64_t row) const { return values_ + row * in_; }
+  // Expands rows [first, first + count) of a coded weight.
+  void expand(int64_t first, int64_t count, W* to) const {
+    if constexpr (!std::is_same_v<W, double>) {
+      for (int64_t i = 0; i < count; ++i) kernels::read_coded_row(coded_, first + i, 0, in_, to + i * in_);
+    }
+  }
+
+ private:
+  int64_t in_;
+  const W* values_ = nullptr;
+  kernels::CodedMatrix coded_;
+};
+
 // Multiplies x by all layers, over all threads. W and Y: the types of the weights and of the results.
 // first_tiles: the number of each layer's first tile, and that of all tiles.
 template <class W, class Y>
@@ -31,14 +58,27 @@ void multiply_few(const at::Tensor& x, const std::vector<LinearOperands>& layers
   const int64_t in = x.size(-1), rows = x.numel() / in;
   const auto run = [&](int64_t begin, int64_t end) {
     std::vector<C> scratch(static_cast<size_t>(std::is_same_v<W, C> ? 0 : kTile * in));
+    std::vector<W> expanded;
     for (size_t i = 0; i < layers.size(); ++i) {
       const int64_t outs = layers[i].weight.size(0);
       const int64_t first = (std::max(begin, first_tiles[i]) - first_tiles[i]) * kTile;
       const int64_t last = std::min((std::min(end, first_tiles[i + 1]) - first_tiles[i]) * kTile, outs);
       if (first >= last) continue;
-      kernels::small_linear(from, read<W>(layers[i].weight) + first * in,
-                            biases[i].defined() ? read<C>(biases[i]) + first : nullptr,
-                            write<Y>(results[i]) + first, rows, in, last - first, outs, scratch.data());
+      const WeightRows<W> weight(layers[i].weight);
+      const auto multiply = [&](const W* values, int64_t at, int64_t count) {
+        kernels::small_linear(from, values, biases[i].defined() ? read<C>(biases[i]) + at : nullptr,
+                              write<Y>(results[i]) + at, rows, in, count, outs, scratch.data());
+      };
+      if (!weight.is_coded()) {
+        multiply(weight.values(first), first, last - first);
+        continue;
+      }
+      expanded.resize(static_cast<size_t>(kTile * in));
+      for (int64_t at = first; at < last; at += kTile) {
+        const int64_t count = std::min(kTile, last - at);
+        weight.expand(at, count, expanded.data());
+        multiply(expanded.data(), at, count);
+      }
     }
   };
   at::parallel_for(0, first_tiles.back(), std::max<int64_t>(1, kMinWeights / (kTile * in)), run);
@@ -46,23 +86,25 @@ void multiply_few(const at::Tensor& x, const std::vector<LinearOperands>& layers
 
 }  // namespace
 
-bool is_small_linear(const at::Tensor& x, const at::Tensor& weight) {
+bool is_small_linear(const at::Tensor& x, const Weight& weight) {
   if (!c10::InferenceMode::is_enabled() || leaves(x).small_linears == nullptr) return false;
   const int64_t in = weight.size(1);
-  return in > 0 && x.numel() <= kSmallLinearRows * in && weight.is_contiguous();
+  if (weight.is_coded() && x.scalar_type() != at::kFloat && x.scalar_type() != at::kBFloat16) return false;
+  return in > 0 && x.numel() <= kSmallLinearRows * in && weight.stored().is_contiguous();
 }
 
 std::vector<at::Tensor> host::small_linears(const at::Tensor& x_in,
                                             const std::vector<LinearOperands>& layers) {
   TESSERA_ASSERT(!layers.empty(), "small_linears: no layer");
-  const at::ScalarType type = layers.front().weight.scalar_type();
+  const bool are_coded = layers.front().weight.is_coded();
+  const at::ScalarType type = are_coded ? x_in.scalar_type() : layers.front().weight.values().scalar_type();
   const int64_t in = layers.front().weight.size(1), rows = x_in.numel() / in;
   const at::Tensor x = in_compute_type(x_in, type);
   std::vector<int64_t> sizes = x_in.sizes().vec();
   std::vector<at::Tensor> results, biases;
   std::vector<int64_t> first_tiles = {0};
   for (const auto& [weight, bias] : layers) {
-    TESSERA_ASSERT(weight.scalar_type() == type &&
+    TESSERA_ASSERT(weight.is_coded() == are_coded && (are_coded || weight.values().scalar_type() == type) &&
                        (x_in.scalar_type() == type || is_widened_linear(x_in, weight)) &&
                        weight.size(1) == in,
                    "small_linears: types or shapes");
@@ -90,8 +132,7 @@ std::vector<at::Tensor> small_linears(const at::Tensor& x, const std::vector<Lin
   return leaf(x, layers);
 }
 
-at::Tensor small_linear(const at::Tensor& x, const at::Tensor& weight,
-                        const std::optional<at::Tensor>& bias) {
+at::Tensor small_linear(const at::Tensor& x, const Weight& weight, const std::optional<at::Tensor>& bias) {
   return small_linears(x, {{weight, bias}}).front();
 }
 

@@ -7,6 +7,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "tessera/ops/weight.h"
+
 namespace tessera::ops {
 
 // The most rows of small_linear(); a matrix product is faster for more.
@@ -15,16 +17,16 @@ inline constexpr int64_t kSmallLinearRows = 16;
 // Tells whether a layer should go through small_linear: at most kSmallLinearRows rows, dense weights, and
 // under c10::InferenceMode, that is in generation. Training never takes it, as a recompute in the backward
 // must round as the forward did, with gradient or without.
-bool is_small_linear(const at::Tensor& x, const at::Tensor& weight);
+bool is_small_linear(const at::Tensor& x, const Weight& weight);
 
 // Returns x weight^T + bias without gradient, [..., out]; x: [..., in], weight: [out, in], bias: [out],
-// float32, float64 or bfloat16 (summed in float32, rounded once), or x in float32 over weights in bfloat16.
-// Reads every weight once, over all threads. A row's result depends on that row alone, to the last bit, for
-// any number of rows and threads.
-at::Tensor small_linear(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
+// float32, float64 or bfloat16 (summed in float32, rounded once), or x in float32 over weights in bfloat16,
+// or x in float32 or bfloat16 over coded weights. Reads every weight once, over all threads. A row's result
+// depends on that row alone, to the last bit, for any number of rows and threads.
+at::Tensor small_linear(const at::Tensor& x, const Weight& weight, const std::optional<at::Tensor>& bias);
 
 struct LinearOperands {
-  at::Tensor weight;
+  Weight weight;
   std::optional<at::Tensor> bias;
 };
 

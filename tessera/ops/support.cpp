@@ -85,7 +85,7 @@ ProductType kept_product_type(torch::autograd::AutogradContext& ctx) {
   return static_cast<ProductType>(ctx.saved_data["product_type"].toInt());
 }
 
-at::Tensor input_gradient(const at::Tensor& rows, const at::Tensor& weight,
+at::Tensor input_gradient(const at::Tensor& rows, const Weight& weight,
                           const c10::intrusive_ptr<ActivationSource>& source, const MoreFactors& more) {
   if (source == nullptr || !source->collects_gradient()) return product(rows, weight, more);
   if (source->gradient.defined()) {

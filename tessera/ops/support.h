@@ -66,7 +66,7 @@ ProductType kept_product_type(torch::autograd::AutogradContext& ctx);
 // Computes rows weight + more as the gradient of a product's input: adds it to source->gradient and returns
 // an undefined tensor if `source` collects gradients, else returns it. rows: [n, out]; weight: [out, in];
 // result [n, in].
-at::Tensor input_gradient(const at::Tensor& rows, const at::Tensor& weight,
+at::Tensor input_gradient(const at::Tensor& rows, const Weight& weight,
                           const c10::intrusive_ptr<ActivationSource>& source, const MoreFactors& more = {});
 
 // Returns the tensor's elements for kernels; the tensor must lie in host memory.

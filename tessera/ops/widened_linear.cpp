@@ -16,8 +16,9 @@ constexpr int64_t kBlock = int64_t{1} << 18;
 
 }  // namespace
 
-bool is_widened_linear(const at::Tensor& x, const at::Tensor& weight) {
-  return x.scalar_type() == at::kFloat && weight.scalar_type() == at::kBFloat16;
+bool is_widened_linear(const at::Tensor& x, const Weight& weight) {
+  return !weight.is_coded() && x.scalar_type() == at::kFloat &&
+         weight.stored().scalar_type() == at::kBFloat16;
 }
 
 at::Tensor widened_linear(const at::Tensor& x, const at::Tensor& weight,

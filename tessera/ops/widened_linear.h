@@ -5,10 +5,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "tessera/ops/weight.h"
+
 namespace tessera::ops {
 
 // Tells whether x is float32 and the weight bfloat16.
-bool is_widened_linear(const at::Tensor& x, const at::Tensor& weight);
+bool is_widened_linear(const at::Tensor& x, const Weight& weight);
 
 // Returns x weight^T + bias in float32, [..., out], without gradient, with the numbers that the weights
 // widened to float32 would give; no more than a block of them is widened at a time. x: [..., in]; weight:

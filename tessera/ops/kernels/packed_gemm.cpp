@@ -90,16 +90,14 @@ class Product {
         is_common_left_(m < n),
         num_common_(std::min(m, n)),
         num_own_(std::max(m, n)),
-        common_(is_common_left_ ? Operand{Side::Left, product.left, more.left}
-                                : Operand{Side::Right, product.right, more.right}),
-        own_(is_common_left_ ? Operand{Side::Right, product.right, more.right}
-                             : Operand{Side::Left, product.left, more.left}),
+        common_(operand(product, more, is_common_left_ ? Side::Left : Side::Right)),
+        own_(operand(product, more, is_common_left_ ? Side::Right : Side::Left)),
         depth_(product.depth),
         more_depth_(more.depth),
         beta_(beta),
         c_(c),
         ldc_(ldc),
-        deep_(part_size(depth_, units.max_depth, kTileDepth)),
+        deep_(part_size(depth_, units.max_depth, depth_unit(product.coded_right))),
         common_lines_(part_size(num_common_, kCommonElements / deep_, kPanelLines)) {}
 
   void run() {
@@ -138,13 +136,22 @@ class Product {
   struct Operand {
     Side side;
     Lines<T> lines, more_lines;
+    const CodedMatrix* coded;  // in place of `lines`
   };
+  static Operand operand(const Factors<T>& product, const Factors<T>& more, Side side) {
+    if (side == Side::Left) return {side, product.left, more.left, nullptr};
+    return {side, product.right, more.right, product.coded_right};
+  }
   // A part of the depth: `deep` elements from `first` on, and for the last part the `more` ones that lie
   // elsewhere.
   struct Part {
     int64_t first, deep, more;
   };
 
+  // Returns the unit in which the depth is cut: whole blocks of codes, or else tiles.
+  static int64_t depth_unit(const CodedMatrix* coded) {
+    return coded != nullptr && coded->form.elements % kTileDepth == 0 ? coded->form.elements : kTileDepth;
+  }
   int64_t panel_bytes(int64_t depth) const { return blocks_of(depth) * units_.block_bytes; }
   int64_t panel_bytes(const Part& part) const { return panel_bytes(part.deep) + panel_bytes(part.more); }
 
@@ -153,12 +160,47 @@ class Product {
       return Lines<T>{lines.at(line, depth), lines.stride, lines.is_depth_contiguous};
     };
     const int64_t bytes = panel_bytes(part);
-    units_.pack(operand.side, from(operand.lines, part.first), count, part.deep, to, bytes);
+    if (operand.coded != nullptr) {
+      pack_coded(operand, line, count, part, to, bytes);
+    } else {
+      units_.pack(operand.side, from(operand.lines, part.first), count, part.deep, to, bytes);
+    }
     if (part.more > 0) {
       units_.pack(operand.side, from(operand.more_lines, 0), count, part.more, to + panel_bytes(part.deep),
                   bytes);
     }
     return {to, count, bytes};
+  }
+
+  // Packs lines of a coded operand: expands a few rows of the matrix, which are lines or depths, and packs
+  // them from there.
+  void pack_coded(const Operand& operand, int64_t line, int64_t count, const Part& part, char* to,
+                  int64_t panel_stride) const {
+    if constexpr (std::is_same_v<T, F16>) {
+      TESSERA_ASSERT(false, "no coded operands beside float16");
+    } else {
+      constexpr int64_t kRows = 32, kColumns = 256;
+      static_assert(kRows == kPanelLines && kRows == kTileDepth && kColumns % kRows == 0);
+      alignas(64) T values[kRows * kColumns];
+      const bool is_deep = operand.lines.is_depth_contiguous;
+      const int64_t rows = is_deep ? count : part.deep, columns = is_deep ? part.deep : count;
+      const int64_t first_row = is_deep ? line : part.first, first_column = is_deep ? part.first : line;
+      for (int64_t row = 0; row < rows; row += kRows) {
+        const int64_t num_rows = std::min(kRows, rows - row);
+        for (int64_t column = 0; column < columns; column += kColumns) {
+          const int64_t num_columns = std::min(kColumns, columns - column);
+          for (int64_t i = 0; i < num_rows; ++i) {
+            read_coded_row(*operand.coded, first_row + row + i, first_column + column, num_columns,
+                           values + i * kColumns);
+          }
+          const int64_t panel = (is_deep ? row : column) / kPanelLines,
+                        block = (is_deep ? column : row) / kTileDepth;
+          units_.pack(operand.side, Lines<T>{values, kColumns, is_deep}, is_deep ? num_rows : num_columns,
+                      is_deep ? num_columns : num_rows,
+                      to + panel * panel_stride + block * units_.block_bytes, panel_stride);
+        }
+      }
+    }
   }
 
   // Does the share of one thread. `threads` is the number that there is, which may be less than was asked

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "tessera/ops/kernels/coded_matrix.h"
 #include "tessera/ops/kernels/units.h"
 
 namespace tessera::ops::kernels {
@@ -18,6 +19,9 @@ template <class T>
 struct Factors {
   Lines<T> left, right;
   int64_t depth = 0;
+  // If set, R is this matrix or its transpose, and `right` says only which: its depth is contiguous if R's
+  // lines are the matrix's rows. Codes are expanded on their way into the panels. Not for F16.
+  const CodedMatrix* coded_right = nullptr;
 };
 
 // Computes C = L R + L' R' + beta C for C, [m, n] with ldc elements between rows; sums are in float32. The

@@ -1,0 +1,172 @@
+#include "tessera/ops/kernels/coded_matrix.h"
+
+#include <algorithm>
+
+#include "tessera/core/error.h"
+#include "tessera/io/ggml_expand.h"
+#include "tessera/ops/kernels/vector_math.h"
+
+namespace tessera::ops::kernels {
+namespace {
+
+// The largest block of any form (io/weight_blocks.h).
+constexpr int64_t kMostElements = 256;
+constexpr int64_t kEight = 8;
+
+typedef float EightFloats __attribute__((vector_size(32)));
+typedef int32_t EightInts __attribute__((vector_size(32)));
+typedef int8_t EightBytes __attribute__((vector_size(8)));
+typedef uint8_t EightUnsigned __attribute__((vector_size(8)));
+
+// The codes of a block, eight at a time. The tables of four-bit codes lie in two registers.
+struct Table {
+  EightFloats low, high;
+};
+
+TESSERA_INLINE Table load_table(const float* values) {
+  Table table;
+  memcpy(&table.low, values, sizeof table.low);
+  memcpy(&table.high, values + kEight, sizeof table.high);
+  return table;
+}
+
+// Returns eight codes of four bits from four bytes.
+TESSERA_INLINE EightInts load_nibbles(const uint8_t* codes) {
+  uint32_t word;
+  memcpy(&word, codes, sizeof word);
+  typedef uint32_t EightWords __attribute__((vector_size(32)));
+  const EightWords all = EightWords{} + word, shifts = {0, 4, 8, 12, 16, 20, 24, 28};
+  return reinterpret_cast<EightInts>((all >> shifts) & 15u);
+}
+
+template <class Codes>
+TESSERA_INLINE EightInts load_bytes(const uint8_t* codes) {
+  Codes bytes;
+  memcpy(&bytes, codes, sizeof bytes);
+  return __builtin_convertvector(bytes, EightInts);
+}
+
+TESSERA_INLINE EightFloats look_up(const Table& table, EightInts codes) {
+  const EightInts low = codes & 7;
+  return codes > 7 ? __builtin_shuffle(table.high, low) : __builtin_shuffle(table.low, low);
+}
+
+// Writes eight values at a time by value(codes + offset of the first, ...).
+template <int kBytesOfEight, class Value>
+TESSERA_INLINE void expand_eights(int64_t count, float* to, const Value& value) {
+  for (int64_t i = 0; i < count; i += kEight) {
+    const EightFloats values = value(i / kEight * kBytesOfEight);
+    memcpy(to + i, &values, sizeof values);
+  }
+}
+
+// Expands blocks whose number of elements is a multiple of eight.
+TESSERA_INLINE void expand_vectors(const io::BlockForm& form, const uint8_t* block, int64_t num_blocks,
+                                   float* to) {
+  using io::BlockKind;
+  const int64_t count = form.elements;
+  const bool has_table =
+      form.kind == BlockKind::Nf4 || form.kind == BlockKind::Fp4 || form.kind == BlockKind::E2m1;
+  Table table{};
+  if (has_table) table = load_table(io::code_table(form.kind));
+  const float* const e4m3 = io::e4m3_table();
+  for (int64_t i = 0; i < num_blocks; ++i, block += form.bytes, to += count) {
+    float scale, zero;
+    memcpy(&scale, block, sizeof scale);
+    memcpy(&zero, block + 4, sizeof zero);
+    const uint8_t *codes = block + 4, *after_zero = block + 8;
+    switch (form.kind) {
+      case BlockKind::Nf4:
+      case BlockKind::Fp4:
+      case BlockKind::E2m1:
+        expand_eights<4>(count, to,
+                         [&](int64_t at) { return look_up(table, load_nibbles(codes + at)) * scale; });
+        break;
+      case BlockKind::Affine4:
+        expand_eights<4>(count, to, [&](int64_t at) {
+          return (__builtin_convertvector(load_nibbles(after_zero + at), EightFloats) - zero) * scale;
+        });
+        break;
+      case BlockKind::Affine8:
+        expand_eights<8>(count, to, [&](int64_t at) {
+          const EightInts q = load_bytes<EightUnsigned>(after_zero + at);
+          return (__builtin_convertvector(q, EightFloats) - zero) * scale;
+        });
+        break;
+      case BlockKind::Int8:
+        expand_eights<8>(count, to, [&](int64_t at) {
+          return __builtin_convertvector(load_bytes<EightBytes>(codes + at), EightFloats) * scale;
+        });
+        break;
+      case BlockKind::LlmInt8:
+        expand_eights<8>(count, to, [&](int64_t at) {
+          return __builtin_convertvector(load_bytes<EightBytes>(codes + at), EightFloats) * scale *
+                 (1.0f / 127.0f);
+        });
+        break;
+      case BlockKind::E4m3:
+        for (int64_t k = 0; k < count; ++k) to[k] = e4m3[codes[k]] * scale;
+        break;
+      case BlockKind::Ggml: break;
+    }
+  }
+}
+
+TESSERA_INLINE void expand(const io::BlockForm& form, const uint8_t* blocks, int64_t num_blocks, float* to) {
+  if (form.kind == io::BlockKind::Ggml) {
+    io::ggml::expand(form.ggml, blocks, num_blocks, to);
+  } else if (form.elements % kEight == 0) {
+    expand_vectors(form, blocks, num_blocks, to);
+  } else {
+    io::expand_blocks(form, blocks, num_blocks, to);
+  }
+}
+
+// Expands the blocks that hold elements [first, first + count): those at the ends, of which only a part is
+// wanted, by way of a buffer.
+TESSERA_INLINE void read_row(const io::BlockForm& form, const uint8_t* row, int64_t first, int64_t count,
+                             float* to) {
+  float buffer[kMostElements];
+  while (count > 0) {
+    const int64_t block = first / form.elements, skipped = first % form.elements;
+    const int64_t whole = skipped == 0 ? count / form.elements : 0;
+    int64_t done = whole * form.elements;
+    if (whole > 0) {
+      expand(form, row + block * form.bytes, whole, to);
+    } else {
+      done = count < form.elements - skipped ? count : form.elements - skipped;
+      expand(form, row + block * form.bytes, 1, buffer);
+      memcpy(to, buffer + skipped, static_cast<size_t>(done) * sizeof(float));
+    }
+    first += done, count -= done, to += done;
+  }
+}
+
+// Runs read_row() for one instruction set; a function of its own, as what it calls is all inlined into it.
+TESSERA_INLINE bool run_read_row(const io::BlockForm& form, const uint8_t* row, int64_t first, int64_t count,
+                                 float* to) {
+  read_row(form, row, first, count, to);
+  return true;
+}
+
+}  // namespace
+
+void read_coded_row(const CodedMatrix& matrix, int64_t row, int64_t first, int64_t count, float* to) {
+  TESSERA_ASSERT(matrix.form.elements <= kMostElements, "a block of a known form");
+  const uint8_t* const from = matrix.row(row);
+  const io::BlockForm& form = matrix.form;
+  run_on_best_isa([&]()
+                      __attribute__((always_inline)) { return run_read_row(form, from, first, count, to); });
+}
+
+void read_coded_row(const CodedMatrix& matrix, int64_t row, int64_t first, int64_t count, Bf16* to) {
+  float buffer[kMostElements];
+  while (count > 0) {
+    const int64_t done = std::min(count, kMostElements - first % kMostElements);
+    read_coded_row(matrix, row, first, done, buffer);
+    narrow(buffer, to, done);
+    first += done, count -= done, to += done;
+  }
+}
+
+}  // namespace tessera::ops::kernels
