@@ -90,7 +90,7 @@ void add_product_of(const nn::Linear& linear, const ExpertShares& shares, FlopCo
   const bool is_e4m3 =
       linear.product_type() == ProductType::E4m3 && linear.out_features() % ops::kE4m3Depth == 0;
   (is_e4m3 ? count.per_token_e4m3 : count.per_token) +=
-      2.0 * static_cast<double>(linear.weight.numel()) * shares.of(linear);
+      2.0 * static_cast<double>(linear.in_features() * linear.out_features()) * shares.of(linear);
 }
 
 // Returns the operations of attention's forward for a pair of tokens: the scores, and their product with the

@@ -35,30 +35,38 @@ void add_attention(const std::string& name, const nn::AttentionOptions& o, Style
   }
 }
 
-void add_projections(const std::string& name, const nn::MLPOptions& o, LayerStyle down,
+// The inputs of a coded down projection are cut in whole blocks, and the outputs of the others alike. `down`:
+// rowwise() or rowwise_part().
+template <class Down>
+void add_projections(const std::string& name, const nn::MLPOptions& o, const nn::MLP& mlp, const Down& down,
                      StyledLayers& layers) {
-  if (!o.gate.empty()) layers.emplace_back(name + "." + o.gate, LayerStyle::colwise());
-  layers.emplace_back(name + "." + o.up, LayerStyle::colwise());
-  layers.emplace_back(name + "." + o.down, down);
+  const ops::WeightForm& form = mlp.down_proj->form();
+  const int64_t unit = form ? form->elements : 1;
+  if (!o.gate.empty()) layers.emplace_back(name + "." + o.gate, LayerStyle::colwise(unit, unit));
+  layers.emplace_back(name + "." + o.up, LayerStyle::colwise(unit, unit));
+  layers.emplace_back(name + "." + o.down, down(unit, unit));
 }
 
 // All ranks compute the whole router, so they choose the same experts, and the outputs of a token's experts
 // are summed over ranks once.
-void add_experts(const std::string& name, const nn::SparseMLPOptions& o, StyledLayers& layers) {
+void add_experts(const std::string& name, const nn::SparseMLP& mlp, StyledLayers& layers) {
+  const nn::SparseMLPOptions& o = mlp.options();
   layers.emplace_back(name, LayerStyle::summed_region());
   layers.emplace_back(name + ".gate", LayerStyle::partial_gradient());
   for (int64_t e = 0; e < o.num_experts; ++e) {
-    add_projections(name + ".experts." + std::to_string(e), o.expert, LayerStyle::rowwise_part(), layers);
+    add_projections(name + ".experts." + std::to_string(e), o.expert, *mlp.experts[static_cast<size_t>(e)],
+                    LayerStyle::rowwise_part, layers);
   }
 }
 
-void add_block(const std::string& name, const nn::TransformerBlockOptions& o, StyledLayers& layers) {
+void add_block(const std::string& name, const nn::TransformerBlock& block, StyledLayers& layers) {
+  const nn::TransformerBlockOptions& o = block.options();
   layers.emplace_back(name + o.attention_norm_name, LayerStyle::per_token());
   add_attention(name + o.attention_name, o.attention, layers);
   layers.emplace_back(name + o.mlp_norm_name, LayerStyle::per_token());
-  if (o.sparse) return add_experts(name + o.mlp_name, *o.sparse, layers);
+  if (o.sparse) return add_experts(name + o.mlp_name, *block.sparse_mlp, layers);
   layers.emplace_back(name + o.mlp_name, LayerStyle::region());
-  add_projections(name + o.mlp_name, o.mlp, LayerStyle::rowwise(), layers);
+  add_projections(name + o.mlp_name, o.mlp, *block.mlp, LayerStyle::rowwise, layers);
 }
 
 }  // namespace
@@ -90,7 +98,7 @@ parallel::TensorParallelPlan tensor_parallel_plan(const CausalLM& model) {
     }
     const nn::TransformerBlockOptions& options = transformer->options();
     if (options.attention.qkv.empty()) plan.most_shared_parts = options.attention.num_kv_heads;
-    add_block(names.at(block.get()) + ".", options, plan.layers);
+    add_block(names.at(block.get()) + ".", *transformer, plan.layers);
   }
   return plan;
 }

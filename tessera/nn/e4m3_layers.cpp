@@ -7,6 +7,7 @@ namespace tessera::nn {
 
 int64_t multiply_in_e4m3(torch::nn::Module& root) {
   if (auto* const layer = dynamic_cast<Linear*>(&root)) {
+    if (layer->form()) return 0;  // coded weights are multiplied as they are
     layer->set_product_type(ops::ProductType::E4m3);
     return 1;
   }

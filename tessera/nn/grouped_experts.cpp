@@ -14,7 +14,7 @@ using Projection = std::shared_ptr<Linear> MLP::*;
 
 bool is_plain(const Linear& linear, const at::Tensor& rows) {
   return linear.parallel() == nullptr && linear.adapter() == nullptr && !linear.bias.defined() &&
-         linear.product_type() == ops::ProductType::OfOperands &&
+         !linear.form() && linear.product_type() == ops::ProductType::OfOperands &&
          ops::has_grouped_products(rows, linear.weight);
 }
 

@@ -3,13 +3,15 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
+#include "tessera/nn/materialize.h"
 #include "tessera/nn/row_output.h"
 #include "tessera/ops/linear.h"
 #include "tessera/ops/small_linear.h"
 
 namespace tessera::nn {
 
-Linear::Linear(int64_t in_features, int64_t out_features, bool with_bias, at::ScalarType dtype) {
+Linear::Linear(int64_t in_features, int64_t out_features, bool with_bias, at::ScalarType dtype)
+    : dtype_(dtype) {
   const auto options = at::TensorOptions().dtype(dtype).device(at::kMeta);
   weight = register_parameter("weight", at::empty({out_features, in_features}, options));
   if (with_bias) bias = register_parameter("bias", at::empty({out_features}, options));
@@ -28,8 +30,8 @@ at::Tensor Linear::forward(const ops::Activation& x) {
 at::Tensor Linear::multiply(const ops::Activation& x, const std::optional<at::Tensor>& added,
                             const c10::intrusive_ptr<ops::RowExchange>& output) {
   const ops::ProductScope products(product_type_);
-  return adapter_ != nullptr ? adapter_->forward(x, weight, added, output)
-                             : ops::linear(x, weight, added, output);
+  return adapter_ != nullptr ? adapter_->forward(x, operand(), added, output)
+                             : ops::linear(x, operand(), added, output);
 }
 
 std::vector<at::Tensor> forward_all(const ops::Activation& x, std::initializer_list<Linear*> layers) {
@@ -37,7 +39,7 @@ std::vector<at::Tensor> forward_all(const ops::Activation& x, std::initializer_l
   bool are_small = true;
   for (const Linear* layer : layers) {
     are_small = are_small && layer->adapter() == nullptr && layer->parallel() == nullptr &&
-                ops::is_small_linear(x.value(), layer->weight) &&
+                ops::is_small_linear(x.value(), layer->operand()) &&
                 layer->weight.scalar_type() == (*layers.begin())->weight.scalar_type();
   }
   if (!are_small) {
@@ -51,9 +53,19 @@ std::vector<at::Tensor> forward_all(const ops::Activation& x, std::initializer_l
   }
   std::vector<ops::LinearOperands> operands;
   for (const Linear* layer : layers) {
-    operands.push_back({layer->weight, layer->bias.defined() ? std::optional(layer->bias) : std::nullopt});
+    operands.push_back({layer->operand(), layer->bias.defined() ? std::optional(layer->bias) : std::nullopt});
   }
   return ops::small_linears(x.value(), operands);
+}
+
+void Linear::set_form(const io::BlockForm& form) {
+  TESSERA_ASSERT(weight.is_meta() && !form_ && weight.size(1) % form.elements == 0,
+                 "a weight takes whole blocks before it has values");
+  const std::vector<int64_t> sizes = {weight.size(0), form.row_bytes(weight.size(1))};
+  weight.set_requires_grad(false);
+  materialize(weight, at::empty(sizes, at::TensorOptions(at::kMeta).dtype(at::kByte)));
+  form_ = form;
+  product_type_ = ops::ProductType::OfOperands;
 }
 
 void Linear::set_adapter(const std::shared_ptr<LinearAdapter>& adapter, const std::string& name) {

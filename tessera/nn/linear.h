@@ -12,6 +12,7 @@
 #include "tessera/nn/layer.h"
 #include "tessera/ops/e4m3.h"
 #include "tessera/ops/row_exchange.h"
+#include "tessera/ops/weight.h"
 
 namespace tessera::nn {
 
@@ -26,9 +27,9 @@ struct AdapterParameter {
 // the Linear, so their parameters are named <linear>.<child>.<parameter>, as in PEFT.
 class LinearAdapter : public torch::nn::Module {
  public:
-  // x: [..., in]; weight: [out, in]; bias: [out]. Returns [..., out]. With `output` the rows of the result
-  // are handed to it as they are made, as in ops::linear().
-  virtual at::Tensor forward(const ops::Activation& x, const at::Tensor& weight,
+  // x: [..., in]; weight: [out, in], possibly coded; bias: [out]. Returns [..., out]. With `output` the rows
+  // of the result are handed to it as they are made, as in ops::linear().
+  virtual at::Tensor forward(const ops::Activation& x, const ops::Weight& weight,
                              const std::optional<at::Tensor>& bias,
                              const c10::intrusive_ptr<ops::RowExchange>& output) = 0;
 
@@ -84,10 +85,18 @@ class Linear : public Layer, public HasInitialValues {
   void set_product_type(ops::ProductType type) { product_type_ = type; }
   ops::ProductType product_type() const { return product_type_; }
 
-  int64_t in_features() const { return weight.size(1); }
-  int64_t out_features() const { return weight.size(0); }
+  // Keeps the weight in blocks of this form from now on: the parameter becomes bytes, [out_features, bytes of
+  // a row], frozen. For a layer without values yet, on the meta device, whose in_features() are whole blocks.
+  void set_form(const io::BlockForm& form);
+  const ops::WeightForm& form() const { return form_; }
+  // The type of the values, also of those of a coded weight.
+  at::ScalarType dtype() const { return form_ ? dtype_ : weight.scalar_type(); }
 
-  at::Tensor weight;  // [out_features, in_features]
+  int64_t in_features() const { return operand().size(1); }
+  int64_t out_features() const { return weight.size(0); }
+  ops::Weight operand() const { return {weight, form_}; }
+
+  at::Tensor weight;  // [out_features, in_features], or the bytes of blocks
   at::Tensor bias;    // [out_features], or undefined
 
  private:
@@ -98,6 +107,8 @@ class Linear : public Layer, public HasInitialValues {
   std::string refusal_;
   ops::ProductType product_type_ = ops::ProductType::OfOperands;
   double initial_multiple_ = 1.0;
+  ops::WeightForm form_;
+  at::ScalarType dtype_;
   bool is_stored_transposed_ = false;
   std::vector<StoredRows> stored_rows_;
 };

@@ -65,7 +65,7 @@ LoraAdapter::LoraAdapter(const nn::Linear& layer, const LoraOptions& options, co
     : scaling_(lora_scaling(options)),
       dropout_(options.dropout),
       stream_(stream_of((site + ".lora_dropout").c_str())) {
-  const at::ScalarType dtype = layer.weight.scalar_type();
+  const at::ScalarType dtype = layer.dtype();
   const int64_t in = layer.in_features(), out = layer.out_features();
   const auto uniform = nn::InitialValue::uniform(1.0 / std::sqrt(static_cast<double>(in)));
   a_ = register_module("lora_A", std::make_shared<Factor>(options.rank, in, dtype, uniform));
@@ -76,7 +76,7 @@ LoraAdapter::LoraAdapter(const nn::Linear& layer, const LoraOptions& options, co
 // The factors are children of the layer, so train() and eval() reach them. This adapter itself is no child.
 bool LoraAdapter::drops() const { return dropout_ > 0.0 && a_->is_training(); }
 
-at::Tensor LoraAdapter::forward(const ops::Activation& x, const at::Tensor& weight,
+at::Tensor LoraAdapter::forward(const ops::Activation& x, const ops::Weight& weight,
                                 const std::optional<at::Tensor>& bias,
                                 const c10::intrusive_ptr<ops::RowExchange>& output) {
   std::optional<at::Tensor> mask;

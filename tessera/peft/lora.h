@@ -61,7 +61,7 @@ class LoraAdapter : public nn::LinearAdapter {
 
   // Takes x as [..., in] and returns [..., out], the layer's own product included. Dropout applies in
   // training mode (the layer's own train()/eval()), and then needs an nn::RandomScope.
-  at::Tensor forward(const ops::Activation& x, const at::Tensor& weight,
+  at::Tensor forward(const ops::Activation& x, const ops::Weight& weight,
                      const std::optional<at::Tensor>& bias,
                      const c10::intrusive_ptr<ops::RowExchange>& output = {}) override;
   bool drops() const override;

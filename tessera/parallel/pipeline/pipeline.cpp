@@ -21,12 +21,15 @@ namespace {
 
 // Returns the work of the matrices among the parameters: for each element of the whole matrix one
 // multiplication in the forward, one for the gradient of the input and, if it is trained, one for its own
-// gradient.
+// gradient. Of a weight in blocks of codes only bytes are known; a byte counts as two elements, as it is in
+// most of the forms.
 double work_of(const std::vector<at::Tensor>& parameters, const ParameterLayouts& layouts) {
   double work = 0.0;
   for (const at::Tensor& parameter : parameters) {
     if (parameter.dim() < 2) continue;
-    work += static_cast<double>(layouts.of(parameter).numel()) * (parameter.requires_grad() ? 3.0 : 2.0);
+    const double elements = parameter.scalar_type() == at::kByte ? 2.0 : 1.0;
+    work += elements * static_cast<double>(layouts.of(parameter).numel()) *
+            (parameter.requires_grad() ? 3.0 : 2.0);
   }
   return work;
 }

@@ -51,7 +51,9 @@ struct LayerStyle {
     return {Kind::Rowwise, unit, inner_unit};
   }
   // Like rowwise(), inside a summed region, which sums later.
-  static LayerStyle rowwise_part() { return {Kind::RowwisePart}; }
+  static LayerStyle rowwise_part(int64_t unit = 1, int64_t inner_unit = 1) {
+    return {Kind::RowwisePart, unit, inner_unit};
+  }
   // A table of tokens that is cut along the vocabulary: an Embedding, whose outputs are summed, or the Linear
   // of the output projection.
   static LayerStyle vocabulary() { return {Kind::Vocabulary}; }

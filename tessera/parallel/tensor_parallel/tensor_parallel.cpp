@@ -95,7 +95,13 @@ class Cutter {
 
   void cut_linear(const std::string& name, nn::Linear& linear, const LayerStyle& style, bool is_colwise) {
     const int64_t in_features = linear.in_features();
-    const Box box = place_cut(linear.weight, is_colwise ? 0 : 1, style);
+    LayerStyle of_weight = style;
+    if (!is_colwise && linear.form()) {
+      // The columns of a coded weight are the bytes of its blocks.
+      of_weight.unit = linear.form()->row_bytes(style.unit);
+      of_weight.inner_unit = linear.form()->row_bytes(style.inner_unit);
+    }
+    const Box box = place_cut(linear.weight, is_colwise ? 0 : 1, of_weight);
     if (is_colwise && linear.bias.defined()) place_cut(linear.bias, 0, style);
     // The whole bias is added to the tokens that the rank keeps, so its gradients are summed over ranks.
     if (!is_colwise && linear.bias.defined() && options_.sequence_parallel) place_whole(linear.bias);
@@ -104,7 +110,10 @@ class Cutter {
       const std::optional<int64_t>& dim = is_colwise ? parameter.out_dim : parameter.in_dim;
       dim ? static_cast<void>(place_cut(parameter.tensor, *dim, style)) : place_whole(parameter.tensor);
     }
-    if (!is_colwise) linear.adapter()->set_input_part(box.offset[1], in_features);
+    if (is_colwise) return;
+    const int64_t first =
+        linear.form() ? box.offset[1] / linear.form()->bytes * linear.form()->elements : box.offset[1];
+    linear.adapter()->set_input_part(first, in_features);
   }
 
   void cut_table(const std::string& name, nn::Layer& layer, const LayerStyle& style) {
@@ -189,8 +198,10 @@ void check_tensor_parallel(const torch::nn::Module& root, const TensorParallelPl
   for (const auto& [name, style] : plan.layers) {
     const auto layer = nn::find_layer(named, name);
     if (!style.cuts_weight()) continue;
-    const int64_t dim = style.is_rowwise() ? 1 : 0;
-    layers.push_back({name, style, layer->named_parameters(/*recurse=*/false)["weight"].size(dim)});
+    const auto* const linear = dynamic_cast<const nn::Linear*>(layer.get());
+    const int64_t length = style.is_rowwise() ? linear->in_features()
+                                              : layer->named_parameters(/*recurse=*/false)["weight"].size(0);
+    layers.push_back({name, style, length});
   }
   std::optional<Error> misfit = find_misfit(layers, plan, num_ranks);
   if (!misfit) return;
