@@ -1,6 +1,7 @@
 #include "tessera/checkpoint/gguf_tensors.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -62,6 +63,30 @@ class GgufTensors : public StoredTensors {
       const at::Tensor staging = at::empty({count, columns}, on_host(at::kFloat));
       model_->read_rows(weight, first + row, count, staging.mutable_data_ptr<float>());
       copy_rows(row, staging);
+    });
+  }
+
+  std::optional<io::BlockForm> form(const std::string& name) const override {
+    const GgufWeight& weight = *weights_.at(name);
+    const bool is_coded = io::ggml_block_elements(weight.tensor->type) > 1 && weight.spec.shape.size() == 2;
+    return is_coded ? std::optional(io::block_form(weight.tensor->type)) : std::nullopt;
+  }
+
+  void read_blocks(const std::string& name, const parallel::Box& box,
+                   const at::Tensor& destination) const override {
+    const GgufWeight& weight = *weights_.at(name);
+    const io::BlockForm blocks = *form(name);
+    const int64_t columns = weight.spec.shape[1], row_bytes = io::GgufFile::row_bytes(*weight.tensor);
+    const int64_t begin = blocks.row_bytes(box.offset[1]), bytes = blocks.row_bytes(box.size[1]);
+    TESSERA_ASSERT(
+        destination.sizes() == at::IntArrayRef({box.size[0], bytes}) && destination.is_contiguous(),
+        "a destination of the box's size");
+    auto* const to = static_cast<char*>(destination.mutable_data_ptr());
+    if (box.size[1] == columns) return model_->read_blocks(weight, box.offset[0], box.size[0], to);
+    each_step(box.size[0], row_bytes, [&](int64_t row, int64_t count) {
+      const at::Tensor rows = at::empty({count, row_bytes}, on_host(at::kByte));
+      model_->read_blocks(weight, box.offset[0] + row, count, static_cast<char*>(rows.mutable_data_ptr()));
+      destination.narrow(0, row, count).copy_(rows.narrow(1, begin, bytes));
     });
   }
 

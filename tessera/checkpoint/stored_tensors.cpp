@@ -176,6 +176,12 @@ const io::TensorSpec* StoredTensors::find(std::string_view name) const {
   return found == index_.end() ? nullptr : &tensors_[found->second];
 }
 
+std::optional<io::BlockForm> StoredTensors::form(const std::string&) const { return std::nullopt; }
+
+void StoredTensors::read_blocks(const std::string& name, const Box&, const at::Tensor&) const {
+  throw_internal(__FILE__, __LINE__, "a tensor with a form", name);
+}
+
 void StoredTensors::add_sample(ContentHash& hash) const {
   for (const io::TensorSpec& tensor : tensors_) {
     hash.add(tensor.name);

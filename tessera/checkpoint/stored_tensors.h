@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -12,6 +13,7 @@
 
 #include "tessera/core/content_hash.h"
 #include "tessera/io/model_files.h"
+#include "tessera/io/weight_blocks.h"
 #include "tessera/parallel/layout.h"
 
 namespace tessera::checkpoint {
@@ -53,6 +55,12 @@ class StoredTensors {
   // Reads `box` of the tensor `name` as read_box() does.
   virtual void read(const std::string& name, const parallel::Box& box,
                     const at::Tensor& destination) const = 0;
+  // Returns the form in which read_blocks() gives a tensor's rows; nothing for a tensor of plain values.
+  virtual std::optional<io::BlockForm> form(const std::string& name) const;
+  // Reads `box` of a tensor that has a form, a matrix, as blocks; the box's columns are whole blocks.
+  // destination: bytes, [rows, form.row_bytes(columns)], on the host, dense.
+  virtual void read_blocks(const std::string& name, const parallel::Box& box,
+                           const at::Tensor& destination) const;
   // Adds to the hash the names, types and shapes of all tensors; a model's files add a sample of their
   // values: some of each MiB, so that large files cost little.
   virtual void add_sample(ContentHash& hash) const;
