@@ -186,6 +186,7 @@ void add_defaults(const Tool& tool, const std::vector<SourceFile>& files, Node& 
       add("lora_alpha", std::to_string(static_cast<int64_t>(2 * *rank)));
   }
   if (std::string_view(tool.name) != "TRL") return;
+  if (native.find("load_in_4bit") != nullptr) add("bnb_4bit_use_double_quant", "false");
   if (!says(files, "bf16")) add("dtype", "bfloat16");
   if (native.find("train_on_inputs") == nullptr) {
     problems.warn(

@@ -35,6 +35,8 @@ constexpr std::string_view kPack = "rows are packed first-fit decreasing, 100,00
 constexpr std::string_view kNoPadding = "there is no padding, and each token counts once";
 constexpr std::string_view kOtherVerb =
     "training evaluates losses only; see tessera generate, chat and merge";
+constexpr std::string_view kComputeType = "dtype sets the type in which layers compute";
+constexpr std::string_view kStorage = "codes are stored as bytes";
 constexpr std::string_view kOfRefused = "belongs to a key that is refused";
 constexpr std::string_view kInternal = "set by Axolotl for itself";
 constexpr std::string_view kFloat32 = "weights, norms, sums and optimizer states are in float32";
@@ -82,15 +84,14 @@ constexpr ForeignKey kTopKeys[] = {
     {"bfloat16", Rule::Refuse, "weights in pure bfloat16 are not supported yet; write bf16: true"},
     {"fp8_enable_fsdp_float8_all_gather", Rule::Ignore, kFp8Gather},
     {"fp8_*", Rule::Refuse, kNotYet},
-    {"load_in_4bit", Rule::Refuse,
-     "4-bit base weights are not supported yet; leave it out and write adapter: lora"},
-    {"load_in_8bit", Rule::Refuse, "8-bit base weights are not supported yet; leave it out"},
-    {"gptq", Rule::Refuse, kQuantised},
-    {"gptq_*", Rule::Refuse, kQuantised},
+    {"gptq", Rule::Quiet, kFolder},
+    {"gptq_*", Rule::Quiet, kFolder},
+    {"bnb_4bit_compute_dtype", Rule::Quiet, kComputeType},
+    {"bnb_4bit_quant_storage", Rule::Quiet, kStorage},
+    {"bnb_config_kwargs", Rule::Enter, "bnb_config_kwargs"},
     {"qat", Rule::Refuse, "quantisation-aware training is not supported yet"},
     {"quantization", Rule::Refuse, kQuantised},
     {"llmcompressor", Rule::Refuse, "compressed training is not supported yet"},
-    {"quantize_moe_experts", Rule::Refuse, kQuantised},
     {"nonexpert_quantization", Rule::Refuse, kQuantised},
     {"model_quantization_config", Rule::Special, "dequantized", kDequantized},
     {"model_quantization_config_kwargs", Rule::Special, "dequantized", kDequantized},
@@ -295,7 +296,6 @@ constexpr ForeignKey kTopKeys[] = {
     {"chunked_cross_entropy", Rule::Quiet, kHow},
     {"chunked_cross_entropy_num_chunks", Rule::Quiet, kHow},
     {"unsloth_*", Rule::Ignore, kHow},
-    {"bnb_config_kwargs", Rule::Ignore, kOfRefused},
     {"merge_lora", Rule::Ignore, kOtherVerb},
     {"merge_method", Rule::Ignore, kOtherVerb},
     {"tf32", Rule::Quiet, kHow},
@@ -485,6 +485,19 @@ constexpr ForeignKey kGradientCheckpointingKeys[] = {
     {"offload", Rule::Map, "activation_offloading", "true=true false="},
 };
 
+constexpr ForeignKey kBitsAndBytesKeys[] = {
+    {"load_in_4bit", Rule::Rename, "load_in_4bit"},
+    {"load_in_8bit", Rule::Rename, "load_in_8bit"},
+    {"bnb_4bit_quant_type", Rule::Rename, "bnb_4bit_quant_type"},
+    {"bnb_4bit_use_double_quant", Rule::Rename, "bnb_4bit_use_double_quant"},
+    {"bnb_4bit_compute_dtype", Rule::Quiet, kComputeType},
+    {"bnb_4bit_quant_storage", Rule::Quiet, kStorage},
+    {"llm_int8_skip_modules", Rule::Rename, "llm_int8_skip_modules"},
+    {"llm_int8_threshold", Rule::Quiet, "weights of eight bits are multiplied with whole activations"},
+    {"llm_int8_has_fp16_weight", Rule::Refuse, kNotYet},
+    {"llm_int8_enable_fp32_cpu_offload", Rule::Quiet, kMemory},
+};
+
 constexpr ForeignKey kModelConfigKeys[] = {
     {"output_router_logits", Rule::Special, "router_logits",
      "`false` means `router_aux_loss_coef: 0`; `true` is refused: write `router_aux_loss_coef`"},
@@ -553,6 +566,7 @@ constexpr Section kOwnSections[] = {
     {"lr_scheduler_kwargs", "", false, kSchedulerKeys},
     {"model_config", "", false, kModelConfigKeys},
     {"optim_args", "", false, kOptimizerArguments},
+    {"bnb_config_kwargs", "", false, kBitsAndBytesKeys},
     {"lr_groups", "", false, {}},
 };
 

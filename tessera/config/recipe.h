@@ -30,6 +30,8 @@ enum class StateType { OfWeights, BFloat16 };
 // Type of the weights of the result: that of the base model's weights, or a given one.
 enum class SaveType { OfBase, Float32, BFloat16, Float16 };
 enum class AdapterKind { None, Lora };
+// Codes of weights of four bits.
+enum class FourBitType { Nf4, Fp4 };
 enum class ComputeType { Float32, Float64, BFloat16, Float16, Auto };
 // How the peak learning rate grows with the number of sequences of a step.
 enum class LrScaling { None, Linear, Sqrt };
@@ -104,6 +106,18 @@ struct LoraConfig {
   bool peft_use_rslora = false;
 };
 
+// Keys of a base model whose weights are quantised while they are read, under the names of Axolotl and of
+// Transformers.
+struct QuantizeConfig {
+  bool load_in_4bit = false, load_in_8bit = false;
+  FourBitType bnb_4bit_quant_type = FourBitType::Nf4;
+  bool bnb_4bit_use_double_quant = true;
+  std::vector<std::string> llm_int8_skip_modules;
+  bool quantize_moe_experts = false;
+
+  bool quantizes() const { return load_in_4bit || load_in_8bit; }
+};
+
 // Keys of the programs that follow a run.
 struct TrackerConfig {
   std::optional<bool> use_wandb;  // unset = only if wandb_project is given
@@ -128,7 +142,13 @@ struct UploadConfig {
 };
 
 // All keys of a recipe. Those that other code reads apart from the rest are in its bases.
-struct Recipe : DataConfig, RateConfig, CheckpointConfig, LoraConfig, TrackerConfig, UploadConfig {
+struct Recipe : DataConfig,
+                RateConfig,
+                CheckpointConfig,
+                LoraConfig,
+                QuantizeConfig,
+                TrackerConfig,
+                UploadConfig {
   // Model
   std::string base_model;        // a folder, or a name on the hub; load_recipe() resolves it
   std::string tokenizer_config;  // folder of the tokenizer; "" = base_model

@@ -139,16 +139,13 @@ constexpr Choice kWarmupRamps[] = {
     {"log", as_int(RampKind::Log)},
 };
 constexpr Choice kAdapters[] = {
-    {"lora", as_int(AdapterKind::Lora)},
-    {"none", as_int(AdapterKind::None)},
-    {"qlora", kNotBuilt, "4-bit base weights are not supported yet; write adapter: lora"},
-    {"ia3", kNotBuilt, "not supported yet"},
-    {"llama-adapter", kNotBuilt, "not supported yet"},
-    {"oft", kNotBuilt, "not supported yet"},
-    {"mora", kNotBuilt, "MoRA is not supported yet"},
-    {"loha", kNotBuilt, "not supported yet"},
-    {"lokr", kNotBuilt, "not supported yet"},
+    {"lora", as_int(AdapterKind::Lora)},      {"none", as_int(AdapterKind::None)},
+    {"qlora", as_int(AdapterKind::Lora)},  // settle_keys() adds load_in_4bit
+    {"ia3", kNotBuilt, "not supported yet"},  {"llama-adapter", kNotBuilt, "not supported yet"},
+    {"oft", kNotBuilt, "not supported yet"},  {"mora", kNotBuilt, "MoRA is not supported yet"},
+    {"loha", kNotBuilt, "not supported yet"}, {"lokr", kNotBuilt, "not supported yet"},
 };
+constexpr Choice kFourBitTypes[] = {{"nf4", as_int(FourBitType::Nf4)}, {"fp4", as_int(FourBitType::Fp4)}};
 constexpr Choice kDtypes[] = {
     {"float32", as_int(ComputeType::Float32)},
     {"fp32", as_int(ComputeType::Float32)},
@@ -558,6 +555,13 @@ const Key<Recipe> kRecipeKeys[] = {
     {"lora_target_linear", &Recipe::lora_target_linear},
     {"lora_modules_to_save", &Recipe::lora_modules_to_save},
     {"peft_use_rslora", &Recipe::peft_use_rslora},
+    // Quantised base
+    {"load_in_4bit", &Recipe::load_in_4bit},
+    {"load_in_8bit", &Recipe::load_in_8bit},
+    {"bnb_4bit_quant_type", enum_field<&Recipe::bnb_4bit_quant_type>, 0, 0, kFourBitTypes},
+    {"bnb_4bit_use_double_quant", &Recipe::bnb_4bit_use_double_quant},
+    {"llm_int8_skip_modules", &Recipe::llm_int8_skip_modules},
+    {"quantize_moe_experts", &Recipe::quantize_moe_experts},
     // Parallelism
     {"device", &Recipe::device, 0, 0, kDevices},
     {"dp_replicate_size", &Recipe::dp_replicate_size, 1, kMaxRanks},

@@ -9,6 +9,7 @@
 
 #include "tessera/config/scalar.h"
 #include "tessera/config/schema.h"
+#include "tessera/config/values.h"
 #include "tessera/core/strings.h"
 
 namespace tessera::config {
@@ -21,6 +22,7 @@ constexpr std::pair<const char*, const char*> kExclusive[] = {
     {"save_steps", "saves_per_epoch"},
     {"batch_size", "gradient_accumulation_steps"},
     {"lora_target_modules", "lora_target_regex"},
+    {"load_in_4bit", "load_in_8bit"},
     {"embedding_lr", "embedding_lr_scale"},
     {"lr_min", "cosine_min_lr_ratio"},
 };
@@ -152,7 +154,27 @@ void resolve_cadence(Node& map, const char* strategy_key, std::initializer_list<
 
 }  // namespace
 
+// `adapter: qlora` is LoRA on a base in four bits.
+void resolve_qlora(Node& map) {
+  const Entry* adapter = map.find("adapter");
+  if (adapter == nullptr || !adapter->value.is_scalar() || canonical(adapter->value) != "qlora") return;
+  const Entry* four_bits = map.find("load_in_4bit");
+  if (four_bits == nullptr || four_bits->value.is_null()) {
+    map.erase("load_in_4bit");
+    map.entries.push_back(
+        {"load_in_4bit", adapter->key_place, make_scalar("true", adapter->value.place), "adapter"});
+    return;
+  }
+  if (four_bits->value.is_scalar() && parse_bool(four_bits->value.text).value_or(true)) return;
+  throw config_error("CONFLICT", "keys 'adapter: qlora' and 'load_in_4bit: false' exclude each other",
+                     four_bits->key_place)
+      .hint("write adapter: lora, or leave out load_in_4bit");
+}
+
 void settle_keys(Node& map, Problems& problems) {
+  if (const Entry* adapter = map.find("adapter")) {
+    problems.attempt("adapter", to_key_place(adapter->key_place), [&] { resolve_qlora(map); });
+  }
   for (const auto& [first, second] : kExclusive) keep_one(map, first, second, problems);
   resolve_epochs_of_streams(map);
   resolve_cadence(map, "eval_strategy", {"eval_steps", "evals_per_epoch"}, problems);

@@ -36,6 +36,34 @@ void validate_fp8(Rules& rules) {
       .need("dtype: bfloat16, which fp8: true implies");
 }
 
+void validate_quantization(Rules& rules) {
+  const Recipe& recipe = rules.recipe();
+  if (!recipe.load_in_4bit) {
+    const Recipe defaults;
+    if (recipe.bnb_4bit_quant_type != defaults.bnb_4bit_quant_type)
+      rules.warn_idle("bnb_4bit_quant_type", "without 'load_in_4bit'");
+  }
+  if (!recipe.quantizes()) {
+    if (!recipe.llm_int8_skip_modules.empty())
+      rules.warn_idle("llm_int8_skip_modules", "without 'load_in_4bit' or 'load_in_8bit'");
+    if (recipe.quantize_moe_experts)
+      rules.warn_idle("quantize_moe_experts", "without 'load_in_4bit' or 'load_in_8bit'");
+    return;
+  }
+  const char* const key = recipe.load_in_4bit ? "load_in_4bit" : "load_in_8bit";
+  if (recipe.adapter == AdapterKind::None) {
+    rules.refuse("CONFLICT", {key}, "quantised weights cannot be trained themselves")
+        .need("adapter: qlora or adapter: lora")
+        .hint("leave it out to train all weights");
+  }
+  if (recipe.fp8) {
+    rules.refuse_text("CONFLICT", {"fp8", key},
+                      std::string("keys 'fp8' and '") + key +
+                          "' exclude each other: both say how the layers' "
+                          "weights are multiplied");
+  }
+}
+
 void validate_adapter(Rules& rules) {
   const Recipe& recipe = rules.recipe();
   if (recipe.adapter == AdapterKind::None) {
@@ -249,6 +277,7 @@ void validate(const Recipe& recipe, Problems& problems) {
   validate_upload(rules);
   validate_data(rules);
   validate_adapter(rules);
+  validate_quantization(rules);
   validate_pipeline(rules);
   validate_deterministic(rules);
   validate_fp8(rules);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "tessera/models/common/load.h"
 #include "tessera/models/common/parallelize.h"
 #include "tessera/models/common/pipeline.h"
+#include "tessera/models/common/quantize_layers.h"
 #include "tessera/models/registry.h"
 #include "tessera/peft/adapter_files.h"
 
@@ -45,16 +47,22 @@ std::shared_ptr<models::CausalLM> load_for_inference(const std::string& path,
   const std::shared_ptr<models::CausalLM> model = models::build_model(base.config(), type);
   const std::shared_ptr<const checkpoint::StoredTensors> files = base.tensors();
   models::check_tensors(*model, *files);
+  const checkpoint::StateDictAdapter table = models::state_dict_adapter(*model);
   std::vector<std::shared_ptr<const checkpoint::ParameterSource>> sources = {
-      checkpoint::stored_source(files, models::state_dict_adapter(*model))};
+      checkpoint::stored_source(files, table)};
+  const auto& tp = mesh.group(parallel::kAxisTp);
+  const auto& pp = mesh.group(parallel::kAxisPp);
+  models::QuantizeOptions quantization;
+  quantization.tensor_parallel_size = tp->size();
+  // On other devices than the host, blocks are expanded once, when they are loaded.
+  std::unordered_map<std::string, checkpoint::CodedParameter> coded;
+  if (options.device().is_cpu()) coded = models::quantize_layers(*model, table, files.get(), quantization);
   if (!adapter_folder.empty()) {
     const peft::AdapterConfig config = peft::read_adapter_config(adapter_folder);
     const auto adapter = std::make_shared<const io::ModelFiles>(peft::open_adapter(adapter_folder));
     const auto targets = peft::apply_adapter(*model, config, *adapter, model->tied_modules());
     sources.insert(sources.begin(), peft::adapter_source(*model, targets, adapter));
   }
-  const auto& tp = mesh.group(parallel::kAxisTp);
-  const auto& pp = mesh.group(parallel::kAxisPp);
   // The plan is made before the layers are cut: their parts may be uneven, and each rank of tp would make
   // another plan.
   std::optional<parallel::PipelinePlan> plan;
@@ -74,8 +82,10 @@ std::shared_ptr<models::CausalLM> load_for_inference(const std::string& path,
   }
   // Matrices that are stored in bf16 stay so, unless an adapter is put on them: it is added to weights of the
   // model's own type.
-  models::load_weights(*model, checkpoint::SourceList(std::move(sources)), adapter_folder.empty(),
-                       options.device(), box_of);
+  std::shared_ptr<const checkpoint::ParameterSource> source =
+      std::make_shared<checkpoint::SourceList>(std::move(sources));
+  if (!coded.empty()) source = checkpoint::coded_source(source, files, std::move(coded));
+  models::load_weights(*model, *source, adapter_folder.empty(), options.device(), box_of);
   model->eval();
   return model;
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <memory>
 
 #include "tests/testing/extent.h"
@@ -11,8 +12,8 @@ namespace {
 
 // Tests that losses, gradients and updated parameters equal those of one process under every product
 // dp_replicate x dp_shard x cp x tp x pp that makes the number of ranks, for every family whose heads can be
-// cut so. TESSERA_TEST_EXTENT=all runs all of them, for a full finetune and for LoRA; otherwise a fixed
-// sample runs. All other choices of a layout take turns.
+// cut so. TESSERA_TEST_EXTENT=all runs all of them, for a full finetune, for LoRA and for QLoRA; otherwise a
+// fixed sample runs. All other choices of a layout take turns.
 
 const std::vector<ParityFamily>& families() {
   static const std::vector<ParityFamily> all = families_in(Parity::Products);
@@ -106,7 +107,7 @@ struct ProductCase {
   size_t turn;
 };
 
-constexpr Trained kTrained[] = {Trained::All, Trained::LoraWithDropout};
+constexpr Trained kTrained[] = {Trained::All, Trained::LoraWithDropout, Trained::QloraWithDropout};
 
 std::vector<ProductCase> all_cases(const std::vector<ParallelDims>& products) {
   std::vector<ProductCase> cases;
@@ -119,7 +120,7 @@ std::vector<ProductCase> all_cases(const std::vector<ParallelDims>& products) {
   return cases;
 }
 
-// Returns cases with each family, half of them with LoRA, and products from all parts of the list.
+// Returns cases with each family, all kinds of training, and products from all parts of the list.
 std::vector<ProductCase> sample_of_cases(const std::vector<ParallelDims>& products, int64_t ranks) {
   constexpr size_t kCases = 8;
   std::vector<ProductCase> cases;
@@ -128,7 +129,8 @@ std::vector<ProductCase> sample_of_cases(const std::vector<ParallelDims>& produc
     const size_t count = families().size();
     size_t family = i;
     while (!families()[family % count].allows(products[place].tp)) ++family;
-    cases.push_back({products[place], &families()[family % count], kTrained[(i + i / count) % 2],
+    cases.push_back({products[place], &families()[family % count],
+                     kTrained[(i + i / count) % std::size(kTrained)],
                      kCases * static_cast<size_t>(ranks) + i});
   }
   return cases;

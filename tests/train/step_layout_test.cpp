@@ -54,7 +54,8 @@ void check_layouts(const std::vector<LayoutCase>& layouts) {
   size_t index = 0;
   std::vector<LayoutCase> cases;
   for (LayoutCase layout : layouts) {
-    for (const Trained trained : {Trained::All, Trained::LoraWithDropout, Trained::SomeFrozen}) {
+    for (const Trained trained :
+         {Trained::All, Trained::LoraWithDropout, Trained::QloraWithDropout, Trained::SomeFrozen}) {
       layout.trained = trained;
       ++index;
       for (const config::Checkpointing kind : kKinds) {
@@ -125,7 +126,7 @@ TEST(StepLayoutTest, DropoutDependsOnTheGlobalMicroBatchAlone) {
 TEST(StepLayoutTest, PlainOpsTrainAsKernelsDo) {
   const int64_t count = 3 * testing::world()->size();  // three on every rank
   for (const char* family : {"llama3", "qwen3", "gpt2"}) {
-    for (const Trained trained : {Trained::All, Trained::LoraWithDropout}) {
+    for (const Trained trained : {Trained::All, Trained::LoraWithDropout, Trained::QloraWithDropout}) {
       for (const auto checkpointing : {config::Checkpointing::Off, config::Checkpointing::Mlp}) {
         SCOPED_TRACE(std::string(family) + ", trained " + std::to_string(static_cast<int>(trained)));
         const LayoutCase layout{.family = family, .trained = trained, .checkpointing = checkpointing};

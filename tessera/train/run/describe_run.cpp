@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
+#include <string>
 
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
+#include "tessera/nn/linear.h"
 #include "tessera/train/step/run_schedule.h"
 
 namespace tessera::train {
@@ -45,15 +48,31 @@ void describe_batch(const config::Recipe& recipe, int64_t dp_size, int64_t sampl
 }
 
 void describe_model(const TrainedModel& trained, const parallel::DeviceMesh& mesh, double load_seconds) {
+  // The elements of a weight in blocks of codes are bytes.
+  std::map<std::string, io::BlockForm> forms;
+  for (const auto& module : trained.model->named_modules("", /*include_self=*/false)) {
+    const auto* const linear = dynamic_cast<const nn::Linear*>(module.value().get());
+    if (linear != nullptr && linear->form()) forms.emplace(module.key() + ".weight", *linear->form());
+  }
   int64_t total = 0, trainable = 0;
   for (const auto& parameter : trained.sharded->parameters()) {
-    total += parameter.layout.numel();
-    if (parameter.requires_grad) trainable += parameter.layout.numel();
+    const auto form = forms.find(parameter.name);
+    const int64_t elements = parameter.layout.numel();
+    total += form == forms.end() ? elements : elements / form->second.bytes * form->second.elements;
+    if (parameter.requires_grad) trainable += elements;
   }
   const auto& dims = mesh.dims();
   char share[32];
   std::snprintf(share, sizeof share, "%.4g",
                 total > 0 ? 100.0 * static_cast<double>(trainable) / static_cast<double>(total) : 0.0);
+  if (!forms.empty()) {
+    std::map<std::string, int64_t> counts;
+    for (const auto& [name, form] : forms) ++counts[io::name_of(form)];
+    std::string text;
+    for (const auto& [name, count] : counts)
+      text += (text.empty() ? "" : ", ") + name + " (" + group_digits(count) + " layers)";
+    log::info("quantised base: " + text);
+  }
   log::info("model: " + group_digits(total) + " parameters, " + group_digits(trainable) + " trained (" +
             share + "%); " + std::to_string(mesh.world()->size()) + " rank(s): dp_replicate " +
             std::to_string(dims.dp_replicate) + " x dp_shard " + std::to_string(dims.dp_shard) +

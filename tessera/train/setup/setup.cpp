@@ -20,6 +20,7 @@
 #include "tessera/io/model_files.h"
 #include "tessera/models/common/load.h"
 #include "tessera/models/common/parallelize.h"
+#include "tessera/models/common/quantize_layers.h"
 #include "tessera/models/parallelize_plan.h"
 #include "tessera/models/registry.h"
 #include "tessera/nn/e4m3_layers.h"
@@ -279,6 +280,20 @@ void warn_of_unused_routers(const config::Recipe& recipe, const models::ModelCon
   if (recipe.router_z_loss_coef > 0.0) warn("router_z_loss_coef");
 }
 
+models::QuantizeOptions quantize_options(const config::Recipe& recipe) {
+  using Kind = models::QuantizeOptions::Kind;
+  models::QuantizeOptions options;
+  options.kind = recipe.load_in_4bit ? Kind::FourBit : recipe.load_in_8bit ? Kind::EightBit : Kind::None;
+  if (recipe.bnb_4bit_quant_type == config::FourBitType::Fp4) options.four_bit = io::BlockKind::Fp4;
+  options.double_quantization = recipe.bnb_4bit_use_double_quant;
+  options.skipped = recipe.llm_int8_skip_modules;
+  options.skipped.insert(options.skipped.end(), recipe.lora_modules_to_save.begin(),
+                         recipe.lora_modules_to_save.end());
+  options.experts = recipe.quantize_moe_experts;
+  options.tensor_parallel_size = recipe.tensor_parallel_size;
+  return options;
+}
+
 // Freezes all that unfrozen_parameters leaves out; nothing where the recipe has no such key.
 void freeze_parameters(PlannedModel& planned, const config::Recipe& recipe, config::Problems& problems) {
   if (recipe.unfrozen_parameters.empty()) return;
@@ -319,15 +334,26 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::BaseModel& b
   // Sources are asked in order. An adapter's files are inserted before the base's, and random values are
   // appended at the end for what neither has.
   std::vector<std::shared_ptr<const checkpoint::ParameterSource>> sources;
+  std::shared_ptr<const checkpoint::StoredTensors> base_files;
   if (recipe.random_init) {
     planned.base_dtype = config.stored_dtype.value_or(DType::F32);
   } else {
-    planned.files.push_back(base.tensors());
-    models::check_tensors(model, *planned.files.back());
-    planned.base_dtype = checkpoint::main_dtype(*planned.files.back());
-    sources.push_back(checkpoint::stored_source(planned.files.back(), planned.saved));
+    base_files = base.tensors();
+    planned.files.push_back(base_files);
+    models::check_tensors(model, *base_files);
+    planned.base_dtype = checkpoint::main_dtype(*base_files);
+    sources.push_back(checkpoint::stored_source(base_files, planned.saved));
   }
+  // Made while base weights have their whole shapes; the one at the end knows the adapters' parameters.
+  const auto seed = static_cast<uint64_t>(recipe.seed);
+  sources.push_back(models::random_source(model, seed));
   freeze_parameters(planned, recipe, problems);
+  std::unordered_map<std::string, checkpoint::CodedParameter> coded;
+  if (recipe.adapter != config::AdapterKind::None) {
+    coded = at_place_of(recipe, {"tensor_parallel_size"}, [&] {
+      return models::quantize_layers(model, planned.saved, base_files.get(), quantize_options(recipe));
+    });
+  }
   if (recipe.adapter == config::AdapterKind::Lora) {
     std::shared_ptr<const io::ModelFiles> files;
     planned.adapter = put_adapter(model, recipe, files, problems);
@@ -346,8 +372,11 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::BaseModel& b
   }
   warn_of_unused_rates(recipe, model.parameter_roles(), trained_names);
   planned.pipeline = plan_pipeline(model, recipe);
-  sources.push_back(models::random_source(model, static_cast<uint64_t>(recipe.seed)));
+  sources.push_back(models::random_source(model, seed));
   planned.source = std::make_shared<checkpoint::SourceList>(std::move(sources));
+  if (!coded.empty()) {
+    planned.source = checkpoint::coded_source(planned.source, base_files, std::move(coded));
+  }
   return planned;
 }
 

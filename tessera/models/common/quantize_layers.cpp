@@ -1,0 +1,128 @@
+#include "tessera/models/common/quantize_layers.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <set>
+
+#include "tessera/core/error.h"
+#include "tessera/models/parallelize_plan.h"
+#include "tessera/nn/linear.h"
+#include "tessera/nn/sparse_mlp.h"
+
+namespace tessera::models {
+namespace {
+
+using checkpoint::CodedParameter;
+using checkpoint::Quantization;
+
+constexpr int64_t kGroup = 64;
+
+bool is_named(const std::string& name, const std::vector<std::string>& keys) {
+  return std::ranges::any_of(keys, [&](const std::string& key) {
+    return name == key || name.ends_with("." + key) || name.starts_with(key + ".");
+  });
+}
+
+// The linear layers that may be coded: all but routers and the output head.
+std::vector<std::pair<std::string, nn::Linear*>> candidates(const CausalLM& model, bool with_experts,
+                                                            const std::vector<std::string>& skipped) {
+  std::set<const torch::nn::Module*> kept;
+  for (const auto& module : model.modules(/*include_self=*/false)) {
+    const auto* const sparse = dynamic_cast<const nn::SparseMLP*>(module.get());
+    if (sparse == nullptr) continue;
+    kept.insert(sparse->gate.get());
+    if (with_experts) continue;
+    for (const auto& expert : sparse->experts) {
+      for (const auto& layer : expert->children()) kept.insert(layer.get());
+    }
+  }
+  std::vector<std::pair<std::string, nn::Linear*>> found;
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+    auto* const linear = dynamic_cast<nn::Linear*>(item.value().get());
+    if (linear == nullptr || kept.contains(linear) || is_named(item.key(), skipped)) continue;
+    if (!linear->weight.is_same(model.head().weight())) found.emplace_back(item.key(), linear);
+  }
+  return found;
+}
+
+// Returns the stored tensor that holds the whole parameter as it is; null if there is none.
+const io::TensorSpec* stored_whole(const checkpoint::StoredParameter& parameter,
+                                   const checkpoint::StoredTensors& files) {
+  const checkpoint::StoredPart& part = parameter.parts.front();
+  const bool is_whole = parameter.parts.size() == 1 && !part.is_transposed && part.shape == parameter.shape;
+  return is_whole ? files.find(part.name) : nullptr;
+}
+
+// Returns the form in which the options keep a weight with rows of so many values.
+std::optional<CodedParameter> quantized(const QuantizeOptions& options, int64_t columns) {
+  CodedParameter coded;
+  switch (options.kind) {
+    case QuantizeOptions::Kind::None: return std::nullopt;
+    case QuantizeOptions::Kind::FourBit:
+      coded.quantization = Quantization{kGroup, options.double_quantization};
+      // A group that does not end with a row gives its scale to the smaller blocks on both sides.
+      coded.form = io::block_form(options.four_bit, std::gcd(columns, kGroup));
+      return coded;
+    case QuantizeOptions::Kind::EightBit:
+      coded.quantization = Quantization{0, false};
+      coded.form = io::block_form(io::BlockKind::LlmInt8, std::gcd(columns, int64_t{256}));
+      return coded;
+  }
+  return std::nullopt;
+}
+
+// Makes the blocks small enough for the cuts of tensor parallelism: those of attention's output fall on
+// heads.
+void fit_to_cuts(const std::string& name, const parallel::LayerStyle& style, CodedParameter& coded) {
+  if (style.kind != parallel::LayerStyle::Kind::Rowwise || style.unit == 1) return;
+  const int64_t elements = std::gcd(coded.form.elements, std::gcd(style.unit, style.inner_unit));
+  if (elements == coded.form.elements) return;
+  if (coded.form.kind == io::BlockKind::Ggml) {
+    throw Error(ErrorKind::Config, "TENSOR-PARALLEL",
+                "'" + name + "' cannot be cut between blocks: it is stored as " + io::name_of(coded.form))
+        .got("heads of " + std::to_string(style.inner_unit) + " elements")
+        .need("heads of a multiple of " + std::to_string(coded.form.elements))
+        .hint("leave out tensor_parallel_size, or convert the file to q8_0 or q4_0");
+  }
+  coded.form = io::block_form(coded.form.kind, elements);
+}
+
+}  // namespace
+
+bool holds_blocks(const checkpoint::StoredTensors& files) {
+  return std::ranges::any_of(
+      files.tensors(), [&](const io::TensorSpec& tensor) { return files.form(tensor.name).has_value(); });
+}
+
+std::unordered_map<std::string, CodedParameter> quantize_layers(CausalLM& model,
+                                                                const checkpoint::StateDictAdapter& table,
+                                                                const checkpoint::StoredTensors* files,
+                                                                const QuantizeOptions& options) {
+  std::unordered_map<std::string, parallel::LayerStyle> styles;
+  if (options.tensor_parallel_size > 1) {
+    for (const auto& [name, style] : tensor_parallel_plan(model).layers) styles.emplace(name, style);
+  }
+  std::unordered_map<std::string, CodedParameter> coded;
+  const bool is_quantizing = options.kind != QuantizeOptions::Kind::None;
+  for (const auto& [name, linear] : candidates(model, options.experts || !is_quantizing, options.skipped)) {
+    const std::string weight = name + ".weight";
+    const checkpoint::StoredParameter* const parameter = table.find(weight);
+    if (parameter == nullptr) continue;
+    std::optional<CodedParameter> found;
+    if (const auto* stored = files != nullptr ? stored_whole(*parameter, *files) : nullptr) {
+      if (const auto form = files->form(stored->name))
+        found = CodedParameter{.form = *form, .tensor = stored->name};
+    }
+    if (!found) found = quantized(options, parameter->shape[1]);
+    if (!found) continue;
+    found->shape = parameter->shape;
+    found->type = linear->dtype();
+    if (const auto style = styles.find(name); style != styles.end()) fit_to_cuts(name, style->second, *found);
+    linear->set_form(found->form);
+    coded.emplace(weight, *std::move(found));
+  }
+  return coded;
+}
+
+}  // namespace tessera::models
