@@ -51,6 +51,10 @@ void validate_quantization(Rules& rules) {
     return;
   }
   const char* const key = recipe.load_in_4bit ? "load_in_4bit" : "load_in_8bit";
+  if (recipe.load_in_4bit && recipe.load_in_8bit) {
+    rules.refuse_text("CONFLICT", {"load_in_8bit", "load_in_4bit"},
+                      "keys 'load_in_4bit' and 'load_in_8bit' exclude each other");
+  }
   if (recipe.adapter == AdapterKind::None) {
     rules.refuse("CONFLICT", {key}, "quantised weights cannot be trained themselves")
         .need("adapter: qlora or adapter: lora")

@@ -290,15 +290,15 @@ TEST(AliasKeysTest, ErrorsNameTheKeyAsItWasWritten) {
 
 TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
   EXPECT_EQ(message_of(kMinimal + "load_in_4bit: true\n"),
-            "error[E-CONFIG-UNSUPPORTED]: r.yaml:4:1: key 'load_in_4bit': 4-bit base weights are not "
-            "supported yet; leave it out and write adapter: lora; got the boolean true");
+            "error[E-CONFIG-CONFLICT]: r.yaml:4:1: key 'load_in_4bit': quantised weights cannot be trained "
+            "themselves; need adapter: qlora or adapter: lora. hint: leave it out to train all weights");
   EXPECT_EQ(message_of(kMinimal + "lora_dora: true\n"),
             "error[E-CONFIG-UNSUPPORTED]: r.yaml:4:1: key 'lora_dora': DoRA is not supported yet; got the "
             "boolean true. hint: leave the key out to train without it");
   EXPECT_THAT(message_of(kMinimal + "adapter: ia3\n"),
               HasSubstr("key 'adapter': 'ia3': not supported yet; need lora, none"));
   for (const char* line :
-       {"adapter: qlora", "load_in_8bit: true", "float16: true", "fp8_recipe: rowwise", "bfloat16: true",
+       {"float16: true", "fp8_recipe: rowwise", "bfloat16: true",
         "lora_dora: true", "peft_use_dora: true", "rl: grpo", "pretraining_sample_concatenation: false",
         "relora: true", "lora_target_parameters: [experts.down_proj]", "optimizer: lion_pytorch",
         "chat_template: llava", "deepspeed: {zero_optimization: {zero_quantized_weights: true}}",
@@ -521,6 +521,30 @@ TEST(ExampleKeysTest, ThePageTellsOfEach) {
   }
 }
 
+TEST(AliasKeysTest, QuantisedBasesInEverySpelling) {
+  const std::string lora = kMinimal + "lora_target_linear: true\n";
+  for (const char* text : {"adapter: qlora\n", "adapter: lora\nload_in_4bit: true\n",
+                           "adapter: qlora\nload_in_4bit: true\n",
+                           "adapter: lora\nbnb_config_kwargs: {load_in_4bit: true}\n"}) {
+    const Recipe recipe = parse_recipe(lora + text, "r.yaml");
+    EXPECT_EQ(recipe.adapter, AdapterKind::Lora) << text;
+    EXPECT_TRUE(recipe.load_in_4bit && recipe.bnb_4bit_use_double_quant) << text;
+    EXPECT_EQ(recipe.bnb_4bit_quant_type, FourBitType::Nf4) << text;
+  }
+  const Recipe recipe =
+      parse_recipe(lora + "adapter: qlora\nbnb_config_kwargs: {bnb_4bit_use_double_quant: false, bnb_4bit_quant_type: "
+                          "fp4, llm_int8_skip_modules: [o_proj]}\nbnb_4bit_compute_dtype: bfloat16\n",
+                   "r.yaml");
+  EXPECT_FALSE(recipe.bnb_4bit_use_double_quant);
+  EXPECT_EQ(recipe.bnb_4bit_quant_type, FourBitType::Fp4);
+  EXPECT_THAT(recipe.llm_int8_skip_modules, ::testing::ElementsAre("o_proj"));
+  EXPECT_THAT(message_of(lora + "adapter: qlora\nload_in_4bit: false\n"),
+              HasSubstr("keys 'adapter: qlora' and 'load_in_4bit: false' exclude each other"));
+  EXPECT_THAT(message_of(lora + "adapter: lora\nload_in_4bit: true\nload_in_8bit: true\n"),
+              HasSubstr("keys 'load_in_4bit' and 'load_in_8bit' exclude each other"));
+  EXPECT_THAT(message_of(lora + "adapter: qlora\nfp8: true\n"), HasSubstr("keys 'fp8' and 'load_in_4bit'"));
+}
+
 // Checks the tables themselves: a line that names a missing key or value would otherwise only show when it
 // is used.
 TEST(ForeignKeysTest, TablesNameNativeKeysAndTheirValues) {
@@ -550,7 +574,8 @@ TEST(ForeignKeysTest, TablesNameNativeKeysAndTheirValues) {
         const std::string ours = pair.substr(pair.find('=') + 1);
         if (ours.empty() || ours == "!") continue;
         const std::vector<std::string> overrides = {std::string(key.target) + '=' + ours,
-                                                    "lora_target_linear=true"};
+                                                    "lora_target_linear=true",
+                                                    key.target == "load_in_4bit" ? "adapter=lora" : "seed=1"};
         EXPECT_NO_THROW(parse_recipe(kMinimal, "r.yaml", overrides)) << key.name << ' ' << pair;
       }
     }
@@ -622,7 +647,6 @@ TEST(AliasKeysTest, KeysThatOnlySayHowToExecuteAreFine) {
 
 TEST(AliasKeysTest, WhatAsksForNothingIsFine) {
   for (const char* key : {"use_kernels",
-                          "quantize_moe_experts",
                           "processor_type",
                           "rl",
                           "trl",
@@ -636,7 +660,6 @@ TEST(AliasKeysTest, WhatAsksForNothingIsFine) {
                           "num_labels",
                           "torchdistx_path",
                           "eot_tokens",
-                          "load_in_8bit",
                           "nemo_gym_enabled",
                           "spectrum_top_fraction",
                           "use_pose",

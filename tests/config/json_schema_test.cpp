@@ -28,7 +28,7 @@ TEST(JsonSchemaTest, HoldsEveryKeyWithItsHelpAndItsValues) {
   const auto& stages = keys.at("zero_stage").at("enum");
   EXPECT_NE(std::find(stages.begin(), stages.end(), 3), stages.end()) << "also as a number";
   EXPECT_EQ(keys.at("gradient_clipping").at("description"), "means max_grad_norm");
-  EXPECT_TRUE(keys.at("load_in_4bit").at("deprecated"));
+  EXPECT_TRUE(keys.at("qat").at("deprecated"));
   EXPECT_TRUE(schema.at("patternProperties").contains("^wandb_"));
   EXPECT_FALSE(schema.at("additionalProperties"));
   EXPECT_EQ(schema.at("required"), (nlohmann::json{"base_model", "learning_rate"}));

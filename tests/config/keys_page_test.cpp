@@ -32,7 +32,7 @@ TEST(KeysPageTest, TellsOfEveryKey) {
     EXPECT_THAT(page, ::testing::HasSubstr('`' + key)) << key;
   }
   EXPECT_THAT(page, ::testing::HasSubstr("| `gradient_clipping` | means `max_grad_norm` |"));
-  EXPECT_THAT(page, ::testing::HasSubstr("| `load_in_4bit` | refused: 4-bit"));
+  EXPECT_THAT(page, ::testing::HasSubstr("| `qat` | refused: quantisation-aware"));
 }
 
 }  // namespace

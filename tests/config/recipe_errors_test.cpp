@@ -253,8 +253,8 @@ std::vector<std::string> lines_of(const std::string& text) {
 TEST(RecipeErrorsTest, AllMistakesAreToldAtOnceInTheFilesOrder) {
   const std::string text =
       "base_model: m\n"
-      "load_in_4bit: true\n"
-      "adapter: qlora\n"
+      "qat: {weight_dtype: int8}\n"
+      "adapter: mora\n"
       "datasets:\n"
       "  - path: d\n"
       "    typ: alpaca\n"
@@ -265,8 +265,8 @@ TEST(RecipeErrorsTest, AllMistakesAreToldAtOnceInTheFilesOrder) {
       "sead: 1\n";
   const std::vector<std::string> lines = lines_of(message_of(text));
   const std::vector<std::string> parts = {"r.yaml: missing key 'learning_rate'",
-                                          "r.yaml:2:1: key 'load_in_4bit'",
-                                          "r.yaml:3:10: key 'adapter': 'qlora'",
+                                          "r.yaml:2:1: key 'qat'",
+                                          "r.yaml:3:10: key 'adapter': 'mora'",
                                           "r.yaml:6:5: unknown key 'datasets.0.typ'",
                                           "r.yaml:7:19: key 'datasets.0.train_on_eos'",
                                           "r.yaml:8:5: missing key 'datasets.1.path'",
@@ -289,7 +289,7 @@ TEST(RecipeErrorsTest, AllMistakesAreToldAtOnceInTheFilesOrder) {
 TEST(RecipeErrorsTest, WhatFollowsFromAMistakeIsNotTold) {
   // The refused adapter leaves the LoRA keys without effect, which is not reported as well.
   ::testing::internal::CaptureStderr();
-  EXPECT_EQ(lines_of(message_of(kMinimal + "adapter: qlora\nlora_r: 4\nwandb_project: x\n")).size(), 1u);
+  EXPECT_EQ(lines_of(message_of(kMinimal + "adapter: mora\nlora_r: 4\nwandb_project: x\n")).size(), 1u);
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
   EXPECT_EQ(lines_of(message_of(kMinimal + "adapter: lora\nlora_target_modules: {a: b}\n")).size(), 1u);
   EXPECT_EQ(lines_of(message_of(kMinimal + "adapter: lora\nlora_target_parameters: [a]\n")).size(), 1u);

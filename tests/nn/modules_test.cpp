@@ -26,9 +26,9 @@ void fill(torch::nn::Module& module, uint64_t seed) {
 
 struct Doubling : LinearAdapter {
   Doubling() { register_module("child", std::make_shared<Linear>(2, 2, false, at::kDouble)); }
-  at::Tensor forward(const ops::Activation& x, const at::Tensor& weight, const std::optional<at::Tensor>&,
+  at::Tensor forward(const ops::Activation& x, const ops::Weight& weight, const std::optional<at::Tensor>&,
                      const c10::intrusive_ptr<ops::RowExchange>&) override {
-    return 2.0 * at::matmul(x.value(), weight.t());
+    return 2.0 * at::matmul(x.value(), weight.values().t());
   }
   std::vector<AdapterParameter> adapter_parameters() const override { return {}; }
   void set_input_part(int64_t, int64_t) override {}
