@@ -17,7 +17,7 @@ from reference_common import DATA, IGNORE, everything_in_float64, num_label_toke
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import AutoConfig, AutoModelForCausalLM, get_cosine_schedule_with_warmup
+from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig, get_cosine_schedule_with_warmup
 
 LINEAR_LAYERS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 FOLDER = os.path.join(DATA, "training")
@@ -220,6 +220,28 @@ def make_lora(options):
     report("lora", options, curve, wide)
 
 
+QUANTISED = {
+    "qlora": dict(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=False),
+    "qlora_nested": dict(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True),
+    "qlora_fp4": dict(load_in_4bit=True, bnb_4bit_quant_type="fp4", bnb_4bit_use_double_quant=False),
+    "lora_int8": dict(load_in_8bit=True),
+}
+
+
+def make_quantised(options):
+    """The curves of make_lora() over a base that bitsandbytes has quantised, on the processor."""
+    options = dict(options, model="llama3", learning_rate=3e-2, lora_r=4, lora_alpha=8, seed=7)
+    rows = read_rows(ROWS_FILE)
+    folder = os.path.join(DATA, "models", options["model"])
+    for name, keys in QUANTISED.items():
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="sdpa", device_map="cpu",
+            quantization_config=BitsAndBytesConfig(bnb_4bit_compute_dtype=torch.float32, **keys))
+        model = add_adapter(model, options, os.path.join(FOLDER, "lora_initial"))
+        curve = train(model, rows, options)
+        write_json(os.path.join(FOLDER, f"{name}.json"), {"options": dict(options, **keys), "steps": curve})
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", help="train this Hugging Face folder instead of the tiny models")
@@ -260,6 +282,7 @@ def main():
     write_rows(ROWS_FILE)
     make_full(options)
     make_lora(options)
+    make_quantised(options)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,6 @@ constexpr int64_t kEight = 8;
 
 typedef float EightFloats __attribute__((vector_size(32)));
 typedef int32_t EightInts __attribute__((vector_size(32)));
-typedef int8_t EightBytes __attribute__((vector_size(8)));
-typedef uint8_t EightUnsigned __attribute__((vector_size(8)));
 
 // The codes of a block, eight at a time. The tables of four-bit codes lie in two registers.
 struct Table {
@@ -39,23 +37,18 @@ TESSERA_INLINE EightInts load_nibbles(const uint8_t* codes) {
   return reinterpret_cast<EightInts>((all >> shifts) & 15u);
 }
 
-template <class Codes>
-TESSERA_INLINE EightInts load_bytes(const uint8_t* codes) {
-  Codes bytes;
-  memcpy(&bytes, codes, sizeof bytes);
-  return __builtin_convertvector(bytes, EightInts);
-}
+TESSERA_INLINE int8_t as_signed(uint8_t code) { return static_cast<int8_t>(code); }
 
 TESSERA_INLINE EightFloats look_up(const Table& table, EightInts codes) {
   const EightInts low = codes & 7;
   return codes > 7 ? __builtin_shuffle(table.high, low) : __builtin_shuffle(table.low, low);
 }
 
-// Writes eight values at a time by value(codes + offset of the first, ...).
-template <int kBytesOfEight, class Value>
-TESSERA_INLINE void expand_eights(int64_t count, float* to, const Value& value) {
+// Writes eight values at a time: value(codes) returns those of four bytes of codes.
+template <class Value>
+TESSERA_INLINE void expand_nibbles(const uint8_t* codes, int64_t count, float* to, const Value& value) {
   for (int64_t i = 0; i < count; i += kEight) {
-    const EightFloats values = value(i / kEight * kBytesOfEight);
+    const EightFloats values = value(load_nibbles(codes + i / 2));
     memcpy(to + i, &values, sizeof values);
   }
 }
@@ -79,30 +72,22 @@ TESSERA_INLINE void expand_vectors(const io::BlockForm& form, const uint8_t* blo
       case BlockKind::Nf4:
       case BlockKind::Fp4:
       case BlockKind::E2m1:
-        expand_eights<4>(count, to,
-                         [&](int64_t at) { return look_up(table, load_nibbles(codes + at)) * scale; });
+        expand_nibbles(codes, count, to, [&](EightInts q) { return look_up(table, q) * scale; });
         break;
       case BlockKind::Affine4:
-        expand_eights<4>(count, to, [&](int64_t at) {
-          return (__builtin_convertvector(load_nibbles(after_zero + at), EightFloats) - zero) * scale;
-        });
+        expand_nibbles(after_zero, count, to,
+                       [&](EightInts q) { return (__builtin_convertvector(q, EightFloats) - zero) * scale; });
         break;
       case BlockKind::Affine8:
-        expand_eights<8>(count, to, [&](int64_t at) {
-          const EightInts q = load_bytes<EightUnsigned>(after_zero + at);
-          return (__builtin_convertvector(q, EightFloats) - zero) * scale;
-        });
+        for (int64_t k = 0; k < count; ++k) to[k] = (static_cast<float>(after_zero[k]) - zero) * scale;
         break;
       case BlockKind::Int8:
-        expand_eights<8>(count, to, [&](int64_t at) {
-          return __builtin_convertvector(load_bytes<EightBytes>(codes + at), EightFloats) * scale;
-        });
+        for (int64_t k = 0; k < count; ++k) to[k] = static_cast<float>(as_signed(codes[k])) * scale;
         break;
       case BlockKind::LlmInt8:
-        expand_eights<8>(count, to, [&](int64_t at) {
-          return __builtin_convertvector(load_bytes<EightBytes>(codes + at), EightFloats) * scale *
-                 (1.0f / 127.0f);
-        });
+        for (int64_t k = 0; k < count; ++k) {
+          to[k] = static_cast<float>(as_signed(codes[k])) * scale * (1.0f / 127.0f);
+        }
         break;
       case BlockKind::E4m3:
         for (int64_t k = 0; k < count; ++k) to[k] = e4m3[codes[k]] * scale;
