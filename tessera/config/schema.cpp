@@ -29,7 +29,7 @@ constexpr int as_int(auto value) { return static_cast<int>(value); }
 
 constexpr std::string_view k8Bit =
     "8-bit optimizer states are not supported yet; states have the dtype optimizer_state_dtype";
-constexpr std::string_view kOtherOptimizer = "not supported yet; write adamw_torch_fused or sgd";
+constexpr std::string_view kOtherOptimizer = "not supported yet; docs/optimizers.md lists those that are";
 constexpr Choice kOptimizers[] = {
     {"adamw_torch_fused", as_int(OptimizerKind::AdamW)},
     {"adamw_torch", as_int(OptimizerKind::AdamW)},
@@ -47,13 +47,25 @@ constexpr Choice kOptimizers[] = {
     {"adamw_torch_npu_fused", as_int(OptimizerKind::AdamW)},
     {"flash_adamw", as_int(OptimizerKind::AdamW), k8Bit},
     {"sgd", as_int(OptimizerKind::Sgd)},
+    {"lion", as_int(OptimizerKind::Lion)},
+    {"lion_32bit", as_int(OptimizerKind::Lion)},
+    {"lion_pytorch", as_int(OptimizerKind::Lion)},
+    {"paged_lion_32bit", as_int(OptimizerKind::Lion)},
+    {"lion_8bit", kNotBuilt, "states of 8 bits are for adamw_8bit alone; write lion_32bit"},
+    {"paged_lion_8bit", kNotBuilt, "states of 8 bits are for adamw_8bit alone; write lion_32bit"},
+    {"adagrad", as_int(OptimizerKind::Adagrad)},
+    {"rmsprop", as_int(OptimizerKind::RmsProp)},
+    {"rmsprop_bnb*", kNotBuilt, "its rule is another one; write rmsprop, which is PyTorch's"},
+    {"ademamix", as_int(OptimizerKind::AdEMAMix)},
+    {"paged_ademamix_32bit", as_int(OptimizerKind::AdEMAMix)},
+    {"ademamix_8bit", kNotBuilt, "states of 8 bits are for adamw_8bit alone; write ademamix"},
+    {"paged_ademamix_8bit", kNotBuilt, "states of 8 bits are for adamw_8bit alone; write ademamix"},
+    {"schedule_free_adamw", as_int(OptimizerKind::ScheduleFreeAdamW)},
     {"flash_sgd", kNotBuilt, "not supported yet; write optimizer: sgd"},
     {"adafactor", kNotBuilt, kOtherOptimizer},
-    {"adagrad", kNotBuilt, kOtherOptimizer},
     {"adalomo", kNotBuilt, kOtherOptimizer},
     {"adamw_anyprecision", kNotBuilt,
      "not supported; write adamw_torch_fused, and optimizer_state_dtype: bfloat16 for states in bfloat16"},
-    {"ademamix*", kNotBuilt, kOtherOptimizer},
     {"adopt_adamw", kNotBuilt, kOtherOptimizer},
     {"ao_adamw_*", kNotBuilt, kOtherOptimizer},
     {"apollo_*", kNotBuilt, kOtherOptimizer},
@@ -62,17 +74,18 @@ constexpr Choice kOptimizers[] = {
     {"flash_*", kNotBuilt, kOtherOptimizer},
     {"galore_*", kNotBuilt, kOtherOptimizer},
     {"grokadamw", kNotBuilt, kOtherOptimizer},
-    {"lion*", kNotBuilt, kOtherOptimizer},
     {"lomo", kNotBuilt, kOtherOptimizer},
     {"muon", kNotBuilt, kOtherOptimizer},
     {"optimi_adamw", kNotBuilt, kOtherOptimizer},
-    {"paged_ademamix*", kNotBuilt, kOtherOptimizer},
-    {"paged_lion*", kNotBuilt, kOtherOptimizer},
     {"q_galore_adamw8bit", kNotBuilt, kOtherOptimizer},
-    {"rmsprop*", kNotBuilt, kOtherOptimizer},
     {"schedule_free_*", kNotBuilt, kOtherOptimizer},
     {"sinkgd", kNotBuilt, kOtherOptimizer},
     {"stable_adamw", kNotBuilt, kOtherOptimizer},
+};
+// The options of all optimizers, each once, that have no key of their own.
+constexpr Choice kOptimizerArgs[] = {
+    {"momentum"},   {"dampening"}, {"nesterov"}, {"alpha"}, {"centered"},        {"lr_decay"},
+    {"adam_beta3"}, {"t_alpha"},   {"t_beta3"},  {"r"},     {"weight_lr_power"},
 };
 constexpr Choice kStateTypes[] = {
     {"float32", as_int(StateType::OfWeights)},
@@ -444,6 +457,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"lr_scaling", enum_field<&Recipe::lr_scaling>, 0, 0, kLrScalings},
     {"base_batch_size", &Recipe::base_batch_size, 0, 1e12},
     {"optimizer", enum_field<&Recipe::optimizer>, 0, 0, kOptimizers},
+    {"optimizer_args", &Recipe::optimizer_args, 0, 0, kOptimizerArgs},
     {"optimizer_state_dtype", enum_field<&Recipe::optimizer_state_dtype>, 0, 0, kStateTypes},
     {"lr_scheduler", enum_field<&Recipe::lr_scheduler>, 0, 0, kSchedulers},
     {"cosine_min_lr_ratio", &Recipe::cosine_min_lr_ratio, 0, 1},

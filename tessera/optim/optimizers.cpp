@@ -1,0 +1,37 @@
+#include "tessera/optim/optimizers.h"
+
+#include <functional>
+#include <utility>
+
+#include "tessera/core/error.h"
+#include "tessera/optim/element_rules.h"
+#include "tessera/optim/ruled_optimizer.h"
+
+namespace tessera::optim {
+namespace {
+
+// Returns what chooses the rule of a parameter.
+std::function<RulePtr(const RuleParameter&)> rules_of(OptimizerKind kind, const OptimizerOptions& options) {
+  const auto for_all = [](const RulePtr& rule) { return [rule](const RuleParameter&) { return rule; }; };
+  switch (kind) {
+    case OptimizerKind::AdamW: break;
+    case OptimizerKind::Sgd: return for_all(sgd_rule(options));
+    case OptimizerKind::Lion: return for_all(lion_rule(options));
+    case OptimizerKind::Adagrad: return for_all(adagrad_rule(options));
+    case OptimizerKind::RmsProp: return for_all(rmsprop_rule(options));
+    case OptimizerKind::AdEMAMix: return for_all(ademamix_rule(options));
+    case OptimizerKind::ScheduleFreeAdamW: return for_all(schedule_free_rule(options));
+  }
+  throw_internal(__FILE__, __LINE__, "a rule", "make_adamw() makes AdamW");
+}
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_optimizer(OptimizerKind kind, std::vector<OptimizedTile> tiles,
+                                          const OptimizerOptions& options) {
+  // A tile that has no states may lie on the host beside the device that updates it.
+  if (kind == OptimizerKind::Sgd && options.momentum == 0.0) return make_sgd(std::move(tiles));
+  return make_ruled(std::move(tiles), rules_of(kind, options));
+}
+
+}  // namespace tessera::optim
