@@ -153,7 +153,7 @@ constexpr ForeignKey kOffloadParamKeys[] = {
 
 constexpr ForeignKey kDeepSpeedOptimizerKeys[] = {
     {"type", Rule::Map, "optimizer",
-     "adamw=adamw adam=adamw sgd=sgd lamb=! onebitadam=! onebitlamb=! zerooneadam=! lion=lion "
+     "adamw=adamw adam=adamw sgd=sgd lamb=lamb onebitadam=! onebitlamb=! zerooneadam=! lion=lion "
      "adagrad=adagrad "
      "muadam=! "
      "muadamw=! musgd=! muon=!"},
@@ -181,8 +181,8 @@ constexpr ForeignKey kDeepSpeedOptimizerParams[] = {
     {"local_step_*", Rule::Refuse, kCompressed},
     {"factor_*", Rule::Refuse, kCompressed},
     {"coeff_beta", Rule::Refuse, kCompressed},
-    {"max_coeff", Rule::Refuse, "LAMB is not supported yet; write AdamW"},
-    {"min_coeff", Rule::Refuse, "LAMB is not supported yet; write AdamW"},
+    {"max_coeff", Rule::Special, "optimizer_args.max_coeff", "sets `optimizer_args.max_coeff`"},
+    {"min_coeff", Rule::Special, "optimizer_args.min_coeff", "sets `optimizer_args.min_coeff`"},
     {"amsgrad", Rule::Refuse, "AMSGrad is not supported yet"},
     {"max_grad_norm", Rule::Rename, "max_grad_norm"},
 };

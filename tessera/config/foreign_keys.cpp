@@ -1,5 +1,6 @@
 #include "tessera/config/foreign_keys.h"
 
+#include "tessera/config/optimizer_arguments.h"
 #include "tessera/core/error.h"
 
 namespace tessera::config {
@@ -147,7 +148,7 @@ constexpr ForeignKey kTopKeys[] = {
     {"optim_args", Rule::Special, "optim_args", "a map, or a text `key=value, ...`; see `optim_args` below"},
     {"optim_target_modules", Rule::Refuse, kNotYet},
     {"adam_beta3", Rule::Special, "optimizer_args.adam_beta3", "sets `optimizer_args.adam_beta3`"},
-    {"adam_epsilon2", Rule::Refuse, kNotYet},
+    {"adam_epsilon2", Rule::Special, "optimizer_args.adam_epsilon2", "sets `optimizer_args.adam_epsilon2`"},
     {"lr_scheduler_kwargs", Rule::Enter, "lr_scheduler_kwargs"},
     {"use_eaft", Rule::Refuse, "weighting the loss by entropy is not supported yet"},
     {"use_pose", Rule::Refuse, "positions with gaps (PoSE) are not supported yet"},
@@ -520,39 +521,6 @@ constexpr ForeignKey kSchedulerKeys[] = {
     {"cycle_momentum", Rule::Ignore, kOneCycle},
     {"base_momentum", Rule::Ignore, kOneCycle},
     {"max_momentum", Rule::Ignore, kOneCycle},
-};
-
-constexpr std::string_view kOption = "sets this option of the optimizer in `optimizer_args`";
-constexpr ForeignKey kOptimizerArguments[] = {
-    {"lr", Rule::Rename, "learning_rate"},
-    {"beta1", Rule::Rename, "adam_beta1"},
-    {"beta2", Rule::Rename, "adam_beta2"},
-    {"betas", Rule::Special, "betas",
-     "means `adam_beta1`, `adam_beta2` and, with three numbers, `optimizer_args.adam_beta3`"},
-    {"adam_beta1", Rule::Rename, "adam_beta1"},
-    {"adam_beta2", Rule::Rename, "adam_beta2"},
-    {"eps", Rule::Rename, "adam_epsilon"},
-    {"epsilon", Rule::Rename, "adam_epsilon"},
-    {"adam_epsilon", Rule::Rename, "adam_epsilon"},
-    {"weight_decay", Rule::Rename, "weight_decay"},
-    {"amsgrad", Rule::Refuse, "AMSGrad is not supported yet"},
-    {"momentum", Rule::Special, "optimizer_args.momentum", kOption},
-    {"nesterov", Rule::Special, "optimizer_args.nesterov", kOption},
-    {"dampening", Rule::Special, "optimizer_args.dampening", kOption},
-    {"alpha", Rule::Special, "optimizer_args.alpha", kOption},
-    {"centered", Rule::Special, "optimizer_args.centered", kOption},
-    {"lr_decay", Rule::Special, "optimizer_args.lr_decay", kOption},
-    {"beta3", Rule::Special, "optimizer_args.adam_beta3", kOption},
-    {"adam_beta3", Rule::Special, "optimizer_args.adam_beta3", kOption},
-    {"t_alpha", Rule::Special, "optimizer_args.t_alpha", kOption},
-    {"t_beta3", Rule::Special, "optimizer_args.t_beta3", kOption},
-    {"r", Rule::Special, "optimizer_args.r", kOption},
-    {"weight_lr_power", Rule::Special, "optimizer_args.weight_lr_power", kOption},
-    {"maximize", Rule::Refuse, "a lower loss is better"},
-    {"fused", Rule::Quiet, kHow},
-    {"foreach", Rule::Quiet, kHow},
-    {"capturable", Rule::Quiet, kHow},
-    {"differentiable", Rule::Quiet, kHow},
 };
 
 constexpr Section kOwnSections[] = {

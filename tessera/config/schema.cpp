@@ -1,5 +1,7 @@
 #include "tessera/config/schema.h"
 
+#include "tessera/config/optimizer_choices.h"
+
 namespace tessera::config {
 namespace {
 
@@ -27,66 +29,6 @@ constexpr double kMaxPipeline = 4096;
 
 constexpr int as_int(auto value) { return static_cast<int>(value); }
 
-constexpr std::string_view k8Bit =
-    "8-bit optimizer states are not supported yet; states have the dtype optimizer_state_dtype";
-constexpr std::string_view kOtherOptimizer = "not supported yet; docs/optimizers.md lists those that are";
-constexpr Choice kOptimizers[] = {
-    {"adamw_torch_fused", as_int(OptimizerKind::AdamW)},
-    {"adamw_torch", as_int(OptimizerKind::AdamW)},
-    {"adamw", as_int(OptimizerKind::AdamW)},
-    {"adamw_hf", as_int(OptimizerKind::AdamW)},
-    {"adamw_apex_fused", as_int(OptimizerKind::AdamW)},
-    {"paged_adamw_32bit", as_int(OptimizerKind::AdamW)},
-    {"adamw_8bit", as_int(OptimizerKind::AdamW), k8Bit},
-    {"adamw_bnb_8bit", as_int(OptimizerKind::AdamW), k8Bit},
-    {"adamw_torch_8bit", as_int(OptimizerKind::AdamW), k8Bit},
-    {"paged_adamw_8bit", as_int(OptimizerKind::AdamW), k8Bit},
-    {"adamw_torch_4bit", as_int(OptimizerKind::AdamW),
-     "4-bit optimizer states are not supported yet; states have the dtype optimizer_state_dtype"},
-    {"adamw_torch_xla", as_int(OptimizerKind::AdamW)},
-    {"adamw_torch_npu_fused", as_int(OptimizerKind::AdamW)},
-    {"flash_adamw", as_int(OptimizerKind::AdamW), k8Bit},
-    {"sgd", as_int(OptimizerKind::Sgd)},
-    {"lion", as_int(OptimizerKind::Lion)},
-    {"lion_32bit", as_int(OptimizerKind::Lion)},
-    {"lion_pytorch", as_int(OptimizerKind::Lion)},
-    {"paged_lion_32bit", as_int(OptimizerKind::Lion)},
-    {"lion_8bit", kNotBuilt, "states of 8 bits are for adamw_8bit alone; write lion_32bit"},
-    {"paged_lion_8bit", kNotBuilt, "states of 8 bits are for adamw_8bit alone; write lion_32bit"},
-    {"adagrad", as_int(OptimizerKind::Adagrad)},
-    {"rmsprop", as_int(OptimizerKind::RmsProp)},
-    {"rmsprop_bnb*", kNotBuilt, "its rule is another one; write rmsprop, which is PyTorch's"},
-    {"ademamix", as_int(OptimizerKind::AdEMAMix)},
-    {"paged_ademamix_32bit", as_int(OptimizerKind::AdEMAMix)},
-    {"ademamix_8bit", kNotBuilt, "states of 8 bits are for adamw_8bit alone; write ademamix"},
-    {"paged_ademamix_8bit", kNotBuilt, "states of 8 bits are for adamw_8bit alone; write ademamix"},
-    {"schedule_free_adamw", as_int(OptimizerKind::ScheduleFreeAdamW)},
-    {"flash_sgd", kNotBuilt, "not supported yet; write optimizer: sgd"},
-    {"adafactor", kNotBuilt, kOtherOptimizer},
-    {"adalomo", kNotBuilt, kOtherOptimizer},
-    {"adamw_anyprecision", kNotBuilt,
-     "not supported; write adamw_torch_fused, and optimizer_state_dtype: bfloat16 for states in bfloat16"},
-    {"adopt_adamw", kNotBuilt, kOtherOptimizer},
-    {"ao_adamw_*", kNotBuilt, kOtherOptimizer},
-    {"apollo_*", kNotBuilt, kOtherOptimizer},
-    {"came_pytorch", kNotBuilt, kOtherOptimizer},
-    {"dion", kNotBuilt, kOtherOptimizer},
-    {"flash_*", kNotBuilt, kOtherOptimizer},
-    {"galore_*", kNotBuilt, kOtherOptimizer},
-    {"grokadamw", kNotBuilt, kOtherOptimizer},
-    {"lomo", kNotBuilt, kOtherOptimizer},
-    {"muon", kNotBuilt, kOtherOptimizer},
-    {"optimi_adamw", kNotBuilt, kOtherOptimizer},
-    {"q_galore_adamw8bit", kNotBuilt, kOtherOptimizer},
-    {"schedule_free_*", kNotBuilt, kOtherOptimizer},
-    {"sinkgd", kNotBuilt, kOtherOptimizer},
-    {"stable_adamw", kNotBuilt, kOtherOptimizer},
-};
-// The options of all optimizers, each once, that have no key of their own.
-constexpr Choice kOptimizerArgs[] = {
-    {"momentum"},   {"dampening"}, {"nesterov"}, {"alpha"}, {"centered"},        {"lr_decay"},
-    {"adam_beta3"}, {"t_alpha"},   {"t_beta3"},  {"r"},     {"weight_lr_power"},
-};
 constexpr Choice kStateTypes[] = {
     {"float32", as_int(StateType::OfWeights)},
     {"fp32", as_int(StateType::OfWeights)},

@@ -16,6 +16,8 @@ constexpr OptimizerOption epsilon(double value) { return {"adam_epsilon", &O::ep
 constexpr OptimizerOption momentum(double value) { return {"momentum", &O::momentum, value, 0, kBelowOne}; }
 constexpr OptimizerOption nesterov(double value) { return {"nesterov", &O::nesterov, value, 0, 1, true}; }
 
+constexpr OptimizerOption ns_steps() { return {"ns_steps", &O::ns_steps, 5, 1, 99, false, true}; }
+
 constexpr OptimizerOption kAdam[] = {beta1(0.9), beta2(0.999), epsilon(1e-8)};
 constexpr OptimizerOption kSgd[] = {momentum(0.0), {"dampening", &O::dampening, 0, 0, 1}, nesterov(0)};
 constexpr OptimizerOption kLion[] = {beta1(0.9), beta2(0.999)};
@@ -37,6 +39,28 @@ constexpr OptimizerOption kScheduleFree[] = {{"adam_beta1", &O::beta1, 0.9, 1e-6
                                              epsilon(1e-8),
                                              {"r", &O::r, 0, 0, 1e3},
                                              {"weight_lr_power", &O::weight_lr_power, 2, 0, 1e3}};
+constexpr OptimizerOption kLamb[] = {beta1(0.9),
+                                     beta2(0.999),
+                                     epsilon(1e-8),
+                                     {"min_coeff", &O::min_coeff, 0.01, 0, 1e6},
+                                     {"max_coeff", &O::max_coeff, 10.0, 0, 1e6}};
+constexpr OptimizerOption kAdafactor[] = {{"adam_epsilon", &O::epsilon, 1e-30, 0, 1},
+                                          {"clip_threshold", &O::clip_threshold, 1.0, 1e-6, 1e6},
+                                          {"decay_rate", &O::decay_rate, -0.8, -1e3, 0}};
+constexpr OptimizerOption kCame[] = {beta1(0.9),
+                                     beta2(0.999),
+                                     {"adam_beta3", &O::beta3, 0.9999, 0, kBelowOne},
+                                     {"adam_epsilon", &O::epsilon, 1e-30, 0, 1},
+                                     {"adam_epsilon2", &O::epsilon2, 1e-16, 0, 1},
+                                     {"clip_threshold", &O::clip_threshold, 1.0, 1e-6, 1e6}};
+// The betas are those of AdamW, for the parameters that Muon leaves to it.
+constexpr OptimizerOption kMuon[] = {momentum(0.95), nesterov(1),  ns_steps(),
+                                     beta1(0.9),     beta2(0.999), epsilon(1e-8)};
+constexpr OptimizerOption kMuonJordan[] = {momentum(0.95), nesterov(1), ns_steps(),
+                                           beta1(0.9),     beta2(0.95), epsilon(1e-10)};
+constexpr OptimizerOption kMuonTorch[] = {
+    momentum(0.95), nesterov(1),  ns_steps(),   {"match_rms_adamw", &O::match_rms_adamw, 0, 0, 1, true},
+    beta1(0.9),     beta2(0.999), epsilon(1e-8)};
 
 constexpr std::string_view kOfLion = "0.9 and 0.99";
 
@@ -48,6 +72,14 @@ constexpr OptimizerFacts kTable[] = {
     {OptimizerKind::RmsProp, "rmsprop", kRmsProp},
     {OptimizerKind::AdEMAMix, "ademamix", kAdEMAMix},
     {OptimizerKind::ScheduleFreeAdamW, "schedule_free_adamw", kScheduleFree},
+    {OptimizerKind::AdamW8bit, "adamw_8bit", kAdam},
+    {OptimizerKind::StableAdamW, "stable_adamw", kAdam, true, false, "0.9 and 0.99"},
+    {OptimizerKind::Lamb, "lamb", kLamb},
+    {OptimizerKind::Adafactor, "adafactor", kAdafactor},
+    {OptimizerKind::Came, "came_pytorch", kCame},
+    {OptimizerKind::Muon, "muon", kMuon},
+    {OptimizerKind::MuonJordan, "muon_keller_jordan", kMuonJordan},
+    {OptimizerKind::MuonTorch, "muon_torch", kMuonTorch},
 };
 
 }  // namespace

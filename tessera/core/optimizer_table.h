@@ -14,6 +14,14 @@ enum class OptimizerKind {
   RmsProp,
   AdEMAMix,
   ScheduleFreeAdamW,
+  AdamW8bit,
+  StableAdamW,
+  Lamb,
+  Adafactor,
+  Came,
+  Muon,
+  MuonJordan,
+  MuonTorch,
 };
 
 // The numbers of a rule. An optimizer reads those that its OptimizerFacts list; docs/optimizers.md has the
@@ -27,7 +35,7 @@ struct OptimizerOptions {
   double r = 0.0, weight_lr_power = 2.0;  // of the weights of schedule-free averages
   double clip_threshold = 1.0, decay_rate = -0.8;
   double min_coeff = 0.01, max_coeff = 10.0;
-  double ns_steps = 5.0;
+  double ns_steps = 5.0, match_rms_adamw = 0.0;
 };
 
 // One option of an optimizer: its key, where it lies, its default and its inclusive bounds.

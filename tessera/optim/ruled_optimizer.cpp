@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/trace.h"
+#include "tessera/optim/matrix_owners.h"
 #include "tessera/optim/ruled_tile.h"
 #include "tessera/optim/tile_states.h"
 #include "tessera/optim/tile_totals.h"
@@ -146,9 +147,37 @@ class RuledOptimizer : public Optimizer {
         if (takes_part(pending)) pending.take_total(round);
       }
     }
+    std::vector<TiledMatrix> matrices;
     for (Pending& pending : batch) {
-      if (pending.is_updated) pending.ruled.apply(pending.update, scale);
+      if (pending.ruled.rule->transforms()) {
+        matrices.push_back(matrix_of(pending, scale));
+      } else if (pending.is_updated) {
+        pending.ruled.apply(pending.update, scale);
+      }
     }
+    transform_matrices(matrices);
+  }
+
+  static TiledMatrix matrix_of(Pending& pending, double scale) {
+    const RuledTile& ruled = pending.ruled;
+    TiledMatrix matrix{ruled.tile.name, ruled.tile.layout, ruled.tile.axes, {}, {}, {}};
+    // A tile without elements is one of several that have some, or this rank does not hold the parameter.
+    const bool is_held = ruled.numel() > 0 || !ruled.groups.empty();
+    if (!pending.is_updated || !is_held) return matrix;
+    matrix.part = [&pending, &ruled, scale] {
+      pending.update.value = ruled.tile.tile.detach();
+      pending.update.gradient = ruled.scaled_gradient(scale);
+      at::Tensor part = ruled.rule->matrix(pending.update);
+      pending.update.value = pending.update.gradient = at::Tensor();
+      return part;
+    };
+    matrix.transform = [&ruled](const at::Tensor& whole) { return ruled.rule->transformed(whole); };
+    matrix.take = [&pending, &ruled, scale](const at::Tensor& part) {
+      pending.update.totals.push_back(part);
+      ruled.apply(pending.update, scale);
+      pending.update.totals.pop_back();
+    };
+    return matrix;
   }
 
   std::vector<RuledTile> tiles_;

@@ -9,7 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/comm/fake/fake_backend.h"
+#include "tessera/core/sha256.h"
 #include "tessera/device/torch_dtype.h"
+#include "tessera/optim/adamw_8bit.h"
+#include "tessera/optim/dynamic_map.h"
 #include "tessera/optim/optimizers.h"
 #include "tessera/parallel/box_part.h"
 
@@ -39,7 +42,8 @@ struct Case {
   OptimizerOptions options;
   double decay;
   std::vector<int64_t> shape;
-  std::vector<at::Tensor> values;  // after each of `updates`
+  int64_t every;                   // values are those of every so many elements
+  std::vector<at::Tensor> values;  // after each of `updates`, flat
 };
 
 struct Reference {
@@ -65,9 +69,10 @@ Reference reference() {
       row.options.*option->field = value.get<double>();
     }
     row.decay = stored.at("weight_decay");
+    row.every = stored.value("every", int64_t{1});
     row.shape = stored.at("shape").get<std::vector<int64_t>>();
     for (const auto& values : stored.at("values"))
-      row.values.push_back(at::tensor(values.get<std::vector<double>>(), at::kDouble).view(row.shape));
+      row.values.push_back(at::tensor(values.get<std::vector<double>>(), at::kDouble));
   }
   return all;
 }
@@ -104,7 +109,7 @@ struct Trained {
 };
 
 double difference(const at::Tensor& a, const at::Tensor& b) {
-  return a.numel() == 0 ? 0.0 : (a - b).abs().max().item<double>();
+  return a.numel() == 0 ? 0.0 : (a.to(at::kDouble) - b).abs().max().item<double>();
 }
 
 TEST(RulesTest, HundredUpdatesAreThoseOfTheReference) {
@@ -115,7 +120,8 @@ TEST(RulesTest, HundredUpdatesAreThoseOfTheReference) {
     for (int64_t t = 1; t <= all.updates.back(); ++t) {
       trained.step(row, t);
       if (t != all.updates[next]) continue;
-      EXPECT_LE(difference(trained.average(), row.values[next]), 1e-12) << row.name << " update " << t;
+      const at::Tensor values = trained.average().view({-1}).slice(0, 0, std::nullopt, row.every);
+      EXPECT_LE(difference(values, row.values[next]), 1e-12) << row.name << " update " << t;
       ++next;
     }
   }
@@ -136,7 +142,6 @@ TEST(RulesTest, TilesAreUpdatedAsTheWholeIs) {
     const auto first = world->split(world->rank() / 2, world->rank(), "first");
     const auto second = world->split(world->rank() % 2, world->rank(), "second");
     for (const Case& row : all.cases) {
-      // A twin in one piece, whose states are taken over half way by a layout of other tiles.
       Trained whole(row);
       const auto layouts = cuts(row.shape, 2, 3);
       for (size_t i = 0; i < layouts.size(); ++i) {
@@ -148,6 +153,14 @@ TEST(RulesTest, TilesAreUpdatedAsTheWholeIs) {
         }
         EXPECT_LE(difference(cut.tile.detach(), parallel::box_part(whole.tile.detach(), cut.box)), 1e-12)
             << row.name << " layout " << i;
+        // The codes of states in 8 bits are the same, too.
+        const auto got = cut.optimizer->states(), want = whole.optimizer->states();
+        ASSERT_EQ(got.size(), want.size());
+        for (size_t state = 0; state < got.size(); ++state) {
+          EXPECT_LE(difference(got[state].get(), parallel::box_part(want[state].get(), got[state].box())),
+                    1e-12)
+              << row.name << " layout " << i << ' ' << got[state].name;
+        }
       }
     }
   });
@@ -200,6 +213,96 @@ TEST(RulesTest, NotANumberLeavesTilesAndStates) {
     for (size_t i = 0; i < states.size(); ++i)
       EXPECT_TRUE(at::equal(states[i].get(), before[i + 1])) << row.name;
   }
+}
+
+std::string hash_of(const DynamicMap& map) {
+  Sha256 sha;
+  sha.add({reinterpret_cast<const char*>(map.values().data()), sizeof map.values()});
+  return sha.hex();
+}
+
+// The digests begin as those of the maps that bitsandbytes makes on a processor that fuses.
+TEST(RulesTest, DynamicMapsHaveTheBitsOfBitsandbytes) {
+  EXPECT_EQ(hash_of(DynamicMap::of_signed()).substr(0, 16), "e732639a65f497b4");
+  EXPECT_EQ(hash_of(DynamicMap::of_unsigned()).substr(0, 16), "305f002cc11278fb");
+  for (const DynamicMap* map : {&DynamicMap::of_signed(), &DynamicMap::of_unsigned()}) {
+    for (size_t code = 0; code < 256; ++code) {
+      EXPECT_EQ(map->encode(map->values()[code]), code);
+      if (code == 255) continue;
+      EXPECT_EQ(map->encode(map->borders()[code]), code);
+      EXPECT_EQ(map->encode(std::nextafter(map->borders()[code], 2.0F)), code + 1);
+    }
+  }
+}
+
+TEST(RulesTest, ExactZerosStayZeroIn8Bits) {
+  at::Tensor tile = start({70, 61}).to(at::kFloat).set_requires_grad(true);
+  const auto optimizer =
+      make_optimizer(OptimizerKind::AdamW8bit, {{"w", tile}}, default_options(OptimizerKind::AdamW8bit));
+  const at::Tensor before = tile.detach().clone();
+  for (int64_t t = 1; t <= 20; ++t) {
+    tile.mutable_grad() = gradient({70, 61}, t).to(at::kFloat);
+    tile.mutable_grad().slice(0, 0, 70, 3).zero_();
+    optimizer->step(rate(t), 1.0);
+  }
+  EXPECT_TRUE(at::equal(tile.detach().slice(0, 0, 70, 3), before.slice(0, 0, 70, 3)));
+  EXPECT_FALSE(at::equal(tile.detach().slice(0, 1, 70, 3), before.slice(0, 1, 70, 3)));
+}
+
+// The operations for any device give the codes and values of the host's loops.
+TEST(RulesTest, PlainUpdatesIn8BitsAreThoseOfTheHost) {
+  const std::vector<int64_t> shape = {11, 500};
+  const parallel::Box box = {{2, 100}, {7, 300}};
+  const auto make = [&] {
+    detail::Update8bit u{};
+    u.value = start({7, 300});
+    u.mean_codes = (numbers({7, 300}) * 7).remainder(256).to(at::kByte);
+    u.square_codes = (numbers({7, 300}) * 5).remainder(256).to(at::kByte);
+    u.mean_scales = (numbers({22}) + 1).to(at::kFloat) * 0.01;
+    u.square_scales = (numbers({22}) + 1).to(at::kFloat) * 0.001;
+    u.mean_scales[5] = 0.0;
+    u.gradient = gradient({7, 300}, 1);
+    u.beta1 = 0.9, u.beta2 = 0.99, u.epsilon = 1e-8, u.lr = 0.01, u.weight_decay = 0.1, u.step = 3;
+    u.shape = shape, u.box = box;
+    return u;
+  };
+  const detail::Update8bit own = make(), plain = make();
+  const at::Tensor of_own = at::zeros({2, 22}, at::kDouble), of_plain = at::zeros({2, 22}, at::kDouble);
+  detail::measure_8bit(own, of_own);
+  detail::plain_measure_8bit(plain, of_plain);
+  EXPECT_LE(difference(of_own, of_plain), 1e-15);
+  const at::Tensor scales = of_own.to(at::kFloat);
+  detail::apply_8bit(own, scales[0], scales[1]);
+  detail::plain_apply_8bit(plain, scales[0], scales[1]);
+  EXPECT_LE(difference(own.value, plain.value), 1e-15);
+  EXPECT_TRUE(at::equal(own.mean_codes, plain.mean_codes));
+  EXPECT_TRUE(at::equal(own.square_codes, plain.square_codes));
+}
+
+// Muon leaves embeddings, the output head and vectors to AdamW; 8 bits are for neither embeddings nor small
+// parameters.
+TEST(RulesTest, SomeParametersHaveAnotherRule) {
+  const auto states_of = [](OptimizerKind kind, const std::vector<int64_t>& shape, nn::ParameterRole role) {
+    OptimizedTile tile{.name = "w", .tile = at::zeros(shape).set_requires_grad(true), .role = role};
+    std::vector<std::string> names;
+    for (const auto& state : make_optimizer(kind, {tile}, default_options(kind))->states())
+      names.push_back(state.name + " " + std::string(dtype_name(state.layout.dtype())));
+    return names;
+  };
+  using enum nn::ParameterRole;
+  const std::vector<std::string> adamw = {"w/exp_avg F32", "w/exp_avg_sq F32", "w/step F32"};
+  for (const OptimizerKind kind :
+       {OptimizerKind::Muon, OptimizerKind::MuonJordan, OptimizerKind::MuonTorch}) {
+    EXPECT_EQ(states_of(kind, {4, 3}, Other),
+              (std::vector<std::string>{"w/momentum_buffer F32", "w/step F32"}));
+    EXPECT_EQ(states_of(kind, {4, 3}, Expert)[0], "w/momentum_buffer F32");
+    for (const auto role : {Embedding, Positions, OutputHead})
+      EXPECT_EQ(states_of(kind, {4, 3}, role), adamw);
+    EXPECT_EQ(states_of(kind, {4}, Norm), adamw);
+  }
+  EXPECT_EQ(states_of(OptimizerKind::AdamW8bit, {64, 64}, Other)[0], "w/exp_avg U8");
+  EXPECT_EQ(states_of(OptimizerKind::AdamW8bit, {64, 64}, Embedding), adamw);
+  EXPECT_EQ(states_of(OptimizerKind::AdamW8bit, {64, 63}, Other), adamw);
 }
 
 // A tile of 16 bits is updated in float32 and rounded once.
