@@ -70,9 +70,10 @@ inline constexpr Choice kOptimizers[] = {
 };
 // The options of all optimizers, each once, that have no key of their own.
 inline constexpr Choice kOptimizerArgs[] = {
-    {"momentum"},       {"dampening"},     {"nesterov"},  {"alpha"},     {"centered"}, {"lr_decay"},
-    {"adam_beta3"},     {"adam_epsilon2"}, {"t_alpha"},   {"t_beta3"},   {"r"},        {"weight_lr_power"},
-    {"clip_threshold"}, {"decay_rate"},    {"min_coeff"}, {"max_coeff"}, {"ns_steps"}, {"match_rms_adamw"},
+    {"momentum"},  {"dampening"},  {"nesterov"},        {"alpha"},           {"centered"},
+    {"lr_decay"},  {"adam_beta3"}, {"epsilon"},         {"adam_epsilon2"},   {"t_alpha"},
+    {"t_beta3"},   {"r"},          {"weight_lr_power"}, {"clip_threshold"},  {"decay_rate"},
+    {"min_coeff"}, {"max_coeff"},  {"ns_steps"},        {"match_rms_adamw"},
 };
 
 }  // namespace tessera::config

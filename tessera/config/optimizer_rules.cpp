@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/config/rules.h"
@@ -92,6 +93,15 @@ void warn_of_traps(Rules& rules, const OptimizerFacts& facts) {
                     "has Adam's betas 0.9 and 0.999, as Transformers passes them; the defaults "
                     "of its authors are " +
                         std::string(facts.own_betas) + " (adam_beta1, adam_beta2)");
+  }
+  const Recipe defaults;
+  const std::pair<const char*, bool> keys[] = {
+      {"adam_beta1", recipe.adam_beta1 != defaults.adam_beta1},
+      {"adam_beta2", recipe.adam_beta2 != defaults.adam_beta2},
+      {"adam_epsilon", recipe.adam_epsilon != defaults.adam_epsilon}};
+  for (const auto& [key, is_changed] : keys) {
+    if (is_changed && find_option(facts, key) == nullptr)
+      rules.warn_idle(key, "with 'optimizer: " + std::string(facts.name) + "'");
   }
   const bool is_constant = recipe.lr_scheduler == ScheduleKind::Constant ||
                            recipe.lr_scheduler == ScheduleKind::ConstantWithWarmup;

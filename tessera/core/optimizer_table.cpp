@@ -44,7 +44,7 @@ constexpr OptimizerOption kLamb[] = {beta1(0.9),
                                      epsilon(1e-8),
                                      {"min_coeff", &O::min_coeff, 0.01, 0, 1e6},
                                      {"max_coeff", &O::max_coeff, 10.0, 0, 1e6}};
-constexpr OptimizerOption kAdafactor[] = {{"adam_epsilon", &O::epsilon, 1e-30, 0, 1},
+constexpr OptimizerOption kAdafactor[] = {{"epsilon", &O::epsilon, 1e-30, 0, 1},
                                           {"clip_threshold", &O::clip_threshold, 1.0, 1e-6, 1e6},
                                           {"decay_rate", &O::decay_rate, -0.8, -1e3, 0}};
 constexpr OptimizerOption kCame[] = {beta1(0.9),

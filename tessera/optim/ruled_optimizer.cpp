@@ -29,8 +29,8 @@ struct Pending {
 
   Pending(RuledTile& tile, double lr)
       : ruled(tile),
-        is_updated(tile.tile.tile.grad().defined()),
-        is_sure(tile.numel() > 0 || tile.groups.empty()) {
+        is_updated(tile.is_held && tile.tile.tile.grad().defined()),
+        is_sure(tile.numel() > 0 || tile.groups.empty() || !tile.is_held) {
     update.states = tile.states;
     update.lr = lr * tile.tile.lr_scale;
     update.weight_decay = tile.tile.weight_decay;
@@ -161,9 +161,7 @@ class RuledOptimizer : public Optimizer {
   static TiledMatrix matrix_of(Pending& pending, double scale) {
     const RuledTile& ruled = pending.ruled;
     TiledMatrix matrix{ruled.tile.name, ruled.tile.layout, ruled.tile.axes, {}, {}, {}};
-    // A tile without elements is one of several that have some, or this rank does not hold the parameter.
-    const bool is_held = ruled.numel() > 0 || !ruled.groups.empty();
-    if (!pending.is_updated || !is_held) return matrix;
+    if (!pending.is_updated) return matrix;
     matrix.part = [&pending, &ruled, scale] {
       pending.update.value = ruled.tile.tile.detach();
       pending.update.gradient = ruled.scaled_gradient(scale);

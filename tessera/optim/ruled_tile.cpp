@@ -41,6 +41,7 @@ RuledTile::RuledTile(OptimizedTile optimized, const std::function<RulePtr(const 
                            "the tile of '" + tile.name + "' needs its axes: its rule reads whole parameters");
     groups = cutting_groups(tile.layout, tile.axes);
   }
+  is_held = whole_layout(tile.layout, {1}, DType::F32).local_box(tile.coordinates).size[0] > 0;
   for (const RuleState& state : listed) states.push_back(first_values(state));
 }
 

@@ -18,6 +18,7 @@ struct RuledTile {
   std::vector<at::Tensor> states;           // one for each of `listed`
   at::Tensor steps;                         // [1], float32, on the host: the updates so far
   std::vector<comm::Communicator*> groups;  // over which measurements are joined
+  bool is_held = true;  // this rank holds a part of the parameter, which may have no elements
 
   // Makes the states of a tile that checked_tiles() has checked. Throws Error(Config) for a tile that lies
   // beside its device, that is not dense, or whose rule needs axes that it does not have.

@@ -182,6 +182,8 @@ TEST(AliasKeysTest, WhatOnlyAdamWDoes) {
   EXPECT_EQ(warnings_of(kMinimal + "optimizer: adamw_bnb_8bit\n"), "");
   EXPECT_EQ(parse_recipe(kMinimal + "optimizer: paged_adamw_8bit\n", "r.yaml").optimizer,
             OptimizerKind::AdamW8bit);
+  EXPECT_THAT(warnings_of(kMinimal + "optimizer: adafactor\nadam_epsilon: 1e-6\n"),
+              HasSubstr("key 'adam_epsilon' has no effect with 'optimizer: adafactor'"));
   // Adam's epsilon is no default for rules that divide by the roots of other averages.
   const OptimizerOptions came =
       optimizer_options(parse_recipe(kMinimal + "optimizer: came_pytorch\nadam_epsilon2: 1e-12\n", "r.yaml"));
