@@ -60,7 +60,7 @@ TEST(LoadRecipeTest, ReadsAnAxolotlLoraRecipe) {
   EXPECT_EQ(recipe.eval_sample_packing, false);
   EXPECT_EQ(recipe.sequence_len, 2048);
   EXPECT_EQ(recipe.gradient_accumulation_steps, 2);
-  EXPECT_EQ(recipe.optimizer, OptimizerKind::AdamW);
+  EXPECT_EQ(recipe.optimizer, OptimizerKind::AdamW8bit);
   EXPECT_EQ(recipe.lr_scheduler, ScheduleKind::Cosine);
   EXPECT_DOUBLE_EQ(recipe.learning_rate, 2e-4);
   EXPECT_EQ(recipe.dtype, ComputeType::Auto);
