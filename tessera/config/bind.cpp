@@ -1,7 +1,6 @@
 #include "tessera/config/bind.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <type_traits>
 #include <utility>
@@ -24,12 +23,6 @@ struct Source {
   std::span<const Choice> choices;
   Problems& problems;
 };
-
-std::string format_number(double value) {
-  char text[40];
-  const auto result = std::to_chars(text, text + sizeof text, value);
-  return std::string(text, result.ptr);
-}
 
 std::string format_range(double low, double high) {
   constexpr double kTiny = std::numeric_limits<double>::min();

@@ -153,7 +153,8 @@ constexpr ForeignKey kOffloadParamKeys[] = {
 
 constexpr ForeignKey kDeepSpeedOptimizerKeys[] = {
     {"type", Rule::Map, "optimizer",
-     "adamw=adamw adam=adamw sgd=sgd lamb=! onebitadam=! onebitlamb=! zerooneadam=! lion=! adagrad=! "
+     "adamw=adamw adam=adamw sgd=sgd lamb=lamb onebitadam=! onebitlamb=! zerooneadam=! lion=lion "
+     "adagrad=adagrad "
      "muadam=! "
      "muadamw=! musgd=! muon=!"},
     {"params", Rule::Enter, "deepspeed.optimizer.params"},
@@ -172,7 +173,7 @@ constexpr ForeignKey kDeepSpeedOptimizerParams[] = {
     {"adam_w_mode", Rule::Map, "optimizer", "true= false=!"},
     {"torch_adam", Rule::Quiet, kHow},
     {"fused", Rule::Quiet, kHow},
-    {"momentum", Rule::Refuse, "momentum is not supported yet", "0 0.0"},
+    {"momentum", Rule::Special, "optimizer_args.momentum", "sets `optimizer_args.momentum`"},
     {"cuda_aware", Rule::Refuse, kCompressed},
     {"comm_backend_name", Rule::Refuse, kCompressed},
     {"freeze_step", Rule::Refuse, kCompressed},
@@ -180,8 +181,8 @@ constexpr ForeignKey kDeepSpeedOptimizerParams[] = {
     {"local_step_*", Rule::Refuse, kCompressed},
     {"factor_*", Rule::Refuse, kCompressed},
     {"coeff_beta", Rule::Refuse, kCompressed},
-    {"max_coeff", Rule::Refuse, "LAMB is not supported yet; write AdamW"},
-    {"min_coeff", Rule::Refuse, "LAMB is not supported yet; write AdamW"},
+    {"max_coeff", Rule::Special, "optimizer_args.max_coeff", "sets `optimizer_args.max_coeff`"},
+    {"min_coeff", Rule::Special, "optimizer_args.min_coeff", "sets `optimizer_args.min_coeff`"},
     {"amsgrad", Rule::Refuse, "AMSGrad is not supported yet"},
     {"max_grad_norm", Rule::Rename, "max_grad_norm"},
 };

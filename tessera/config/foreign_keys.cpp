@@ -1,5 +1,6 @@
 #include "tessera/config/foreign_keys.h"
 
+#include "tessera/config/optimizer_arguments.h"
 #include "tessera/core/error.h"
 
 namespace tessera::config {
@@ -147,8 +148,8 @@ constexpr ForeignKey kTopKeys[] = {
     {"peft_ensure_weight_tying", Rule::Refuse, "adapters on tied embeddings are not supported yet"},
     {"optim_args", Rule::Special, "optim_args", "a map, or a text `key=value, ...`; see `optim_args` below"},
     {"optim_target_modules", Rule::Refuse, kNotYet},
-    {"adam_beta3", Rule::Refuse, kNotYet},
-    {"adam_epsilon2", Rule::Refuse, kNotYet},
+    {"adam_beta3", Rule::Special, "optimizer_args.adam_beta3", "sets `optimizer_args.adam_beta3`"},
+    {"adam_epsilon2", Rule::Special, "optimizer_args.adam_epsilon2", "sets `optimizer_args.adam_epsilon2`"},
     {"lr_scheduler_kwargs", Rule::Enter, "lr_scheduler_kwargs"},
     {"use_eaft", Rule::Refuse, "weighting the loss by entropy is not supported yet"},
     {"use_pose", Rule::Refuse, "positions with gaps (PoSE) are not supported yet"},
@@ -533,28 +534,6 @@ constexpr ForeignKey kSchedulerKeys[] = {
     {"cycle_momentum", Rule::Ignore, kOneCycle},
     {"base_momentum", Rule::Ignore, kOneCycle},
     {"max_momentum", Rule::Ignore, kOneCycle},
-};
-
-constexpr ForeignKey kOptimizerArguments[] = {
-    {"lr", Rule::Rename, "learning_rate"},
-    {"beta1", Rule::Rename, "adam_beta1"},
-    {"beta2", Rule::Rename, "adam_beta2"},
-    {"betas", Rule::Special, "betas", "means `adam_beta1` and `adam_beta2`"},
-    {"adam_beta1", Rule::Rename, "adam_beta1"},
-    {"adam_beta2", Rule::Rename, "adam_beta2"},
-    {"eps", Rule::Rename, "adam_epsilon"},
-    {"epsilon", Rule::Rename, "adam_epsilon"},
-    {"adam_epsilon", Rule::Rename, "adam_epsilon"},
-    {"weight_decay", Rule::Rename, "weight_decay"},
-    {"amsgrad", Rule::Refuse, "AMSGrad is not supported yet"},
-    {"momentum", Rule::Refuse, "momentum is not supported yet", "0 0.0"},
-    {"nesterov", Rule::Refuse, "momentum is not supported yet"},
-    {"dampening", Rule::Refuse, "momentum is not supported yet", "0 0.0"},
-    {"maximize", Rule::Refuse, "a lower loss is better"},
-    {"fused", Rule::Quiet, kHow},
-    {"foreach", Rule::Quiet, kHow},
-    {"capturable", Rule::Quiet, kHow},
-    {"differentiable", Rule::Quiet, kHow},
 };
 
 constexpr Section kOwnSections[] = {

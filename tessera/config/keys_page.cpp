@@ -1,12 +1,12 @@
 #include "tessera/config/keys_page.h"
 
 #include <algorithm>
-#include <charconv>
 #include <string_view>
 #include <type_traits>
 #include <vector>
 
 #include "tessera/config/foreign_keys.h"
+#include "tessera/config/scalar.h"
 #include "tessera/config/schema.h"
 #include "tessera/core/strings.h"
 
@@ -34,17 +34,11 @@ std::vector<std::string> words_of(std::string_view text) {
   return words;
 }
 
-std::string number(double value) {
-  char text[40];
-  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
-  return std::string(text, end);
-}
-
 std::string bounds(double low, double high) {
   constexpr double kTiny = std::numeric_limits<double>::min();
-  const std::string from = low == kTiny ? "above 0" : "from " + number(low);
+  const std::string from = low == kTiny ? "above 0" : "from " + format_number(low);
   if (high >= kUnbounded) return ", " + from;
-  return ", " + from + (high < 1.0 && high > 0.9999 ? " to below 1" : " to " + number(high));
+  return ", " + from + (high < 1.0 && high > 0.9999 ? " to below 1" : " to " + format_number(high));
 }
 
 // Says what values the key takes.

@@ -14,6 +14,7 @@
 #include "tessera/config/data_config.h"
 #include "tessera/core/device_choice.h"
 #include "tessera/core/error.h"
+#include "tessera/core/optimizer_table.h"
 #include "tessera/core/parallel_dims.h"
 #include "tessera/core/schedule_kind.h"
 
@@ -24,7 +25,7 @@ struct KeyPlace : SourcePlace {
   std::string written_as = {};  // key path as it stands there, if it is another spelling; else ""
 };
 
-enum class OptimizerKind { AdamW, Sgd };
+using tessera::OptimizerKind;
 // Type of AdamW's states: that of the weights, or bfloat16 with stochastic rounding.
 enum class StateType { OfWeights, BFloat16 };
 // Type of the weights of the result: that of the base model's weights, or a given one.
@@ -170,6 +171,7 @@ struct Recipe : DataConfig,
   LrScaling lr_scaling = LrScaling::None;  // ours
   int64_t base_batch_size = 0;             // ours: sequences of a step that learning_rate is meant for
   OptimizerKind optimizer = OptimizerKind::AdamW;
+  std::map<std::string, std::string> optimizer_args;       // ours: options that have no key of their own
   StateType optimizer_state_dtype = StateType::OfWeights;  // ours
   ScheduleKind lr_scheduler = ScheduleKind::Cosine;
   double cosine_min_lr_ratio = 0.0;

@@ -140,4 +140,10 @@ ParsedInteger parse_integer(std::string_view text) {
   return {IntegerStatus::Ok, static_cast<int64_t>(value)};
 }
 
+std::string format_number(double value) {
+  char text[40];
+  const auto result = std::to_chars(text, text + sizeof text, value);
+  return std::string(text, result.ptr);
+}
+
 }  // namespace tessera::config

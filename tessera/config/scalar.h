@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace tessera::config {
@@ -13,6 +14,9 @@ std::optional<bool> parse_bool(std::string_view text);
 // Reads a decimal number: 12, -3, 1_000, 2e-5, .5, and .inf, .nan, inf, nan, which callers refuse by value.
 // Octal, hexadecimal and sexagesimal forms are no numbers here and give nullopt.
 std::optional<double> parse_number(std::string_view text);
+
+// Writes a number with as few digits as tell it apart from all others.
+std::string format_number(double value);
 
 enum class IntegerStatus { Ok, NotANumber, NotWhole, Overflow };
 struct ParsedInteger {

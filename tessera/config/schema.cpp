@@ -1,5 +1,7 @@
 #include "tessera/config/schema.h"
 
+#include "tessera/config/optimizer_choices.h"
+
 namespace tessera::config {
 namespace {
 
@@ -27,53 +29,6 @@ constexpr double kMaxPipeline = 4096;
 
 constexpr int as_int(auto value) { return static_cast<int>(value); }
 
-constexpr std::string_view k8Bit =
-    "8-bit optimizer states are not supported yet; states have the dtype optimizer_state_dtype";
-constexpr std::string_view kOtherOptimizer = "not supported yet; write adamw_torch_fused or sgd";
-constexpr Choice kOptimizers[] = {
-    {"adamw_torch_fused", as_int(OptimizerKind::AdamW)},
-    {"adamw_torch", as_int(OptimizerKind::AdamW)},
-    {"adamw", as_int(OptimizerKind::AdamW)},
-    {"adamw_hf", as_int(OptimizerKind::AdamW)},
-    {"adamw_apex_fused", as_int(OptimizerKind::AdamW)},
-    {"paged_adamw_32bit", as_int(OptimizerKind::AdamW)},
-    {"adamw_8bit", as_int(OptimizerKind::AdamW), k8Bit},
-    {"adamw_bnb_8bit", as_int(OptimizerKind::AdamW), k8Bit},
-    {"adamw_torch_8bit", as_int(OptimizerKind::AdamW), k8Bit},
-    {"paged_adamw_8bit", as_int(OptimizerKind::AdamW), k8Bit},
-    {"adamw_torch_4bit", as_int(OptimizerKind::AdamW),
-     "4-bit optimizer states are not supported yet; states have the dtype optimizer_state_dtype"},
-    {"adamw_torch_xla", as_int(OptimizerKind::AdamW)},
-    {"adamw_torch_npu_fused", as_int(OptimizerKind::AdamW)},
-    {"flash_adamw", as_int(OptimizerKind::AdamW), k8Bit},
-    {"sgd", as_int(OptimizerKind::Sgd)},
-    {"flash_sgd", kNotBuilt, "not supported yet; write optimizer: sgd"},
-    {"adafactor", kNotBuilt, kOtherOptimizer},
-    {"adagrad", kNotBuilt, kOtherOptimizer},
-    {"adalomo", kNotBuilt, kOtherOptimizer},
-    {"adamw_anyprecision", kNotBuilt,
-     "not supported; write adamw_torch_fused, and optimizer_state_dtype: bfloat16 for states in bfloat16"},
-    {"ademamix*", kNotBuilt, kOtherOptimizer},
-    {"adopt_adamw", kNotBuilt, kOtherOptimizer},
-    {"ao_adamw_*", kNotBuilt, kOtherOptimizer},
-    {"apollo_*", kNotBuilt, kOtherOptimizer},
-    {"came_pytorch", kNotBuilt, kOtherOptimizer},
-    {"dion", kNotBuilt, kOtherOptimizer},
-    {"flash_*", kNotBuilt, kOtherOptimizer},
-    {"galore_*", kNotBuilt, kOtherOptimizer},
-    {"grokadamw", kNotBuilt, kOtherOptimizer},
-    {"lion*", kNotBuilt, kOtherOptimizer},
-    {"lomo", kNotBuilt, kOtherOptimizer},
-    {"muon", kNotBuilt, kOtherOptimizer},
-    {"optimi_adamw", kNotBuilt, kOtherOptimizer},
-    {"paged_ademamix*", kNotBuilt, kOtherOptimizer},
-    {"paged_lion*", kNotBuilt, kOtherOptimizer},
-    {"q_galore_adamw8bit", kNotBuilt, kOtherOptimizer},
-    {"rmsprop*", kNotBuilt, kOtherOptimizer},
-    {"schedule_free_*", kNotBuilt, kOtherOptimizer},
-    {"sinkgd", kNotBuilt, kOtherOptimizer},
-    {"stable_adamw", kNotBuilt, kOtherOptimizer},
-};
 constexpr Choice kStateTypes[] = {
     {"float32", as_int(StateType::OfWeights)},
     {"fp32", as_int(StateType::OfWeights)},
@@ -441,6 +396,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"lr_scaling", enum_field<&Recipe::lr_scaling>, 0, 0, kLrScalings},
     {"base_batch_size", &Recipe::base_batch_size, 0, 1e12},
     {"optimizer", enum_field<&Recipe::optimizer>, 0, 0, kOptimizers},
+    {"optimizer_args", &Recipe::optimizer_args, 0, 0, kOptimizerArgs},
     {"optimizer_state_dtype", enum_field<&Recipe::optimizer_state_dtype>, 0, 0, kStateTypes},
     {"lr_scheduler", enum_field<&Recipe::lr_scheduler>, 0, 0, kSchedulers},
     {"cosine_min_lr_ratio", &Recipe::cosine_min_lr_ratio, 0, 1},

@@ -146,9 +146,11 @@ void Translator::set_schedule_steps(const ForeignKey&, const Origin& origin) {
 
 void Translator::set_betas(const ForeignKey&, const Origin& origin) {
   const Node betas = list_of(origin.entry.value);
-  if (!betas.is_sequence() || betas.items.size() != 2) throw type_error(origin, "a list of 2 numbers");
+  const size_t count = betas.is_sequence() ? betas.items.size() : 0;
+  if (count != 2 && count != 3) throw type_error(origin, "a list of 2 or 3 numbers");
   set_native("adam_beta1", betas.items[0], origin);
   set_native("adam_beta2", betas.items[1], origin);
+  if (count == 3) set_entry("optimizer_args", "adam_beta3", betas.items[2], origin);
 }
 
 void Translator::set_optim_args(const ForeignKey&, const Origin& origin) {
@@ -347,9 +349,15 @@ void Translator::check_dequantized(const ForeignKey&, const Origin& origin) {
 }
 
 void Translator::set_property(const ForeignKey& key, const Origin& origin) {
-  const Node& value = origin.entry.value;
   const size_t dot = key.target.find('.');
-  const std::string name(key.target.substr(0, dot)), property(key.target.substr(dot + 1));
+  set_entry(std::string(key.target.substr(0, dot)), std::string(key.target.substr(dot + 1)),
+            origin.entry.value, origin);
+}
+
+void Translator::set_entry(const std::string& name, const std::string& property, const Node& given,
+                           const Origin& origin) {
+  Node value = given;
+  if (name == "optimizer_args") quote_boolean(value);
   Entry* map = origin.out.find(name);
   if (map == nullptr) {
     Node fresh;

@@ -59,16 +59,6 @@ bool yields(std::string_view key, const Node& value) {
          (key == "dtype" && value.is_scalar() && value.text == "auto");
 }
 
-// Makes the booleans of template variables valid JSON, since chat_template_kwargs are read as JSON.
-void quote_booleans(Node& variables) {
-  for (Entry& entry : variables.entries) {
-    Node& value = entry.value;
-    if (!value.is_scalar() || value.is_quoted || !parse_bool(value.text)) continue;
-    value.text = canonical(value);
-    value.is_quoted = true;
-  }
-}
-
 // Returns whether the value is one of Axolotl's older names for recompute of blocks whose inputs are
 // offloaded.
 bool is_offloaded_checkpointing(const Node& value) {
@@ -91,6 +81,12 @@ void rename_target_text(Entry& entry) {
 }
 
 }  // namespace
+
+void quote_boolean(Node& value) {
+  if (!value.is_scalar() || value.is_quoted || !parse_bool(value.text)) return;
+  value.text = canonical(value);
+  value.is_quoted = true;
+}
 
 bool same_value(const std::string& key, const Node& a, const Node& b) {
   if (a.kind != b.kind) return false;
@@ -228,7 +224,10 @@ void Translator::set_native(std::string_view key, const Node& value, const Origi
     set_native("dtype", make_scalar("bfloat16", value.place), origin);
   const std::string_view entries = entries_of(key);
   Node translated = entries.empty() ? value : translate_entries(value, section(entries), origin);
-  if (key == "chat_template_kwargs") quote_booleans(translated);
+  // The booleans of template variables become valid JSON, and those of options become texts.
+  if (key == "chat_template_kwargs" || key == "optimizer_args") {
+    for (Entry& variable : translated.entries) quote_boolean(variable.value);
+  }
   if (key == "type") translated.text = dataset_type(value.text);
   Entry entry{std::string(key), origin.entry.key_place, std::move(translated),
               origin.path == key ? std::string() : origin.path};

@@ -70,6 +70,8 @@ class Translator {
   void set_batch_size(const ForeignKey& key, const Origin& origin);
   // Turns message_field_role: from into message_property_mappings: {role: from}, and its like.
   void set_property(const ForeignKey& key, const Origin& origin);
+  void set_entry(const std::string& name, const std::string& property, const Node& given,
+                 const Origin& origin);
 
   void note_ignored(const Origin& origin);
   void warn_ignored();
@@ -82,6 +84,9 @@ class Translator {
   const Node* file_ = nullptr;                                             // root of the translated file
   std::vector<std::pair<std::string, std::vector<std::string>>> ignored_;  // file -> keys without effect
 };
+
+// Makes an unquoted boolean the quoted text "true" or "false", for maps of texts.
+void quote_boolean(Node& value);
 
 // Returns whether two values of one native key mean the same, in any spelling.
 bool same_value(const std::string& key, const Node& a, const Node& b);

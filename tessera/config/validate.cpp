@@ -226,10 +226,6 @@ void warn_of_idle_memory_keys(Rules& rules) {
   const Recipe& recipe = rules.recipe();
   if (recipe.gradient_checkpointing_every > 1 && recipe.gradient_checkpointing != Checkpointing::Block)
     rules.warn_idle("gradient_checkpointing_every", "without 'gradient_checkpointing: true'");
-  if (recipe.offload_optimizer_device != OffloadDevice::None && recipe.optimizer == OptimizerKind::Sgd)
-    rules.warn_idle("offload_optimizer_device", "with 'optimizer: sgd', which keeps no states");
-  if (recipe.optimizer_state_dtype != StateType::OfWeights && recipe.optimizer == OptimizerKind::Sgd)
-    rules.warn_idle("optimizer_state_dtype", "with 'optimizer: sgd', which keeps no states");
   if (recipe.offload_param_device != OffloadDevice::None && recipe.zero_stage != ZeroStage::Zero3) {
     rules.warn_text("offload_param_device",
                     "saves less memory without 'zero_stage: 3': gathered parameters stay on the device until "
@@ -276,6 +272,7 @@ void validate(const Recipe& recipe, Problems& problems) {
         .got(std::to_string(recipe.min_sample_len) + " and " + std::to_string(recipe.sequence_len));
   }
   validate_learning_rates(rules);
+  validate_optimizer(rules);
   validate_evaluation_readers(rules, has_eval_data);
   validate_trackers(rules);
   validate_upload(rules);

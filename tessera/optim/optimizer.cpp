@@ -16,45 +16,17 @@
 #include "tessera/ops/adamw.h"
 #include "tessera/optim/offloaded_states.h"
 #include "tessera/optim/tile_numbers.h"
+#include "tessera/optim/tile_states.h"
 
 namespace tessera::optim {
 namespace {
 
-// Returns the tiles, each with its layout. A tile without values is refused, because one that gets its memory
-// later would never be updated.
-std::vector<OptimizedTile> checked(std::vector<OptimizedTile> tiles) {
-  for (OptimizedTile& tile : tiles) {
-    TESSERA_CHECK_ARGUMENT(
-        tile.tile.defined() && !tile.tile.is_meta(),
-        "the tile of '" + tile.name + "' has no values; make the optimizer after they are loaded");
-    const std::vector<int64_t> shape = tile.tile.sizes().vec();
-    if (tile.layout.axes().empty()) tile.layout = {shape, to_dtype(tile.tile.scalar_type()), {}};
-    TESSERA_ASSERT(tile.layout.local_box(tile.coordinates).size == shape, "a tile has the shape of its box");
-  }
-  return tiles;
-}
-
 c10::Device device_of(const OptimizedTile& tile) { return tile.updated_on.value_or(tile.tile.device()); }
-
-// Returns a state that is one value for the whole parameter: [1], held by the ranks that hold a part of the
-// parameter. Ranks that hold different shards have copies of it.
-checkpoint::StateTensor parameter_state(const OptimizedTile& tile, const std::string& state,
-                                        const at::Tensor& value) {
-  std::vector<parallel::AxisPlacement> axes = tile.layout.axes();
-  for (parallel::AxisPlacement& axis : axes) {
-    if (axis.placement.kind == parallel::Placement::Kind::Shard)
-      axis.placement = parallel::Placement::replicate();
-  }
-  const parallel::Layout layout({1}, to_dtype(value.scalar_type()), std::move(axes));
-  const int64_t held = layout.local_box(tile.coordinates).size[0];
-  return checkpoint::state_tensor(tile.name + "/" + state, layout, tile.coordinates,
-                                  value.narrow(0, 0, held));
-}
 
 class AdamW : public Optimizer {
  public:
   AdamW(std::vector<OptimizedTile> tiles, const AdamWOptions& options)
-      : tiles_(checked(std::move(tiles))), options_(options) {
+      : tiles_(checked_tiles(std::move(tiles))), options_(options) {
     const at::NoGradGuard no_grad;
     std::vector<at::Tensor> values;
     for (const OptimizedTile& tile : tiles_) {
@@ -179,7 +151,7 @@ class AdamW : public Optimizer {
 
 class Sgd : public Optimizer {
  public:
-  explicit Sgd(std::vector<OptimizedTile> tiles) : tiles_(checked(std::move(tiles))) {}
+  explicit Sgd(std::vector<OptimizedTile> tiles) : tiles_(checked_tiles(std::move(tiles))) {}
 
   void step(double lr, double gradient_scale, const at::Tensor& device_scale) override {
     const at::NoGradGuard no_grad;

@@ -10,7 +10,9 @@
 #include <ATen/core/Tensor.h>
 
 #include "tessera/checkpoint/state_tensor.h"
+#include "tessera/nn/parameter_role.h"
 #include "tessera/parallel/layout.h"
+#include "tessera/parallel/parameter_layouts.h"
 
 namespace tessera::optim {
 
@@ -29,6 +31,9 @@ struct OptimizedTile {
   // pinned memory, which is then read and written in the order of the device's current stream
   // (parallel::ShardOptions::offload_parameters). That holds for all tiles of an optimizer or for none.
   std::optional<c10::Device> updated_on = {};
+  nn::ParameterRole role = nn::ParameterRole::Other;
+  // This rank's groups along the axes of `layout`, for rules that look at more of the parameter than a tile.
+  std::vector<parallel::RankAxis> axes = {};
 };
 
 class Optimizer {
@@ -37,12 +42,19 @@ class Optimizer {
   // Makes one update with learning rate `lr`. Every gradient is first multiplied by `gradient_scale` (the
   // clip factor), possibly in place. `device_scale` is a further factor, a scalar in float64 on the device
   // that updates the tiles, for which the host does not wait: where it is NaN, the tiles stay as they are;
-  // undefined, it counts as 1.
+  // undefined, it counts as 1. (The rules of rule.h do wait for it.)
   virtual void step(double lr, double gradient_scale, const at::Tensor& device_scale = {}) = 0;
   // Returns what the optimizer keeps of each parameter between steps, as "<parameter>/<state>": values of the
   // parameter's shape and layout ("exp_avg", "exp_avg_sq"), or one value that all holders of the parameter
   // have alike ("step"). The order is fixed and the same on all ranks.
   virtual std::vector<checkpoint::StateTensor> states() = 0;
+
+  // Says that gradients are taken at other values than those to evaluate and to save. move_to_average(true)
+  // gives the tiles the latter, and move_to_average(false) leads them back ahead of the next step(); tiles
+  // that are where they are to go stay as they are. Values and states are saved and loaded as they are at the
+  // average.
+  virtual bool has_average() const { return false; }
+  virtual void move_to_average(bool /*is_average*/) {}
 };
 
 struct AdamWOptions {

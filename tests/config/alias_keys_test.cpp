@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "tessera/config/foreign_keys.h"
+#include "tessera/config/optimizer_rules.h"
 #include "tessera/config/schema.h"
 
 #include "tests/config/config_testing.h"
@@ -123,6 +124,71 @@ TEST(AliasKeysTest, ArgumentsOfTheOptimizer) {
               HasSubstr("AMSGrad is not supported yet"));
   EXPECT_THAT(message_of(kMinimal + "optim_args: rank=16\n"), HasSubstr("unknown key 'optim_args.rank'"));
   EXPECT_THAT(message_of(kMinimal + "optim_args: beta1\n"), HasSubstr("need a map, or a text key=value"));
+}
+
+TEST(AliasKeysTest, OptionsOfOptimizers) {
+  const Recipe rmsprop = parse_recipe(
+      kMinimal + "optimizer: rmsprop\noptim_args: alpha=0.9, momentum=0.5, centered=true, eps=1e-6\n",
+      "r.yaml");
+  const OptimizerOptions options = optimizer_options(rmsprop);
+  EXPECT_EQ(options.alpha, 0.9);
+  EXPECT_EQ(options.momentum, 0.5);
+  EXPECT_EQ(options.centered, 1.0);
+  EXPECT_EQ(options.epsilon, 1e-6);
+  const std::string ademamix = kMinimal + "optimizer: ademamix\n";
+  for (const char* line : {"adam_beta3: 0.99", "optim_args: {betas: [0.9, 0.999, 0.99]}",
+                           "optimizer_args: {adam_beta3: 0.99}", "optim_args: beta3=0.99"}) {
+    EXPECT_EQ(optimizer_options(parse_recipe(ademamix + line + '\n', "r.yaml")).beta3, 0.99) << line;
+  }
+  // Each rule has its own defaults, also of keys that AdamW reads.
+  EXPECT_EQ(optimizer_options(parse_recipe(kMinimal + "optimizer: adagrad\n", "r.yaml")).epsilon, 1e-10);
+  EXPECT_EQ(optimizer_options(parse_recipe(kMinimal + "optimizer: adagrad\nadam_epsilon: 1e-8\n", "r.yaml"))
+                .epsilon,
+            1e-8);
+  EXPECT_EQ(parse_recipe(kMinimal + "optimizer: sgd\noptim_args: {momentum: 0.9, nesterov: true}\n", "r.yaml")
+                .optimizer_args.at("nesterov"),
+            "true");
+  EXPECT_THAT(message_of(kMinimal + "optim_args: {momentum: 0.9}\n"),
+              HasSubstr("E-CONFIG-UNSUPPORTED]: r.yaml:4:14: key 'optimizer_args.momentum': 'optimizer: "
+                        "adamw_torch_fused' has no such option"));
+  EXPECT_THAT(message_of(ademamix + "optimizer_args: {momentum: 0.9}\n"),
+              HasSubstr("need adam_beta3, alpha, t_alpha, t_beta3"));
+  EXPECT_THAT(message_of(ademamix + "optimizer_args: {t_alpha: 1.5}\n"),
+              HasSubstr("need a whole number from 0"));
+  EXPECT_THAT(
+      message_of(kMinimal + "optimizer: sgd\noptimizer_args: {momentum: 1}\n"),
+      HasSubstr("key 'optimizer_args.momentum': out of range; got 1, need a number from 0 to below 1"));
+  EXPECT_THAT(message_of(kMinimal + "optimizer: sgd\noptimizer_args: {nesterov: true}\n"),
+              HasSubstr("needs a momentum"));
+  EXPECT_THAT(message_of(kMinimal + "optimizer: sgd\noptimizer_args: {momentun: 0.9}\n"),
+              HasSubstr("did you mean 'momentum'?"));
+}
+
+TEST(AliasKeysTest, WhatOnlyAdamWDoes) {
+  const std::string lion = kMinimal + "optimizer: lion_32bit\n";
+  for (const char* line :
+       {"optimizer_state_dtype: bfloat16", "offload_optimizer_device: cpu", "offload_param_device: cpu"}) {
+    EXPECT_THAT(message_of(lion + line + '\n'), HasSubstr("with 'optimizer: lion'")) << line;
+    EXPECT_THAT(message_of(kMinimal + "optimizer: sgd\noptimizer_args: {momentum: 0.9}\n" + line + '\n'),
+                HasSubstr("E-CONFIG-CONFLICT"))
+        << line;
+  }
+  EXPECT_THAT(warnings_of(lion), HasSubstr("0.9 and 0.99 (adam_beta1, adam_beta2)"));
+  EXPECT_EQ(warnings_of(lion + "adam_beta2: 0.99\n"), "");
+  const std::string free = kMinimal + "optimizer: schedule_free_adamw\n";
+  EXPECT_THAT(warnings_of(free), HasSubstr("write constant_with_warmup"));
+  EXPECT_EQ(warnings_of(free + "lr_scheduler: constant_with_warmup\n"), "");
+  EXPECT_THAT(message_of(kMinimal + "optimizer: lion_8bit\n"), HasSubstr("write lion_32bit"));
+  EXPECT_EQ(warnings_of(kMinimal + "optimizer: adamw_bnb_8bit\n"), "");
+  EXPECT_EQ(parse_recipe(kMinimal + "optimizer: paged_adamw_8bit\n", "r.yaml").optimizer,
+            OptimizerKind::AdamW8bit);
+  EXPECT_THAT(warnings_of(kMinimal + "optimizer: adafactor\nadam_epsilon: 1e-6\n"),
+              HasSubstr("key 'adam_epsilon' has no effect with 'optimizer: adafactor'"));
+  // Adam's epsilon is no default for rules that divide by the roots of other averages.
+  const OptimizerOptions came =
+      optimizer_options(parse_recipe(kMinimal + "optimizer: came_pytorch\nadam_epsilon2: 1e-12\n", "r.yaml"));
+  EXPECT_EQ(came.epsilon, 1e-30);
+  EXPECT_EQ(came.epsilon2, 1e-12);
 }
 
 TEST(AliasKeysTest, WhatLooksAtEvaluations) {
@@ -285,7 +351,7 @@ TEST(AliasKeysTest, ErrorsNameTheKeyAsItWasWritten) {
   EXPECT_THAT(message_of(kMinimal + "fsdp_config: {fsdp_sharding_strategy: HYBRID_SHARD}\n"),
               HasSubstr("E-CONFIG-UNSUPPORTED]: r.yaml:4:39: key 'fsdp_config.fsdp_sharding_strategy'"));
   EXPECT_THAT(message_of(kMinimal + "deepspeed: {optimizer: {params: {betas: [0.9]}}}\n"),
-              HasSubstr("a list of 2 numbers"));
+              HasSubstr("a list of 2 or 3 numbers"));
 }
 
 TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
@@ -300,7 +366,7 @@ TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
   for (const char* line :
        {"float16: true", "fp8_recipe: rowwise", "bfloat16: true",
         "lora_dora: true", "peft_use_dora: true", "rl: grpo", "pretraining_sample_concatenation: false",
-        "relora: true", "lora_target_parameters: [experts.down_proj]", "optimizer: lion_pytorch",
+        "relora: true", "lora_target_parameters: [experts.down_proj]", "optimizer: apollo_adamw",
         "chat_template: llava", "deepspeed: {zero_optimization: {zero_quantized_weights: true}}",
         "deepspeed: {optimizer: {type: Muon}}", "deepspeed: {scheduler: {type: OneCycle}}",
         "special_tokens: {additional_special_tokens: [a]}"}) {
@@ -604,7 +670,8 @@ TEST(AliasKeysTest, AnUnknownValueIsNotAnUnbuiltOne) {
             "false. hint: did you mean 'true'?");
   EXPECT_THAT(
       message_of(kMinimal + "deepspeed: {optimizer: {type: AdmaW}}\n"),
-      HasSubstr("unknown value; got the text 'AdmaW', need adamw, adam, sgd. hint: did you mean 'adamw'?"));
+      HasSubstr("unknown value; got the text 'AdmaW', need adamw, adam, sgd, lamb, lion, adagrad. hint: "
+                "did you mean 'adamw'?"));
   EXPECT_THAT(
       message_of(kMinimal + "deepspeed: {optimizer: {type: OneBitAdam}}\n"),
       HasSubstr(

@@ -60,7 +60,7 @@ TEST(LoadRecipeTest, ReadsAnAxolotlLoraRecipe) {
   EXPECT_EQ(recipe.eval_sample_packing, false);
   EXPECT_EQ(recipe.sequence_len, 2048);
   EXPECT_EQ(recipe.gradient_accumulation_steps, 2);
-  EXPECT_EQ(recipe.optimizer, OptimizerKind::AdamW);
+  EXPECT_EQ(recipe.optimizer, OptimizerKind::AdamW8bit);
   EXPECT_EQ(recipe.lr_scheduler, ScheduleKind::Cosine);
   EXPECT_DOUBLE_EQ(recipe.learning_rate, 2e-4);
   EXPECT_EQ(recipe.dtype, ComputeType::Auto);
@@ -82,7 +82,6 @@ TEST(LoadRecipeTest, WarnsOnceAboutKeysWithoutEffect) {
   load_recipe(recipes_folder() + "/lora.yaml", {"save_first_step=true", "eval_table_size=5"});
   const std::string text = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(text, HasSubstr("accepted without effect: save_first_step, eval_table_size\n"));
-  EXPECT_THAT(text, HasSubstr("key 'optimizer': 'adamw_8bit': 8-bit optimizer states are not supported yet"));
   EXPECT_THAT(text, ::testing::Not(HasSubstr("wandb")));
   EXPECT_THAT(text, ::testing::Not(HasSubstr("flash_attention")));
   ::testing::internal::CaptureStderr();

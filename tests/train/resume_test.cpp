@@ -96,6 +96,11 @@ TEST_F(ResumeTest, TheSameLayoutGivesTheSameBytes) {
        "0.5\nlr_plateau_threshold: "
        "0.4\nval_set_size: 2\neval_steps: 2\n"},
       {"states in bfloat16", "optimizer_state_dtype: bfloat16\n"},
+      {"an average to evaluate and save",
+       "optimizer: schedule_free_adamw\nlr_scheduler: constant\nval_set_size: 2\neval_steps: 2\n"},
+      {"states in 8 bits", "optimizer: adamw_8bit\n"},
+      {"rows and columns of squares", "optimizer: came_pytorch\nlearning_rate: 0.002\n"},
+      {"whole matrices", "optimizer: muon\n"},
       {"adapter", "adapter: lora\nlora_target_linear: true\nlora_dropout: 0.2\n"},
   };
   int number = 0;

@@ -6,7 +6,9 @@
 #include "tessera/checkpoint/random_source.h"
 #include "tessera/core/rng.h"
 #include "tessera/models/common/parallelize.h"
+#include "tessera/optim/optimizers.h"
 #include "tessera/parallel/gather_tensor.h"
+#include "tessera/train/setup/parameter_rates.h"
 #include "tessera/train/setup/setup.h"
 #include "tessera/train/step/step.h"
 
@@ -38,6 +40,7 @@ struct LayoutCase {
   bool fp8 = false;
   bool offloads = false;  // keeps parameters and optimizer states on the host, if the device has streams
   bool has_bf16_states = false;
+  OptimizerKind optimizer = OptimizerKind::AdamW;
 };
 
 // Tells whether the family has experts; the loss then asks for balanced routers and small logits too.
@@ -187,6 +190,13 @@ inline at::Tensor whole_gradient(const parallel::ShardedModel& sharded,
       parameter.axes, parameter.name);
 }
 
+// Returns the optimizer's defaults, with momentum for gradient descent.
+inline OptimizerOptions optimizer_options(OptimizerKind kind) {
+  OptimizerOptions options = default_options(kind);
+  if (kind == OptimizerKind::Sgd) options.momentum = 0.9;
+  return options;
+}
+
 inline Outcome run(const LayoutCase& layout, const std::shared_ptr<comm::Communicator>& world,
                    int64_t count) {
   const config::Recipe recipe = recipe_of(layout);
@@ -215,8 +225,12 @@ inline Outcome run(const LayoutCase& layout, const std::shared_ptr<comm::Communi
     if (parameter.requires_grad)
       outcome.gradients.emplace_back(parameter.name, whole_gradient(*trained.sharded, parameter));
   }
-  const auto adamw = optim::make_adamw(optimized_tiles(*trained.sharded, 0.1, false),
-                                       {.has_bf16_states = layout.has_bf16_states, .seed = 6});
+  auto tiles = optimized_tiles(*trained.sharded, 0.1, false);
+  set_roles(trained.model->parameter_roles(), tiles);
+  const auto adamw =
+      layout.optimizer == OptimizerKind::AdamW
+          ? optim::make_adamw(std::move(tiles), {.has_bf16_states = layout.has_bf16_states, .seed = 6})
+          : optim::make_optimizer(layout.optimizer, std::move(tiles), optimizer_options(layout.optimizer));
   step(*adamw, 1, 0.01, 0.5);
   step(*adamw, 2, 0.01, 0.5);
   if (layout.has_bf16_states) {
@@ -320,7 +334,8 @@ inline void expect_same_as_one_process(const LayoutCase& layout) {
                text("hpz", layout.hpz) + text("schedule", layout.schedule) +
                text("stages", layout.stages_per_rank) + text("micro-batches", layout.micro_batches) +
                text("trained", layout.trained) + text("checkpointing", layout.checkpointing) +
-               text("states in bfloat16", layout.has_bf16_states));
+               text("states in bfloat16", layout.has_bf16_states) + ", " +
+               std::string(facts_of(layout.optimizer).name));
   const int64_t readers = world->size() / layout.tp / layout.cp / layout.pp;
   const int64_t count = layout.micro_batches * (layout.pp > 1 ? readers : world->size());
   const Outcome want = run(without_axes(layout), comm::Communicator::single(), count);

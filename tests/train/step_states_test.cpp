@@ -62,6 +62,22 @@ TEST(StepStatesTest, Experts) {
   }
 }
 
+// Each optimizer updates tiles as it updates whole parameters, also those of experts on other ranks. Values
+// are compared after updates, so its norms and sums are those of the whole parameters.
+TEST(StepStatesTest, OptimizersOfTheTable) {
+  const int64_t ranks = testing::world()->size();
+  testing::Random random = testing::shared_random();
+  for (const OptimizerFacts& facts : optimizer_table()) {
+    if (facts.kind == OptimizerKind::AdamW) continue;
+    std::vector<LayoutCase> layouts = layouts_of("llama3", ranks);
+    if (ranks % 2 == 0) layouts.push_back({.family = "mixtral", .ep = ranks});
+    for (LayoutCase layout : testing::some_of(layouts, 1, random)) {
+      layout.optimizer = facts.kind;
+      expect_same_as_one_process(layout);
+    }
+  }
+}
+
 TEST(StepStatesTest, PlainOpsRoundAsKernelsDo) {
   const int64_t count = 3 * testing::world()->size();
   const LayoutCase layout{.family = "llama3", .has_bf16_states = true};

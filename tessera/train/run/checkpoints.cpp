@@ -86,6 +86,8 @@ void Checkpoints::save() {
 }
 
 void Checkpoints::write(const std::vector<checkpoint::StateTensor>& carried, bool is_copied) {
+  // The values are copied or written before this returns.
+  const AtAverage average(training_);
   checkpoint::CheckpointNotes notes;
   notes.step = state_.step;
   notes.run = run_;
@@ -165,6 +167,7 @@ int64_t Checkpoints::roll_back() {
   const auto found =
       find_checkpoint({.output_dir = recipe_.output_dir, .auto_resume_from_checkpoints = true}, world_);
   if (!found || found->manifest().run != run_) return -1;
+  const AtAverage average(training_);
   comm::AgreedWork work({&world_}, "read the checkpoint");
   work.run([&] { checkpoint::load_checkpoint(*found, training_.tensors()); });
   work.finish();

@@ -33,6 +33,7 @@ bool Evaluation::after_step() {
     return true;
   }
   const int64_t total = loader_.steps_per_epoch();
+  const AtAverage average(training_);
   const auto evaluated = evaluate(training_.trained(), mesh_, loader_, [&](int64_t done) {
     tell_([&](Reporter& reporter) { reporter.on_evaluating(done, total); });
     return goes_on_();

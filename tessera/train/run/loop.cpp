@@ -46,6 +46,8 @@ bool TrainLoop::run() {
     return false;
   }
   training_.refuse_without_update();
+  // There are no further steps, so the parameters stay where the result lies.
+  training_.move_to_average(true);
   if (training_.recipe().load_best_model_at_end) take_best();
   return true;
 }

@@ -185,6 +185,7 @@ class Run {
     if (checkpoint_) {
       // The parameters have come from the checkpoint already (take_values_of()). The optimizer exists only
       // now, and its states are read here. Reading may fail on some ranks only, so all agree on how it went.
+      const AtAverage average(*training_);
       comm::AgreedWork work({mesh_.world().get()}, "read the checkpoint");
       work.run([&] {
         training_->go_on(state_of(*checkpoint_));

@@ -46,6 +46,12 @@ void set_learning_rates(const config::RateConfig& rates, const nn::ParameterRole
   }
 }
 
+void set_roles(const nn::ParameterRoles& roles, std::vector<optim::OptimizedTile>& tiles) {
+  for (optim::OptimizedTile& tile : tiles) {
+    if (const auto role = roles.find(tile.name); role != roles.end()) tile.role = role->second;
+  }
+}
+
 void warn_of_unused_rates(const config::RateConfig& rates, const nn::ParameterRoles& roles,
                           const std::vector<std::string>& names) {
   const auto is_one = [&](const std::string& name) { return is_embedding(roles, name); };

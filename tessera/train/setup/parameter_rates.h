@@ -18,6 +18,9 @@ namespace tessera::train {
 void set_learning_rates(const config::RateConfig& rates, const nn::ParameterRoles& roles,
                         std::vector<optim::OptimizedTile>& tiles);
 
+// Sets the roles of the tiles.
+void set_roles(const nn::ParameterRoles& roles, std::vector<optim::OptimizedTile>& tiles);
+
 // Warns of learning-rate keys that mean none of the trained parameters `names`.
 void warn_of_unused_rates(const config::RateConfig& rates, const nn::ParameterRoles& roles,
                           const std::vector<std::string>& names);

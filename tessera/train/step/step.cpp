@@ -240,7 +240,8 @@ std::vector<optim::OptimizedTile> optimized_tiles(const parallel::ShardedModel& 
     if (!parameter.requires_grad) continue;
     const bool is_matrix = parameter.layout.shape().size() >= 2;
     tiles.push_back({parameter.name, parameter.tile, is_matrix || decay_all ? weight_decay : 0.0,
-                     parameter.layout, parameter.coordinates, 1.0, sharded.device()});
+                     parameter.layout, parameter.coordinates, 1.0, sharded.device(), nn::ParameterRole::Other,
+                     parameter.axes});
   }
   return tiles;
 }

@@ -4,10 +4,12 @@
 #include <cmath>
 #include <utility>
 
+#include "tessera/config/optimizer_rules.h"
 #include "tessera/core/error.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/core/step_clock.h"
 #include "tessera/device/memory_scope.h"
+#include "tessera/optim/optimizers.h"
 #include "tessera/train/setup/parameter_rates.h"
 #include "tessera/train/step/run_schedule.h"
 #include "tessera/train/step/step.h"
@@ -18,9 +20,12 @@ namespace {
 std::unique_ptr<optim::Optimizer> make_optimizer(const config::Recipe& recipe, const TrainedModel& trained) {
   const MemoryScope memory(MemoryCategory::OptimizerState);
   auto tiles = optimized_tiles(*trained.sharded, recipe.weight_decay, recipe.decay_norm_and_bias);
-  set_learning_rates(recipe, trained.model->parameter_roles(), tiles);
-  if (recipe.optimizer == config::OptimizerKind::Sgd) return optim::make_sgd(std::move(tiles));
-  return optim::make_adamw(std::move(tiles), adamw_options(recipe));
+  const nn::ParameterRoles roles = trained.model->parameter_roles();
+  set_learning_rates(recipe, roles, tiles);
+  if (recipe.optimizer == OptimizerKind::AdamW)
+    return optim::make_adamw(std::move(tiles), adamw_options(recipe));
+  set_roles(roles, tiles);
+  return optim::make_optimizer(recipe.optimizer, std::move(tiles), config::optimizer_options(recipe));
 }
 
 // Returns the input of the next step of a run, but for its learning rate. `data` outlives it.
@@ -171,6 +176,11 @@ std::vector<checkpoint::StateTensor> Training::tensors() {
     tensors.push_back(std::move(state));
   }
   return tensors;
+}
+
+void Training::move_to_average(bool is_average) {
+  is_at_average_ = is_average;
+  optimizer_->move_to_average(is_average);
 }
 
 void Training::go_on(const TrainState& state) {

@@ -60,6 +60,9 @@ class Training {
   // Returns the trained parameters ("parameter/<name>") and the optimizer's states
   // ("optimizer/<name>/<state>"), in the same order on all ranks. They refer to this object.
   std::vector<checkpoint::StateTensor> tensors();
+  // See optim::Optimizer::move_to_average().
+  bool is_at_average() const { return is_at_average_; }
+  void move_to_average(bool is_average);
   // Goes on from `state`, of a run of the same model and data, by its own recipe. The caller sets the values
   // of tensors(). Throws Error(Checkpoint) for a position outside the data.
   void go_on(const TrainState& state);
@@ -74,6 +77,23 @@ class Training {
   optim::Schedule schedule_;
   TrainState state_;
   double data_wait_s_ = 0.0;
+  bool is_at_average_ = false;
+};
+
+// While one lives, the parameters have the values that are evaluated, saved and loaded; afterwards they are
+// where they were. It matters to optimizers that have an average.
+class AtAverage {
+ public:
+  explicit AtAverage(Training& training) : training_(training), was_there_(training.is_at_average()) {
+    training_.move_to_average(true);
+  }
+  ~AtAverage() { training_.move_to_average(was_there_); }
+  AtAverage(const AtAverage&) = delete;
+  AtAverage& operator=(const AtAverage&) = delete;
+
+ private:
+  Training& training_;
+  const bool was_there_;
 };
 
 }  // namespace tessera::train

@@ -1,0 +1,18 @@
+// Makes the optimizers of the table (core/optimizer_table.h).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tessera/core/optimizer_table.h"
+#include "tessera/optim/optimizer.h"
+
+namespace tessera::optim {
+
+// Makes any optimizer of the table but AdamW itself, which make_adamw() makes. The options are
+// default_options(kind) with what the caller changed. Tiles lie on the devices that update them, except for
+// gradient descent without momentum. make_ruled() says what the tiles need.
+std::unique_ptr<Optimizer> make_optimizer(OptimizerKind kind, std::vector<OptimizedTile> tiles,
+                                          const OptimizerOptions& options);
+
+}  // namespace tessera::optim

@@ -1,0 +1,21 @@
+// Runs rules over tiles.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/optim/optimizer.h"
+#include "tessera/optim/rule.h"
+
+namespace tessera::optim {
+
+// Makes an optimizer that updates each parameter by the rule that `rule_of` gives for it. Tiles that are cut
+// over several ranks need their axes (OptimizedTile::axes) if their rule has rounds or a matrix; step() is
+// then collective over the groups of these axes. A tile may also be of a type of 16 bits: it is widened for
+// the update. Throws Error(Config) for tiles without values, and for tiles that lie beside their device.
+std::unique_ptr<Optimizer> make_ruled(std::vector<OptimizedTile> tiles,
+                                      const std::function<RulePtr(const RuleParameter&)>& rule_of);
+
+}  // namespace tessera::optim
