@@ -188,7 +188,7 @@ class CodedSource : public ParameterSource {
     return scales;
   }
 
-  // Those of the last weight are kept, as its boxes come one after the other.
+  // Keeps the scales of the last weight, as its boxes come one after the other.
   std::shared_ptr<const Scales> scales_of_whole(const std::string& name,
                                                 const CodedParameter& parameter) const {
     const std::lock_guard lock(mutex_);

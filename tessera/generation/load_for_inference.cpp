@@ -56,7 +56,7 @@ std::shared_ptr<models::CausalLM> load_for_inference(const std::string& path,
   quantization.tensor_parallel_size = tp->size();
   // On other devices than the host, blocks are expanded once, when they are loaded.
   std::unordered_map<std::string, checkpoint::CodedParameter> coded;
-  if (options.device().is_cpu()) coded = models::quantize_layers(*model, table, files.get(), quantization);
+  if (options.device() == kHost) coded = models::quantize_layers(*model, table, files.get(), quantization);
   if (!adapter_folder.empty()) {
     const peft::AdapterConfig config = peft::read_adapter_config(adapter_folder);
     const auto adapter = std::make_shared<const io::ModelFiles>(peft::open_adapter(adapter_folder));

@@ -63,7 +63,8 @@ void Linear::set_form(const io::BlockForm& form) {
                  "a weight takes whole blocks before it has values");
   const std::vector<int64_t> sizes = {weight.size(0), form.row_bytes(weight.size(1))};
   weight.set_requires_grad(false);
-  materialize(weight, at::empty(sizes, at::TensorOptions(at::kMeta).dtype(at::kByte)));
+  const auto options = at::TensorOptions().dtype(at::kByte).device(at::kMeta);
+  materialize(weight, at::empty(sizes, options));
   form_ = form;
   product_type_ = ops::ProductType::OfOperands;
 }

@@ -27,8 +27,8 @@ void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b
 void product_out(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b,
                  const MoreFactors& more = {});
 
-// The same with a weight, which may be coded: its values, in a's type, are expanded on their way into the
-// product. Coded weights know no fp8.
+// These do the same with a weight, which may be coded: its values, in a's type, are expanded on their way
+// into the product. Coded weights know no fp8.
 at::Tensor product(const at::Tensor& a, const Weight& b, const MoreFactors& more = {});
 void add_product(const at::Tensor& sum, const at::Tensor& a, const Weight& b, const MoreFactors& more = {});
 void product_out(const at::Tensor& sum, const at::Tensor& a, const Weight& b, const MoreFactors& more = {});

@@ -74,7 +74,7 @@ at::Tensor expand_on_device(const at::Tensor& blocks, const io::BlockForm& form,
   }
   const auto leaf = leaves(blocks).expand_ggml;
   if (leaf == nullptr || type == at::kDouble) {
-    return copy_to(expand_on_host(blocks.cpu(), form, type), blocks.device());
+    return copy_to(expand_on_host(copy_to(blocks, kHost), form, type), blocks.device());
   }
   const at::Tensor values = at::empty({count, num_blocks * form.elements}, blocks.options().dtype(type));
   leaf(values, blocks, count * num_blocks, static_cast<uint32_t>(form.ggml));

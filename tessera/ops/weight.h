@@ -19,7 +19,7 @@ class Weight {
  public:
   // A matrix of values; any matrix can be passed where a weight is taken.
   Weight(const at::Tensor& values) : stored_(values) {}  // NOLINT(google-explicit-constructor)
-  // With a form, `stored` has the rows' blocks: [out, form.row_bytes(in)], bytes, dense.
+  // If `form` is set, `stored` has the rows' blocks: [out, form.row_bytes(in)], bytes, dense.
   Weight(at::Tensor stored, const WeightForm& form) : stored_(std::move(stored)), form_(form) {}
 
   bool is_coded() const { return form_.has_value(); }

@@ -364,10 +364,10 @@ TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
   EXPECT_THAT(message_of(kMinimal + "adapter: ia3\n"),
               HasSubstr("key 'adapter': 'ia3': not supported yet; need lora, none"));
   for (const char* line :
-       {"float16: true", "fp8_recipe: rowwise", "bfloat16: true",
-        "lora_dora: true", "peft_use_dora: true", "rl: grpo", "pretraining_sample_concatenation: false",
-        "relora: true", "lora_target_parameters: [experts.down_proj]", "optimizer: apollo_adamw",
-        "chat_template: llava", "deepspeed: {zero_optimization: {zero_quantized_weights: true}}",
+       {"float16: true", "fp8_recipe: rowwise", "bfloat16: true", "lora_dora: true", "peft_use_dora: true",
+        "rl: grpo", "pretraining_sample_concatenation: false", "relora: true",
+        "lora_target_parameters: [experts.down_proj]", "optimizer: apollo_adamw", "chat_template: llava",
+        "deepspeed: {zero_optimization: {zero_quantized_weights: true}}",
         "deepspeed: {optimizer: {type: Muon}}", "deepspeed: {scheduler: {type: OneCycle}}",
         "special_tokens: {additional_special_tokens: [a]}"}) {
     EXPECT_THAT(message_of(kMinimal + line + '\n'), HasSubstr("error[E-CONFIG-UNSUPPORTED]: r.yaml:4:"))
@@ -589,18 +589,19 @@ TEST(ExampleKeysTest, ThePageTellsOfEach) {
 
 TEST(AliasKeysTest, QuantisedBasesInEverySpelling) {
   const std::string lora = kMinimal + "lora_target_linear: true\n";
-  for (const char* text : {"adapter: qlora\n", "adapter: lora\nload_in_4bit: true\n",
-                           "adapter: qlora\nload_in_4bit: true\n",
-                           "adapter: lora\nbnb_config_kwargs: {load_in_4bit: true}\n"}) {
+  for (const char* text :
+       {"adapter: qlora\n", "adapter: lora\nload_in_4bit: true\n", "adapter: qlora\nload_in_4bit: true\n",
+        "adapter: lora\nbnb_config_kwargs: {load_in_4bit: true}\n"}) {
     const Recipe recipe = parse_recipe(lora + text, "r.yaml");
     EXPECT_EQ(recipe.adapter, AdapterKind::Lora) << text;
     EXPECT_TRUE(recipe.load_in_4bit && recipe.bnb_4bit_use_double_quant) << text;
     EXPECT_EQ(recipe.bnb_4bit_quant_type, FourBitType::Nf4) << text;
   }
-  const Recipe recipe =
-      parse_recipe(lora + "adapter: qlora\nbnb_config_kwargs: {bnb_4bit_use_double_quant: false, bnb_4bit_quant_type: "
-                          "fp4, llm_int8_skip_modules: [o_proj]}\nbnb_4bit_compute_dtype: bfloat16\n",
-                   "r.yaml");
+  const Recipe recipe = parse_recipe(
+      lora +
+          "adapter: qlora\nbnb_config_kwargs: {bnb_4bit_use_double_quant: false, bnb_4bit_quant_type: "
+          "fp4, llm_int8_skip_modules: [o_proj]}\nbnb_4bit_compute_dtype: bfloat16\n",
+      "r.yaml");
   EXPECT_FALSE(recipe.bnb_4bit_use_double_quant);
   EXPECT_EQ(recipe.bnb_4bit_quant_type, FourBitType::Fp4);
   EXPECT_THAT(recipe.llm_int8_skip_modules, ::testing::ElementsAre("o_proj"));
@@ -713,25 +714,10 @@ TEST(AliasKeysTest, KeysThatOnlySayHowToExecuteAreFine) {
 }
 
 TEST(AliasKeysTest, WhatAsksForNothingIsFine) {
-  for (const char* key : {"use_kernels",
-                          "processor_type",
-                          "rl",
-                          "trl",
-                          "ebft",
-                          "mora",
-                          "diffusion",
-                          "unfrozen_parameters",
-                          "plugins",
-                          "model_quantization_config",
-                          "reward_model",
-                          "num_labels",
-                          "torchdistx_path",
-                          "eot_tokens",
-                          "nemo_gym_enabled",
-                          "spectrum_top_fraction",
-                          "use_pose",
-                          "vllm",
-                          "image_size"}) {
+  for (const char* key :
+       {"use_kernels", "processor_type", "rl", "trl", "ebft", "mora", "diffusion", "unfrozen_parameters",
+        "plugins", "model_quantization_config", "reward_model", "num_labels", "torchdistx_path", "eot_tokens",
+        "nemo_gym_enabled", "spectrum_top_fraction", "use_pose", "vllm", "image_size"}) {
     for (const char* value : {"", "false", "~", "[]", "{}"}) {
       EXPECT_EQ(warnings_of(kMinimal + key + ": " + value + "\n"), "") << key << ' ' << value;
     }

@@ -74,7 +74,8 @@ TEST(CodedWeight, MultipliesAsItsValuesDo) {
             at::mm(g.to(at::kDouble), values) + at::mm(a.to(at::kDouble), c.to(at::kDouble));
         EXPECT_LT(relative_error(product(x, weight.t(), {a, b}), forward), tolerance_of(type));
         EXPECT_LT(relative_error(product(g, weight, {a, c}), backward), tolerance_of(type));
-        const at::Tensor sum = at::randn({tokens, in}).to(type), before = sum.to(at::kDouble, false, /*copy=*/true);
+        const at::Tensor sum = at::randn({tokens, in}).to(type),
+                         before = sum.to(at::kDouble, false, /*copy=*/true);
         add_product(sum, g, weight);
         EXPECT_LT(relative_error(sum, before + at::mm(g.to(at::kDouble), values)), tolerance_of(type));
       }

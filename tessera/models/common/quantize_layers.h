@@ -1,4 +1,4 @@
-// Which layers of a model keep their weights in blocks of codes, and where these come from.
+// Chooses the layers of a model that keep their weights in blocks of codes, and says where these come from.
 #pragma once
 
 #include <cstdint>
