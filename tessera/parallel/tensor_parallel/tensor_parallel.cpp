@@ -104,7 +104,10 @@ class Cutter {
       const std::optional<int64_t>& dim = is_colwise ? parameter.out_dim : parameter.in_dim;
       dim ? static_cast<void>(place_cut(parameter.tensor, *dim, style)) : place_whole(parameter.tensor);
     }
-    if (!is_colwise) linear.adapter()->set_input_part(box.offset[1], in_features);
+    if (!is_colwise) {
+      linear.adapter()->set_input_part(box.offset[1], in_features,
+                                       detail::sum_over(group_, "sums over the input of " + name));
+    }
   }
 
   void cut_table(const std::string& name, nn::Layer& layer, const LayerStyle& style) {
