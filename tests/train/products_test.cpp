@@ -106,7 +106,8 @@ struct ProductCase {
   size_t turn;
 };
 
-constexpr Trained kTrained[] = {Trained::All, Trained::LoraWithDropout};
+constexpr Trained kTrained[] = {Trained::All, Trained::LoraWithDropout, Trained::DoraFromPissa,
+                                Trained::LoraWithBias};
 
 std::vector<ProductCase> all_cases(const std::vector<ParallelDims>& products) {
   std::vector<ProductCase> cases;
@@ -119,7 +120,7 @@ std::vector<ProductCase> all_cases(const std::vector<ParallelDims>& products) {
   return cases;
 }
 
-// Returns cases with each family, half of them with LoRA, and products from all parts of the list.
+// Returns cases with each family, most of them with adapters, and products from all parts of the list.
 std::vector<ProductCase> sample_of_cases(const std::vector<ParallelDims>& products, int64_t ranks) {
   constexpr size_t kCases = 8;
   std::vector<ProductCase> cases;
@@ -128,7 +129,8 @@ std::vector<ProductCase> sample_of_cases(const std::vector<ParallelDims>& produc
     const size_t count = families().size();
     size_t family = i;
     while (!families()[family % count].allows(products[place].tp)) ++family;
-    cases.push_back({products[place], &families()[family % count], kTrained[(i + i / count) % 2],
+    cases.push_back({products[place], &families()[family % count],
+                     kTrained[(i + i / count) % std::size(kTrained)],
                      kCases * static_cast<size_t>(ranks) + i});
   }
   return cases;

@@ -18,7 +18,8 @@ namespace tessera::train {
 
 inline constexpr int64_t kVocabulary = 61;  // the smallest vocabulary of the families
 
-enum class Trained { All, LoraWithDropout, SomeFrozen };
+// Dora has no dropout; the start of DoraFromPissa is a part of the base's weights.
+enum class Trained { All, LoraWithDropout, SomeFrozen, Dora, DoraFromPissa, LoraWithBias };
 
 struct LayoutCase {
   std::string family;
@@ -69,7 +70,7 @@ inline config::Recipe recipe_of(const LayoutCase& layout) {
     recipe.router_aux_loss_coef = 0.2;
     recipe.router_z_loss_coef = 0.05;
   }
-  if (layout.trained == Trained::LoraWithDropout) {
+  if (layout.trained != Trained::All && layout.trained != Trained::SomeFrozen) {
     recipe.adapter = config::AdapterKind::Lora;
     recipe.lora_r = 3;
     recipe.lora_alpha = 6.0;
@@ -79,6 +80,10 @@ inline config::Recipe recipe_of(const LayoutCase& layout) {
     recipe.label_smoothing_factor = 0.1;
     recipe.z_loss_coef = 0.02;
     recipe.lora_modules_to_save = {parity_family(layout.family).final_norm};
+    recipe.peft_use_dora = layout.trained == Trained::Dora || layout.trained == Trained::DoraFromPissa;
+    recipe.lora_bias = layout.trained == Trained::LoraWithBias;
+    if (layout.trained == Trained::DoraFromPissa) recipe.peft_init_lora_weights = "pissa_niter_2";
+    if (layout.trained == Trained::Dora) recipe.lora_dropout = 0.0;
   }
   return recipe;
 }
