@@ -12,6 +12,7 @@
 #include "tessera/core/error.h"
 #include "tessera/device/device.h"
 #include "tessera/device/host_memory.h"
+#include "tessera/ops/weight.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -113,6 +114,7 @@ class CodedSource : public ParameterSource {
     const auto found = coded_.find(name);
     if (found == coded_.end()) return values_->read(name, box, destination);
     const CodedParameter& parameter = found->second;
+    if (destination.is_floating_point()) return read_values(name, parameter.form, box, destination);
     const BlockForm& form = parameter.form;
     TESSERA_ASSERT(destination.scalar_type() == at::kByte && box.size.size() == 2 &&
                        box.offset[1] % form.bytes == 0 && box.size[1] % form.bytes == 0,
@@ -131,6 +133,23 @@ class CodedSource : public ParameterSource {
   }
 
  private:
+  // Reads the values of a box, a few rows at a time, by way of the blocks that hold its columns.
+  void read_values(const std::string& name, const BlockForm& form, const Box& box,
+                   const at::Tensor& destination) const {
+    const int64_t first = box.offset[1] / form.elements,
+                  end = (box.offset[1] + box.size[1] + form.elements - 1) / form.elements;
+    const int64_t step = std::max<int64_t>(1, kStagingBytes / std::max<int64_t>(4 * box.size[1], 1));
+    for (int64_t row = 0; row < box.size[0]; row += step) {
+      const int64_t count = std::min(step, box.size[0] - row);
+      const Box of_blocks{{box.offset[0] + row, first * form.bytes}, {count, (end - first) * form.bytes}};
+      const at::Tensor blocks = at::empty(of_blocks.size, on_host(at::kByte));
+      read(name, of_blocks, blocks);
+      const at::Tensor values = ops::Weight(blocks, form).rows(0, count, at::kFloat);
+      destination.narrow(0, row, count)
+          .copy_(values.narrow(1, box.offset[1] - first * form.elements, box.size[1]));
+    }
+  }
+
   // Calls f(row, values) for rows [first, first + count) of the weight, with their columns
   // [first_column, first_column + columns) in float32; several threads call it at a time.
   template <class F>

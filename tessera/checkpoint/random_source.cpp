@@ -62,6 +62,7 @@ void fill_box(const at::Tensor& destination, const std::string& name, const std:
     case nn::InitialValue::Kind::Zeros: destination.zero_(); return;
     case nn::InitialValue::Kind::Ones: destination.fill_(1.0); return;
     case nn::InitialValue::Kind::Normal:
+    case nn::InitialValue::Kind::Gaussian:
       return fill(destination, shape, box, [&](uint64_t index) { return value.scale * rng.normal(index); });
     case nn::InitialValue::Kind::Uniform:
       return fill(destination, shape, box,

@@ -225,6 +225,22 @@ void read(const Source& source, std::map<std::string, Value>& out) {
   }
 }
 
+// Reads a map in the order of the file.
+template <class Value>
+void read(const Source& source, NamePatterns<Value>& out) {
+  if (!source.node.is_map()) throw type_error(source, "a map from names of layers to numbers");
+  out.clear();
+  for (const Entry& entry : source.node.entries) {
+    if (entry.value.is_null()) continue;
+    const std::string path = source.path + '.' + entry.key;
+    source.problems.attempt(path, to_key_place(entry.key_place), [&] {
+      Value value{};
+      read(Source{entry.value, path, source.low, source.high, {}, source.problems}, value);
+      out.emplace_back(entry.key, value);
+    });
+  }
+}
+
 template <class T>
 void bind_map(const Node& map, std::span<const Key<T>> keys, const std::string& prefix, T& out,
               std::map<std::string, KeyPlace>& places, Problems& problems);
@@ -318,6 +334,12 @@ std::string write(const std::vector<Value>& value) {
   return nlohmann::json(value).dump();
 }
 std::string write(const std::optional<std::vector<std::string>>& value) { return write(*value); }
+template <class Value>
+std::string write(const NamePatterns<Value>& value) {
+  nlohmann::ordered_json map = nlohmann::ordered_json::object();
+  for (const auto& [name, item] : value) map[name] = item;
+  return map.dump();
+}
 template <class Value>
 std::string write(const std::map<std::string, Value>& value) {
   return nlohmann::json(value).dump();

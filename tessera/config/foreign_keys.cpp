@@ -16,11 +16,6 @@ constexpr std::string_view kQuantised =
     "quantised weights are not supported yet; base weights stay in 16 or 32 bits, so leave it out";
 constexpr std::string_view kDequantized =
     "no effect if the latter has `dequantize: true`, which asks for 16-bit weights; otherwise refused";
-constexpr std::string_view kLayerExpression =
-    "not supported yet; lora_target_modules accepts a regular expression, which can select layers: "
-    ".*layers.[01][.].*_proj";
-constexpr std::string_view kPattern =
-    "not supported yet; to continue an adapter that PEFT made with it, write lora_model_dir";
 constexpr std::string_view kMultimodal = "images and audio are not supported yet; only text is";
 constexpr std::string_view kResize = "resizing the vocabulary is not supported yet";
 constexpr std::string_view kEditConfig = "not supported yet; edit the model folder's config.json";
@@ -117,20 +112,11 @@ constexpr ForeignKey kTopKeys[] = {
     {"pipeline_parallel_schedule", Rule::Hint, "pipeline_schedule"},
     {"virtual_pipeline_model_parallel_size", Rule::Hint, "pipeline_stages_per_rank"},
     {"noisy_embedding_alpha", Rule::Rename, "neftune_noise_alpha"},
-    {"lora_dora", Rule::Refuse, "DoRA is not supported yet"},
-    {"peft_use_dora", Rule::Refuse, "DoRA is not supported yet"},
+    {"lora_dora", Rule::Rename, "peft_use_dora"},
     {"peft", Rule::Refuse, "LoftQ and other PEFT settings are not supported yet"},
-    {"peft_init_lora_weights", Rule::Refuse, "only the standard LoRA initialisation is supported", "true"},
-    {"peft_layers_to_transform", Rule::Refuse, kLayerExpression},
-    {"peft_layers_pattern", Rule::Refuse, kLayerExpression},
-    {"lora_exclude_modules", Rule::Refuse,
-     "not supported yet; lora_target_modules accepts a regular expression, which can exclude layers: "
-     "(?!.*down_proj).*_proj"},
     {"lora_target_parameters", Rule::Refuse,
      "adapters on fused expert weights are not supported; lora_target_linear: true adapts the layers of "
      "every expert"},
-    {"lora_rank_pattern", Rule::Refuse, kPattern},
-    {"lora_alpha_pattern", Rule::Refuse, kPattern},
     {"lora_fan_in_fan_out", Rule::Quiet, kFolder},  // the model's files say it
     {"loraplus_lr_embedding", Rule::Refuse, "adapters on embeddings are not supported yet", "1e-6 0.000001"},
     {"relora", Rule::Refuse, kNotYet},

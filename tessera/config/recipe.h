@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tessera/config/data_config.h"
@@ -95,6 +96,10 @@ struct CheckpointConfig {
   bool saves_checkpoints() const { return save_strategy != Cadence::No || save_minutes > 0.0; }
 };
 
+// Values by the names of layers, or by regular expressions for them; the first that matches counts.
+template <class T>
+using NamePatterns = std::vector<std::pair<std::string, T>>;
+
 // Keys of a LoRA adapter, under the names of Axolotl.
 struct LoraConfig {
   int64_t lora_r = 8;
@@ -103,8 +108,17 @@ struct LoraConfig {
   std::vector<std::string> lora_target_modules;  // names of modules
   std::string lora_target_regex;                 // lora_target_modules given as one string
   bool lora_target_linear = false;
+  std::vector<std::string> lora_exclude_modules;  // names of modules
+  std::string lora_exclude_regex;                 // lora_exclude_modules given as one string
+  std::vector<int64_t> peft_layers_to_transform;
+  std::vector<std::string> peft_layers_pattern;
+  NamePatterns<int64_t> lora_rank_pattern;
+  NamePatterns<double> lora_alpha_pattern;
   std::vector<std::string> lora_modules_to_save;
   bool peft_use_rslora = false;
+  bool peft_use_dora = false;
+  bool lora_bias = false;                       // PEFT's
+  std::string peft_init_lora_weights = "true";  // see peft::lora_start()
 };
 
 // Keys of a base model whose weights are quantised while they are read, under the names of Axolotl and of

@@ -100,6 +100,21 @@ constexpr Choice kAdapters[] = {
     {"oft", kNotBuilt, "not supported yet"},  {"mora", kNotBuilt, "MoRA is not supported yet"},
     {"loha", kNotBuilt, "not supported yet"}, {"lokr", kNotBuilt, "not supported yet"},
 };
+constexpr std::string_view kOtherStart = "not supported yet; write pissa, olora, gaussian or true";
+constexpr Choice kLoraStarts[] = {
+    {"true"},
+    {"false"},
+    {"gaussian"},
+    {"pissa"},
+    {"pissa_niter_*"},
+    {"olora"},
+    {"eva", kNotBuilt, kOtherStart},
+    {"corda", kNotBuilt, kOtherStart},
+    {"loftq", kNotBuilt, "LoftQ is not supported yet"},
+    {"lora_ga", kNotBuilt, kOtherStart},
+    {"mica", kNotBuilt, kOtherStart},
+    {"orthogonal", kNotBuilt, kOtherStart},
+};
 constexpr Choice kFourBitTypes[] = {{"nf4", as_int(FourBitType::Nf4)}, {"fp4", as_int(FourBitType::Fp4)}};
 constexpr Choice kDtypes[] = {
     {"float32", as_int(ComputeType::Float32)},
@@ -509,8 +524,17 @@ const Key<Recipe> kRecipeKeys[] = {
     {"lora_target_modules", &Recipe::lora_target_modules},
     {"lora_target_regex", &Recipe::lora_target_regex},
     {"lora_target_linear", &Recipe::lora_target_linear},
+    {"lora_exclude_modules", &Recipe::lora_exclude_modules},
+    {"lora_exclude_regex", &Recipe::lora_exclude_regex},
+    {"peft_layers_to_transform", &Recipe::peft_layers_to_transform, 0, 1 << 20},
+    {"peft_layers_pattern", &Recipe::peft_layers_pattern},
+    {"lora_rank_pattern", &Recipe::lora_rank_pattern, 1, 65536},
+    {"lora_alpha_pattern", &Recipe::lora_alpha_pattern, kTiny, 1e6},
     {"lora_modules_to_save", &Recipe::lora_modules_to_save},
     {"peft_use_rslora", &Recipe::peft_use_rslora},
+    {"peft_use_dora", &Recipe::peft_use_dora},
+    {"lora_bias", &Recipe::lora_bias},
+    {"peft_init_lora_weights", &Recipe::peft_init_lora_weights, 0, 0, kLoraStarts},
     // Quantised base
     {"load_in_4bit", &Recipe::load_in_4bit},
     {"load_in_8bit", &Recipe::load_in_8bit},

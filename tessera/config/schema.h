@@ -38,8 +38,9 @@ using Field =
                  std::optional<double> T::*, std::string T::*, std::vector<std::string> T::*,
                  std::vector<int64_t> T::*, std::optional<std::vector<std::string>> T::*,
                  std::map<std::string, std::string> T::*,
-                 std::map<std::string, std::vector<std::string>> T::*, EnumField<T>, DeviceChoice T::*,
-                 std::vector<DatasetConfig> T::*, std::vector<LrGroup> T::*>;
+                 std::map<std::string, std::vector<std::string>> T::*, NamePatterns<int64_t> T::*,
+                 NamePatterns<double> T::*, EnumField<T>, DeviceChoice T::*, std::vector<DatasetConfig> T::*,
+                 std::vector<LrGroup> T::*>;
 
 // True for the types of fields that take one of Key::choices.
 template <class F, class T>

@@ -22,6 +22,7 @@ constexpr std::pair<const char*, const char*> kExclusive[] = {
     {"save_steps", "saves_per_epoch"},
     {"batch_size", "gradient_accumulation_steps"},
     {"lora_target_modules", "lora_target_regex"},
+    {"lora_exclude_modules", "lora_exclude_regex"},
     {"embedding_lr", "embedding_lr_scale"},
     {"lr_min", "cosine_min_lr_ratio"},
 };

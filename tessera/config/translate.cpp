@@ -65,10 +65,16 @@ bool is_offloaded_checkpointing(const Node& value) {
   return value.is_scalar() && (lower(value.text) == "offload" || lower(value.text) == "unsloth");
 }
 
-// Renames lora_target_modules that is a text instead of a list: a regular expression over module names, or
-// PEFT's "all-linear".
+// Renames lora_target_modules or lora_exclude_modules that is a text instead of a list: a regular expression
+// over module names or, for the former, PEFT's "all-linear".
 void rename_target_text(Entry& entry) {
   if (!entry.value.is_scalar()) return;
+  if (entry.key == "lora_exclude_modules") {
+    entry.key = "lora_exclude_regex";
+    entry.value.is_quoted = true;
+    entry.origin = "lora_exclude_modules";
+    return;
+  }
   if (entry.value.text == "all-linear") {
     entry.key = "lora_target_linear";
     entry.value.text = "true";
@@ -231,7 +237,7 @@ void Translator::set_native(std::string_view key, const Node& value, const Origi
   if (key == "type") translated.text = dataset_type(value.text);
   Entry entry{std::string(key), origin.entry.key_place, std::move(translated),
               origin.path == key ? std::string() : origin.path};
-  if (key == "lora_target_modules") rename_target_text(entry);
+  if (key == "lora_target_modules" || key == "lora_exclude_modules") rename_target_text(entry);
   Entry* other = origin.out.find(entry.key);
   if (other == nullptr) {
     origin.out.entries.push_back(std::move(entry));

@@ -116,7 +116,9 @@ StepGemms step_gemms(const models::CausalLM& model, int64_t tokens, int64_t labe
               linear->weight.requires_grad(), linear->product_type());
     if (linear->adapter() == nullptr) continue;
     for (const auto& factor : linear->adapter()->named_parameters()) {
-      add_layer(gemms.layers, rows, factor.value().size(1), factor.value().size(0), true);
+      const at::Tensor& value = factor.value();
+      if (value.dim() == 2)
+        add_layer(gemms.layers, rows, value.size(1), value.size(0), value.requires_grad());
     }
   }
   return gemms;

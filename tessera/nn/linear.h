@@ -11,6 +11,7 @@
 #include "tessera/nn/initial_value.h"
 #include "tessera/nn/layer.h"
 #include "tessera/ops/e4m3.h"
+#include "tessera/ops/pass_through.h"
 #include "tessera/ops/row_exchange.h"
 #include "tessera/ops/weight.h"
 
@@ -37,8 +38,9 @@ class LinearAdapter : public torch::nn::Module {
   virtual bool drops() const { return false; }
 
   virtual std::vector<AdapterParameter> adapter_parameters() const = 0;
-  // Declares that x holds only some columns of an input of width `in_features`: those from `first` on.
-  virtual void set_input_part(int64_t first, int64_t in_features) = 0;
+  // Declares that x holds only some columns of an input of width `in_features`: those from `first` on. `sum`
+  // adds up a tensor, in place, over the ranks that hold all columns together; it is collective among them.
+  virtual void set_input_part(int64_t first, int64_t in_features, const ops::ChangeInPlace& sum) = 0;
 };
 
 // A run of `size` outputs: they begin at row `begin` in the layer and at row `stored_begin` in the family's

@@ -18,9 +18,7 @@ Error unsupported(const io::JsonReader& reader, const std::string& key) {
 
 // Refuses features that change what the adapter computes, each by the key that switches it on.
 void refuse_unsupported(const io::JsonReader& reader) {
-  for (const char* key : {"use_dora", "lora_bias", "use_qalora"}) {
-    if (reader.boolean(key, false)) throw unsupported(reader, key);
-  }
+  if (reader.boolean("use_qalora", false)) throw unsupported(reader, "use_qalora");
   for (const char* key :
        {"layer_replication", "trainable_token_indices", "target_parameters", "alora_invocation_tokens",
         "use_bdlora", "arrow_config", "kasa_config", "monteclora_config", "velora_config"}) {
@@ -62,11 +60,8 @@ void read_choices(const io::JsonReader& reader, const std::string& text, LoraOpt
                                ? std::vector<std::string>{reader.text("layers_pattern")}
                                : reader.texts("layers_pattern");
   std::erase(options.layers_pattern, "");
-  if (!options.layers_to_transform.empty() && options.target_modules.empty()) {
-    throw unsupported(reader, "layers_to_transform")
-        .got("target_modules that are one expression")
-        .need("a list of names");
-  }
+  // PEFT reads them only beside a list of names.
+  if (!options.target_regex.empty()) options.layers_to_transform.clear();
   const auto json = nlohmann::ordered_json::parse(text);
   options.rank_pattern = read_pattern<int64_t>(
       reader, json, "rank_pattern",
@@ -95,6 +90,8 @@ AdapterConfig read_adapter_config(const std::string& folder) {
   options.alpha = reader.number("lora_alpha", 1e-9, 1e9, 8.0);
   options.dropout = reader.number("lora_dropout", 0.0, 0.999999, 0.0);
   options.use_rslora = reader.boolean("use_rslora", false);
+  options.use_dora = reader.boolean("use_dora", false);
+  options.has_bias = reader.boolean("lora_bias", false);
   options.modules_to_save = reader.texts("modules_to_save");
   if (reader.is_text("target_modules")) {
     options.target_regex = reader.text("target_modules");

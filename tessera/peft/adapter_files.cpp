@@ -64,8 +64,22 @@ void put_choices(nlohmann::ordered_json& json, const LoraOptions& options) {
   for (const auto& [name, alpha] : options.alpha_pattern) json["alpha_pattern"][name] = alpha_json(alpha);
 }
 
-nlohmann::ordered_json config_json(const LoraOptions& options, const LoraTargets& targets,
+// Returns the options of the adapter that the files hold: with factors of the start in them, a plain one of
+// twice the rank and the same scaling, as PEFT makes it too (subtract_mutated_init).
+LoraOptions stored_options(LoraOptions options) {
+  if (!lora_start(options.start).takes_from_base()) return options;
+  const double growth = options.use_rslora ? std::sqrt(2.0) : 2.0;
+  options.rank *= 2;
+  options.alpha *= growth;
+  for (auto& [name, rank] : options.rank_pattern) rank *= 2;
+  for (auto& [name, alpha] : options.alpha_pattern) alpha *= growth;
+  options.start = "true";
+  return options;
+}
+
+nlohmann::ordered_json config_json(const LoraOptions& trained, const LoraTargets& targets,
                                    const std::string& base_model) {
+  const LoraOptions options = stored_options(trained);
   nlohmann::json sorted = {
       {"peft_type", "LORA"},
       {"task_type", "CAUSAL_LM"},
@@ -78,7 +92,8 @@ nlohmann::ordered_json config_json(const LoraOptions& options, const LoraTargets
       {"fan_in_fan_out", targets.fan_in_fan_out},
       {"init_lora_weights", true},
       {"inference_mode", true},
-      {"use_dora", false},
+      {"use_dora", options.use_dora},
+      {"lora_bias", options.has_bias},
       {"rank_pattern", nlohmann::json::object()},
       {"alpha_pattern", nlohmann::json::object()},
       {"exclude_modules", nullptr},
@@ -91,6 +106,8 @@ nlohmann::ordered_json config_json(const LoraOptions& options, const LoraTargets
   // Keys stand in the order of the alphabet, but those of a pattern in the order in which they count.
   auto json = nlohmann::ordered_json::parse(sorted.dump());
   json["lora_alpha"] = alpha_json(options.alpha);
+  if (options.start == "false") json["init_lora_weights"] = false;
+  if (options.start == "gaussian") json["init_lora_weights"] = options.start;
   put_choices(json, options);
   if (!options.modules_to_save.empty()) json["modules_to_save"] = options.modules_to_save;
   if (options.all_linear) {
@@ -127,6 +144,20 @@ std::vector<std::string> adapter_parameters(const torch::nn::Module& model, cons
   return names;
 }
 
+namespace {
+
+// Makes the parts of a factor, and of the one that it starts with, halves of one stored tensor: the change of
+// the weight, B A - B0 A0, is the product of [B, -B0] and [A; A0].
+void put_in_half(std::vector<checkpoint::StoredPart>& parts, size_t rank_dim, bool is_second) {
+  for (checkpoint::StoredPart& part : parts) {
+    const int64_t rank = part.shape[rank_dim];
+    part.shape[rank_dim] = 2 * rank;
+    if (is_second) part.box.offset[rank_dim] += rank;
+  }
+}
+
+}  // namespace
+
 checkpoint::StateDictAdapter adapter_table(const torch::nn::Module& model, const LoraTargets& targets) {
   const auto parameters = model.named_parameters();
   const checkpoint::LayerParts parts(model);
@@ -139,6 +170,14 @@ checkpoint::StateDictAdapter adapter_table(const torch::nn::Module& model, const
       for (const std::string& alias : carried->aliases) aliases.push_back(to_peft_name(alias));
     }
     table.push_back({name, parameter.sizes().vec(), parts.of(parameter, to_peft_name(name), aliases)});
+    using Factor = std::pair<std::string, size_t>;
+    for (const auto& [factor, rank_dim] : {Factor(".lora_A", 0), Factor(".lora_B", 1)}) {
+      const std::string own = factor + ".weight", start = factor + "_start.weight";
+      const bool is_start = name.ends_with(start);
+      if (!is_start && !name.ends_with(own)) continue;
+      const std::string layer = name.substr(0, name.size() - (is_start ? start : own).size());
+      if (parameters.contains(layer + start)) put_in_half(table.back().parts, rank_dim, is_start);
+    }
   }
   return checkpoint::StateDictAdapter(std::move(table));
 }

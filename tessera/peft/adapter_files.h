@@ -28,8 +28,7 @@ struct AdapterConfig {
 };
 
 // Reads and validates `folder`/adapter_config.json. Throws Error(Model, "CONFIG") for bad values and
-// Error(Model, "UNSUPPORTED") for what would change the numbers: other adapter kinds, DoRA, biases and the
-// like.
+// Error(Model, "UNSUPPORTED") for what would change the numbers: other adapter kinds, biases and the like.
 AdapterConfig read_adapter_config(const std::string& folder);
 // Opens `folder`/adapter_model.safetensors. Throws Error(Model, "PICKLE") where there is only a pickle file.
 io::ModelFiles open_adapter(const std::string& folder);

@@ -12,6 +12,7 @@ namespace tessera::peft {
 namespace {
 
 constexpr const char* kPrefix = "base_model.model.";
+constexpr const char* kMagnitude = ".lora_magnitude_vector";
 
 Error adapter_error(const io::ModelFiles& files, const std::string& tensor, const std::string& what) {
   Error error(ErrorKind::Model, "ADAPTER", what);
@@ -41,11 +42,18 @@ void check_equal(const io::ModelFiles& files, const std::string& a, const std::s
 
 }  // namespace
 
-std::string to_peft_name(const std::string& parameter) { return kPrefix + parameter; }
+std::string to_peft_name(const std::string& parameter) {
+  std::string name = kPrefix + parameter;
+  for (const char* ending : {"A_start.weight", "B_start.weight"}) {
+    if (name.ends_with(std::string(".lora_") + ending)) name.erase(name.size() - 13, 6);
+  }
+  if (name.ends_with(std::string(kMagnitude) + ".weight")) name.erase(name.size() - 7);
+  return name;
+}
 
 std::optional<std::string> from_peft_name(const std::string& stored) {
   if (!stored.starts_with(kPrefix)) return std::nullopt;
-  return stored.substr(std::string(kPrefix).size());
+  return stored.substr(std::string(kPrefix).size()) + (stored.ends_with(kMagnitude) ? ".weight" : "");
 }
 
 std::vector<CarriedParameter> read_carried(const torch::nn::Module& model, const LoraTargets& targets,

@@ -16,8 +16,9 @@ namespace tessera::peft {
 
 // Convert between the name of a parameter in the model, such as
 // "model.layers.0.self_attn.q_proj.lora_A.weight", and in an adapter's file,
-// "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight". from_peft_name() returns nothing for a
-// name of another form.
+// "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight". Files call DoRA's magnitudes
+// "...lora_magnitude_vector", and hold the factors of LoraAdapter's start in the tensors of its trained
+// factors. from_peft_name() returns nothing for a name of another form.
 std::string to_peft_name(const std::string& parameter);
 std::optional<std::string> from_peft_name(const std::string& stored);
 

@@ -17,20 +17,23 @@ class TargetMatcher {
   explicit TargetMatcher(const LoraOptions& options) : options_(options) {
     if (!options.target_regex.empty()) pattern_ = std::make_unique<NamePattern>(options.target_regex);
     if (!options.exclude_regex.empty()) excluded_ = std::make_unique<NamePattern>(options.exclude_regex);
+    // The first number counts, which is that of the block: an expert has one behind it.
     for (const std::string& before : options.layers_pattern)
-      numbered_.emplace_back(".*\\." + before + "\\.(\\d+)\\.");
-    if (numbered_.empty()) numbered_.emplace_back(".*\\.[^.]*\\.(\\d+)\\.");
+      numbered_.emplace_back("(?:|.*?\\.)(?:" + before + ")\\.(\\d+)\\.");
+    if (numbered_.empty()) numbered_.emplace_back(".*?\\.[^.]*\\.(\\d+)\\.");
   }
 
   bool matches(const std::string& name, bool takes_adapter) {
-    bool found = (options_.all_linear && takes_adapter) || matches_regex(name);
+    bool found = (options_.all_linear && takes_adapter) || matches_regex(name), is_whole_name = false;
     for (const std::string& wanted : options_.target_modules) {
       if (!is_module_named(name, wanted)) continue;
       met_.insert(wanted);
       found = true;
+      is_whole_name = is_whole_name || name == wanted;
     }
     found_any_ = found_any_ || found;
-    return found && !is_excluded(name) && is_in_layer(name);
+    // A whole name stands for its layer, wherever that is; so it does in PEFT.
+    return found && !is_excluded(name) && (is_whole_name || is_in_layer(name));
   }
   // Tells whether a layer was found that may have been left out again.
   bool found_any() const { return found_any_; }

@@ -1,24 +1,48 @@
 #include "tessera/peft/lora.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <string_view>
 
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
-#include "tessera/core/rng.h"
-#include "tessera/nn/random_scope.h"
-#include "tessera/ops/lora.h"
 #include "tessera/peft/find_targets.h"
 #include "tessera/peft/layer_options.h"
 
 namespace tessera::peft {
 namespace {
 
-constexpr const char* kSuffixA = ".lora_A.weight";
-constexpr const char* kSuffixB = ".lora_B.weight";
+constexpr const char* kSuffixes[] = {".lora_A.weight",       ".lora_B.weight",
+                                     ".lora_B.bias",         ".lora_magnitude_vector.weight",
+                                     ".lora_A_start.weight", ".lora_B_start.weight"};
 
 }  // namespace
+
+LoraStart lora_start(const std::string& name) {
+  using Kind = LoraStart::Kind;
+  static const std::pair<const char*, Kind> kKinds[] = {{"true", Kind::Standard},
+                                                        {"false", Kind::Random},
+                                                        {"gaussian", Kind::Gaussian},
+                                                        {"pissa", Kind::Pissa},
+                                                        {"olora", Kind::Olora}};
+  for (const auto& [known, kind] : kKinds) {
+    if (name == known) return {kind, 0};
+  }
+  constexpr std::string_view kFast = "pissa_niter_";
+  int64_t iterations = 0;
+  if (name.starts_with(kFast)) {
+    const char* const end = name.data() + name.size();
+    const auto read = std::from_chars(name.data() + kFast.size(), end, iterations);
+    if (read.ec == std::errc() && read.ptr == end && iterations >= 1 && iterations <= 1000)
+      return {Kind::Pissa, iterations};
+  }
+  throw Error(ErrorKind::Config, "LORA", "unknown start of LoRA factors")
+      .got("'" + name + "'")
+      .need("true, false, gaussian, pissa, pissa_niter_<number of iterations> or olora")
+      .about("peft_init_lora_weights");
+}
 
 double lora_scaling(const LoraOptions& options) {
   const double rank = static_cast<double>(options.rank);
@@ -40,10 +64,13 @@ void check_options(const LoraOptions& o) {
   if (!o.target_regex.empty() && !o.target_modules.empty()) {
     refuse("LoRA targets are either a list or one expression", "both", "one of them");
   }
-  if (!o.layers_to_transform.empty() && o.target_modules.empty()) {
-    refuse("LoRA can select layers by number only among named targets", "no list of names",
+  if (!o.layers_to_transform.empty() && !o.target_regex.empty()) {
+    refuse("LoRA can select layers by number only among named targets", "one expression",
            "target modules as a list");
   }
+  if (o.use_dora && o.has_bias)
+    refuse("DoRA has no bias of its own", "both", "one of use_dora and lora_bias");
+  (void)lora_start(o.start);
   for (const auto& [key, rank] : o.rank_pattern) {
     if (rank < 1 || rank > (1 << 20))
       refuse("bad LoRA rank of '" + key + "'", std::to_string(rank), "1 or more");
@@ -53,39 +80,6 @@ void check_options(const LoraOptions& o) {
       refuse("bad LoRA alpha of '" + key + "'", std::to_string(alpha), "above 0");
     }
   }
-}
-
-LoraAdapter::Factor::Factor(int64_t rows, int64_t columns, at::ScalarType dtype, nn::InitialValue initial)
-    : initial(initial) {
-  const auto options = at::TensorOptions().dtype(dtype).device(at::kMeta);
-  weight = register_parameter("weight", at::empty({rows, columns}, options));
-}
-
-LoraAdapter::LoraAdapter(const nn::Linear& layer, const LoraOptions& options, const std::string& site)
-    : scaling_(lora_scaling(options)),
-      dropout_(options.dropout),
-      stream_(stream_of((site + ".lora_dropout").c_str())) {
-  const at::ScalarType dtype = layer.dtype();
-  const int64_t in = layer.in_features(), out = layer.out_features();
-  const auto uniform = nn::InitialValue::uniform(1.0 / std::sqrt(static_cast<double>(in)));
-  a_ = register_module("lora_A", std::make_shared<Factor>(options.rank, in, dtype, uniform));
-  b_ = register_module("lora_B",
-                       std::make_shared<Factor>(out, options.rank, dtype, nn::InitialValue::zeros()));
-}
-
-// The factors are children of the layer, so train() and eval() reach them. This adapter itself is no child.
-bool LoraAdapter::drops() const { return dropout_ > 0.0 && a_->is_training(); }
-
-at::Tensor LoraAdapter::forward(const ops::Activation& x, const ops::Weight& weight,
-                                const std::optional<at::Tensor>& bias,
-                                const c10::intrusive_ptr<ops::RowExchange>& output) {
-  std::optional<at::Tensor> mask;
-  if (drops()) mask = nn::dropout_mask_here(x.value(), dropout_, stream_, input_);
-  return ops::lora_linear(x, weight, bias, a_->weight, b_->weight, scaling_, mask, output);
-}
-
-std::vector<nn::AdapterParameter> LoraAdapter::adapter_parameters() const {
-  return {{a_->weight, /*in_dim=*/1, std::nullopt}, {b_->weight, std::nullopt, /*out_dim=*/0}};
 }
 
 LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,
@@ -113,7 +107,7 @@ LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,
 }
 
 bool is_lora_parameter(const std::string& name) {
-  return name.ends_with(kSuffixA) || name.ends_with(kSuffixB);
+  return std::ranges::any_of(kSuffixes, [&](const char* suffix) { return name.ends_with(suffix); });
 }
 
 }  // namespace tessera::peft

@@ -12,14 +12,34 @@
 #include "tessera/nn/initial_value.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/random_scope.h"
+#include "tessera/ops/pass_through.h"
 
 namespace tessera::peft {
+
+// How the factors of a new adapter begin.
+struct LoraStart {
+  // Standard: A uniform in +-1/sqrt(in), B zero. Gaussian: A normal with the standard deviation 1/rank, B
+  // zero. Random: A and B uniform. Pissa, Olora: with the main part of the base's weight (low_rank.h), which
+  // is taken out of the weight.
+  enum class Kind { Standard, Gaussian, Random, Pissa, Olora };
+  Kind kind = Kind::Standard;
+  int64_t iterations = 0;  // of PiSSA's fast decomposition; 0 = the exact one
+
+  bool takes_from_base() const { return kind == Kind::Pissa || kind == Kind::Olora; }
+};
+
+// Reads PEFT's name of a start: "true", "false", "gaussian", "pissa", "pissa_niter_<N>" or "olora". Throws
+// Error(Config, "LORA") for another one.
+LoraStart lora_start(const std::string& name);
 
 struct LoraOptions {
   int64_t rank = 8;
   double alpha = 16.0;
   double dropout = 0.0;     // on the adapter's input, in training
   bool use_rslora = false;  // scaling alpha / sqrt(rank) instead of alpha / rank
+  bool use_dora = false;    // trains the length of each row of the weight apart from its direction (dora.h)
+  bool has_bias = false;    // adds a trained bias to B's product, before the scaling
+  std::string start = "true";  // see lora_start()
   // These say which layers get an adapter. all_linear: every linear layer that takes one (the output
   // projection does not). target_regex: the layers whose whole name matches it. target_modules: the layers
   // whose name is one of these, or ends in '.' and one of these. At least one of the three is given;
@@ -31,9 +51,9 @@ struct LoraOptions {
   // or that exclude_modules names as target_modules does.
   std::string exclude_regex;
   std::vector<std::string> exclude_modules;
-  // Numbers of the blocks whose layers get an adapter, for target_modules alone; empty = all. A block's
-  // number stands behind one of the layers_pattern (regular expressions), or behind any name if there are
-  // none.
+  // Numbers of the blocks whose layers get an adapter; empty = all. Not together with target_regex, and
+  // without effect on a layer that target_modules names in full. A block's number is the first one that
+  // stands behind one of the layers_pattern (regular expressions), or behind any two names if there are none.
   std::vector<int64_t> layers_to_transform;
   std::vector<std::string> layers_pattern;
   // Ranks and alphas of the layers whose name matches a key: a regular expression for the whole name, or for
@@ -51,12 +71,17 @@ double lora_scaling(const LoraOptions& options);
 // target_modules together with target_regex.
 void check_options(const LoraOptions& options);
 
-// The pair of factors of one layer: children lora_A (weight [rank, in]) and lora_B (weight [out, rank]), made
-// on the meta device in the dtype of the layer. They start as PEFT's do: A uniform in +-1/sqrt(in), B zero.
+// The adapter of one layer, whose weight becomes W + scaling B A. Its children are made on the meta device in
+// the dtype of the layer: lora_A (weight [rank, in]) and lora_B (weight [out, rank], and with has_bias bias
+// [out]); with use_dora lora_magnitude_vector (weight [out]). If the start takes from the base, the
+// frozen lora_A_start and lora_B_start hold the first value of A and the negative first value of B: the
+// weight is then W + scaling (B A - B0 A0), which is what it would be if W had been reduced, and W stays as
+// it is.
 class LoraAdapter : public nn::LinearAdapter {
  public:
   // `site` is the name of the layer, from which its dropout masks and initial values derive. The rank and
-  // alpha of `options` hold, whatever its patterns say.
+  // alpha of `options` hold, whatever its patterns say. Throws Error(Config, "LORA") for a start that takes
+  // from the base with a rank above the layer's sizes.
   LoraAdapter(const nn::Linear& layer, const LoraOptions& options, const std::string& site);
 
   // Takes x as [..., in] and returns [..., out], the layer's own product included. Dropout applies in
@@ -67,22 +92,33 @@ class LoraAdapter : public nn::LinearAdapter {
   bool drops() const override;
 
   std::vector<nn::AdapterParameter> adapter_parameters() const override;
-  void set_input_part(int64_t first, int64_t in_features) override { input_ = {first, in_features}; }
+  void set_input_part(int64_t first, int64_t in_features, const ops::ChangeInPlace& sum) override;
 
   double scaling() const { return scaling_; }
 
  private:
-  struct Factor : torch::nn::Module, nn::HasInitialValues {
-    Factor(int64_t rows, int64_t columns, at::ScalarType dtype, nn::InitialValue initial);
-    nn::InitialValue initial_value(std::string_view) const override { return initial; }
-    at::Tensor weight;
-    nn::InitialValue initial;
-  };
+  struct Factor;
+  using RowsOut = c10::intrusive_ptr<ops::RowExchange>;
+
+  // The layer with the part of its weight that no dropout is for: W, or W - scaling B0 A0.
+  at::Tensor fixed_product(const ops::Activation& x, const ops::Weight& weight,
+                           const std::optional<at::Tensor>& bias, const RowsOut& output) const;
+  // scaling B A x, for an x that dropout has been applied to.
+  at::Tensor trained_product(const at::Tensor& x, const RowsOut& output) const;
+  at::Tensor directed(const ops::Activation& x, const ops::Weight& weight,
+                      const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& mask,
+                      const RowsOut& output) const;
+  at::Tensor with_magnitude(const ops::Activation& x, const ops::Weight& weight,
+                            const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& mask,
+                            const RowsOut& output) const;
 
   std::shared_ptr<Factor> a_, b_;
+  std::shared_ptr<Factor> a_start_, b_start_;  // null unless the start takes from the base
+  std::shared_ptr<Factor> magnitude_;          // null without DoRA
   double scaling_, dropout_;
-  uint64_t stream_;    // of the random numbers for dropout
-  nn::RowPart input_;  // the columns of the input that x holds
+  uint64_t stream_;         // of the random numbers for dropout
+  nn::RowPart input_;       // the columns of the input that x holds
+  ops::ChangeInPlace sum_;  // over the ranks that hold the other columns; empty if there are none
 };
 
 // A parameter of the base model whose values stand in an adapter's files, where PEFT's save_embedding_layers
@@ -119,8 +155,7 @@ LoraTargets find_lora_targets(const torch::nn::Module& model, const LoraOptions&
 // k_proj rather than the name of every layer.
 std::vector<std::string> kinds_of(const std::vector<std::string>& names);
 
-// Tells by its name whether a parameter belongs to a LoRA adapter: "<layer>.lora_A.weight",
-// "<layer>.lora_B.weight".
+// Tells by its name whether a parameter belongs to a LoRA adapter, such as "<layer>.lora_A.weight".
 bool is_lora_parameter(const std::string& name);
 
 }  // namespace tessera::peft

@@ -34,12 +34,25 @@ constexpr int64_t kPieceBytes = int64_t{16} << 20;
 constexpr double kLargestWeight = 1e18;
 constexpr const char* kFactorA = ".lora_A.weight";
 constexpr const char* kFactorB = ".lora_B.weight";
+constexpr const char* kBiasB = ".lora_B.bias";
+constexpr const char* kMagnitude = ".lora_magnitude_vector.weight";
 
-// The change of one tensor of the base: a product of two factors is added, or another tensor takes its place.
+// The change of one tensor of the base: a product of two factors is added, a vector is added, or another
+// tensor takes its place. All but `layer` are names in the adapter's file, and empty where there is none.
 struct Change {
-  std::string layer;               // the model's name for the layer that the factors adapt
-  std::string factor_a, factor_b;  // names in the adapter's file
-  std::string replacement;         // name in the adapter's file; empty with factors
+  std::string layer;  // the model's name for the layer that is adapted
+  std::string factor_a, factor_b;
+  std::string magnitude;    // beside factors: of the rows after the addition (dora.h)
+  std::string addition;     // to a bias, without any of the others
+  std::string replacement;  // without any of the others
+
+  const std::string& any() const {
+    for (const std::string* name : {&factor_a, &factor_b, &magnitude, &addition}) {
+      if (!name->empty()) return *name;
+    }
+    return replacement;
+  }
+  bool is_product() const { return addition.empty() && replacement.empty(); }
 };
 
 Error adapter_error(const io::ModelFiles& adapter, const std::string& tensor, const std::string& what) {
@@ -71,14 +84,15 @@ bool is_tied_copy(const io::ModelFiles& base, const io::ModelFiles& adapter, con
 }
 
 // Plans the changes, by the names of the base's tensors. Every tensor of the adapter has to belong to one.
-std::map<std::string, Change> plan_changes(const io::ModelFiles& base, const io::ModelFiles& adapter) {
+std::map<std::string, Change> plan_changes(const io::ModelFiles& base, const io::ModelFiles& adapter,
+                                           bool has_magnitudes) {
   std::map<std::string, Change> changes;
   for (const io::TensorInfo* tensor : adapter.tensors()) {
     const auto name = from_peft_name(tensor->name);
     if (!name.has_value()) throw adapter_error(adapter, tensor->name, "not a name that PEFT gives");
-    const auto change_of = [&](const std::string& factor) -> Change& {
+    const auto change_of = [&](const std::string& factor, const char* changed = ".weight") -> Change& {
       const std::string layer = name->substr(0, name->size() - factor.size());
-      Change& change = changes[base_name(base, layer + ".weight")];
+      Change& change = changes[base_name(base, layer + changed)];
       change.layer = layer;
       return change;
     };
@@ -86,6 +100,10 @@ std::map<std::string, Change> plan_changes(const io::ModelFiles& base, const io:
       change_of(kFactorA).factor_a = tensor->name;
     } else if (name->ends_with(kFactorB)) {
       change_of(kFactorB).factor_b = tensor->name;
+    } else if (name->ends_with(kMagnitude)) {
+      change_of(kMagnitude).magnitude = tensor->name;
+    } else if (name->ends_with(kBiasB)) {
+      change_of(kBiasB, ".bias").addition = tensor->name;
     } else if (!is_tied_copy(base, adapter, *name)) {
       changes[base_name(base, *name)].replacement = tensor->name;
     }
@@ -94,15 +112,18 @@ std::map<std::string, Change> plan_changes(const io::ModelFiles& base, const io:
     throw Error(ErrorKind::Model, "ADAPTER", "the adapter contains no tensor").at(adapter.folder());
   }
   for (const auto& [name, change] : changes) {
-    const std::string& any = !change.factor_a.empty()   ? change.factor_a
-                             : !change.factor_b.empty() ? change.factor_b
-                                                        : change.replacement;
+    const std::string& any = change.any();
     if (!base.find(name)) throw adapter_error(adapter, any, "the base model has no tensor '" + name + "'");
-    if (!change.replacement.empty() && !(change.factor_a.empty() && change.factor_b.empty())) {
+    if (!change.replacement.empty() && any != change.replacement) {
       throw adapter_error(adapter, any, "the weight is both adapted and replaced");
     }
-    if (change.replacement.empty() && (change.factor_a.empty() || change.factor_b.empty())) {
+    if (!change.is_product()) continue;
+    if (change.factor_a.empty() || change.factor_b.empty())
       throw adapter_error(adapter, any, "the other factor of the pair is missing");
+    if (change.magnitude.empty() == has_magnitudes) {
+      throw adapter_error(adapter, any,
+                          has_magnitudes ? "the layer's lora_magnitude_vector is missing"
+                                         : "there is a lora_magnitude_vector without use_dora");
     }
   }
   return changes;
@@ -119,14 +140,16 @@ void check_shapes(const io::ModelFiles& base, const io::ModelFiles& adapter, con
           .got(dtype_name(weight.dtype))
           .need("F64, F32, F16 or BF16");
     }
-    if (!change.replacement.empty()) {
-      expect_shape(adapter, change.replacement, weight.shape);
+    if (!change.is_product()) {
+      expect_shape(adapter, change.any(), weight.shape);
     } else if (weight.shape.size() != 2) {
       throw adapter_error(adapter, change.factor_a, "the base's '" + name + "' is not a matrix");
     } else {
       const int64_t rank = options_of(change.layer).rank;
       expect_shape(adapter, change.factor_a, {rank, weight.shape[is_transposed ? 0 : 1]});
       expect_shape(adapter, change.factor_b, {weight.shape[is_transposed ? 1 : 0], rank});
+      if (!change.magnitude.empty())
+        expect_shape(adapter, change.magnitude, {weight.shape[is_transposed ? 1 : 0]});
     }
   }
 }
@@ -143,23 +166,28 @@ void check_weight(const io::TensorInfo& tensor, const at::Tensor& piece) {
       .hint("the adapter's values or its scaling are wrong; the training has probably diverged");
 }
 
-// Writes the rows of a tensor in pieces, as type `dtype`: `make(first, count)` returns `count` rows from
-// `first` on, in any type.
-template <class Make>
-void write_rows(io::ShardedSafetensorsWriter& writer, const io::TensorInfo& tensor, DType dtype,
-                const Make& make) {
+// Calls f(first, count) for the rows of a tensor in pieces.
+template <class F>
+void for_each_piece(const io::TensorInfo& tensor, const F& f) {
   const int64_t rows = tensor.shape.empty() ? 1 : tensor.shape.front();
   const int64_t row_elements = rows == 0 ? 0 : tensor.numel() / rows;
   if (row_elements == 0) return;
   // A row takes 8 bytes an element at most, as the widest intermediate is float64.
   const int64_t step = std::max<int64_t>(1, kPieceBytes / (8 * row_elements));
-  const int64_t row_bytes = row_elements * dtype_size(dtype);
-  for (int64_t first = 0; first < rows; first += step) {
-    const int64_t count = std::min(step, rows - first);
+  for (int64_t first = 0; first < rows; first += step) f(first, std::min(step, rows - first));
+}
+
+// Writes the rows of a tensor in pieces, as type `dtype`: `make(first, count)` returns `count` rows from
+// `first` on, in any type.
+template <class Make>
+void write_rows(io::ShardedSafetensorsWriter& writer, const io::TensorInfo& tensor, DType dtype,
+                const Make& make) {
+  for_each_piece(tensor, [&](int64_t first, int64_t count) {
     const at::Tensor piece = make(first, count).to(to_scalar_type(dtype)).contiguous();
     check_weight(tensor, piece);
+    const int64_t row_bytes = piece.numel() / count * dtype_size(dtype);
     writer.write(tensor.name, first * row_bytes, host_span<const char>(piece).data(), count * row_bytes);
-  }
+  });
 }
 
 at::Tensor read_piece(const io::ModelFiles& files, const std::string& name, int64_t first, int64_t count,
@@ -180,9 +208,11 @@ at::Tensor read_adapter(const io::ModelFiles& adapter, const std::string& name, 
 void write_changed(const io::ModelFiles& base, const io::ModelFiles& adapter, const io::TensorInfo& tensor,
                    DType dtype, const Change& change, double scaling, bool is_transposed,
                    io::ShardedSafetensorsWriter& writer) {
-  if (!change.replacement.empty()) {
+  if (!change.is_product()) {
     write_rows(writer, tensor, dtype, [&](int64_t first, int64_t count) {
-      return read_adapter(adapter, change.replacement, first, count, tensor.shape);
+      const at::Tensor own = read_adapter(adapter, change.any(), first, count, tensor.shape);
+      if (change.addition.empty()) return own;
+      return read_piece(base, tensor.name, first, count, tensor.shape).add_(own, scaling);
     });
     return;
   }
@@ -193,9 +223,23 @@ void write_changed(const io::ModelFiles& base, const io::ModelFiles& adapter, co
   // Rows of a stored W take rows of B; rows of a stored W^T take rows of A^T.
   const at::Tensor a = read_whole(change.factor_a), b = read_whole(change.factor_b);
   const at::Tensor rows = is_transposed ? a.t() : b, columns = is_transposed ? b.t() : a;
-  write_rows(writer, tensor, dtype, [&](int64_t first, int64_t count) {
+  const auto changed = [&](int64_t first, int64_t count) {
     const at::Tensor weight = read_piece(base, tensor.name, first, count, tensor.shape);
     return weight.addmm_(rows.narrow(0, first, count), columns, 1, scaling);
+  };
+  if (change.magnitude.empty()) return write_rows(writer, tensor, dtype, changed);
+
+  // DoRA's rows run over the inputs, which are the rows of a stored W^T.
+  const at::Tensor squares = at::zeros({b.size(0)}, on_host(at::kDouble));
+  for_each_piece(tensor, [&](int64_t first, int64_t count) {
+    const at::Tensor square = changed(first, count).square_();
+    is_transposed ? squares.add_(square.sum(0)) : squares.narrow(0, first, count).copy_(square.sum(1));
+  });
+  const at::Tensor factors =
+      read_whole(change.magnitude).div_(squares.sqrt_().masked_fill_(squares.eq(0), 1));
+  write_rows(writer, tensor, dtype, [&](int64_t first, int64_t count) {
+    return changed(first, count)
+        .mul_(is_transposed ? factors.unsqueeze(0) : factors.narrow(0, first, count).unsqueeze(1));
   });
 }
 
@@ -206,7 +250,7 @@ MergeReport merge_adapter(const std::string& base_folder, const std::string& ada
   const AdapterConfig config = read_adapter_config(adapter_folder);
   const io::ModelFiles base = io::ModelFiles::open(base_folder);
   const io::ModelFiles adapter = open_adapter(adapter_folder);
-  const auto changes = plan_changes(base, adapter);
+  const auto changes = plan_changes(base, adapter, config.options.use_dora);
   const LayerOptions options_of(config.options);
   check_shapes(base, adapter, options_of, config.fan_in_fan_out, changes);
   SideFiles side_files = read_side_files(base_folder, adapter_folder);

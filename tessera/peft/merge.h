@@ -16,7 +16,8 @@ struct MergeReport {
 };
 
 // Writes a plain Hugging Face folder, which is put in place as a whole (io/result_folder.h): the tensors of
-// `base_folder` with W + scaling B A for every adapted weight (transposed where the base holds W^T), computed
+// `base_folder` with W + scaling B A for every adapted weight (transposed where the base holds W^T; with the
+// lengths of DoRA) and with the adapter's bias added to the layer's own, computed
 // in float64 and rounded once to the base's dtype, or to `dtype`, in which all weights are written then;
 // beside them the base's config.json and generation_config.json, and the tokenizer's files (the adapter's own
 // where it has a tokenizer). Memory holds pieces of one tensor at a time, whatever the size of the model.

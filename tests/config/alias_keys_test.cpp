@@ -358,15 +358,17 @@ TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
   EXPECT_EQ(message_of(kMinimal + "load_in_4bit: true\n"),
             "error[E-CONFIG-CONFLICT]: r.yaml:4:1: key 'load_in_4bit': quantised weights cannot be trained "
             "themselves; need adapter: qlora or adapter: lora. hint: leave it out to train all weights");
-  EXPECT_EQ(message_of(kMinimal + "lora_dora: true\n"),
-            "error[E-CONFIG-UNSUPPORTED]: r.yaml:4:1: key 'lora_dora': DoRA is not supported yet; got the "
-            "boolean true. hint: leave the key out to train without it");
+  EXPECT_EQ(message_of(kMinimal + "lora_target_parameters: [a]\n"),
+            "error[E-CONFIG-UNSUPPORTED]: r.yaml:4:1: key 'lora_target_parameters': adapters on fused expert "
+            "weights are not supported; lora_target_linear: true adapts the layers of every expert; got a "
+            "list of 1");
   EXPECT_THAT(message_of(kMinimal + "adapter: ia3\n"),
               HasSubstr("key 'adapter': 'ia3': not supported yet; need lora, none"));
   for (const char* line :
-       {"float16: true", "fp8_recipe: rowwise", "bfloat16: true", "lora_dora: true", "peft_use_dora: true",
-        "rl: grpo", "pretraining_sample_concatenation: false", "relora: true",
-        "lora_target_parameters: [experts.down_proj]", "optimizer: apollo_adamw", "chat_template: llava",
+       {"float16: true", "fp8_recipe: rowwise", "bfloat16: true", "peft_init_lora_weights: eva",
+        "peft_layer_replication: [[0, 2]]", "rl: grpo", "pretraining_sample_concatenation: false",
+        "relora: true", "lora_target_parameters: [experts.down_proj]", "optimizer: apollo_adamw",
+        "chat_template: llava",
         "deepspeed: {zero_optimization: {zero_quantized_weights: true}}",
         "deepspeed: {optimizer: {type: Muon}}", "deepspeed: {scheduler: {type: OneCycle}}",
         "special_tokens: {additional_special_tokens: [a]}"}) {
@@ -406,6 +408,40 @@ TEST(AliasKeysTest, VariablesOfTemplatesMayBeOfAnyKind) {
   EXPECT_EQ(variables.at("enable_thinking"), "false");
   EXPECT_EQ(variables.at("n"), "3");
   EXPECT_EQ(variables.at("word"), "a");
+}
+
+TEST(AliasKeysTest, ReadsWhichLayersAnAdapterChanges) {
+  const std::string lora = kMinimal + "adapter: lora\nlora_target_linear: true\n";
+  const Recipe recipe = parse_recipe(lora +
+                                         "lora_exclude_modules: '.*down_proj'\npeft_layers_to_transform: 3\n"
+                                         "peft_layers_pattern: layers\nlora_rank_pattern:\n  q_proj: 4\n"
+                                         "  .*[.]mlp[.].*: 2\nlora_alpha_pattern: {k_proj: 1.5}\n"
+                                         "lora_dora: true\npeft_init_lora_weights: pissa_niter_4\n",
+                                     "r.yaml");
+  EXPECT_EQ(recipe.lora_exclude_regex, ".*down_proj");
+  EXPECT_EQ(recipe.peft_layers_to_transform, std::vector<int64_t>{3});
+  EXPECT_EQ(recipe.peft_layers_pattern, std::vector<std::string>{"layers"});
+  const NamePatterns<int64_t> ranks = {{"q_proj", 4}, {".*[.]mlp[.].*", 2}};
+  EXPECT_EQ(recipe.lora_rank_pattern, ranks) << "in the order of the file";
+  EXPECT_EQ(recipe.lora_alpha_pattern, (NamePatterns<double>{{"k_proj", 1.5}}));
+  EXPECT_TRUE(recipe.peft_use_dora);
+  EXPECT_EQ(recipe.peft_init_lora_weights, "pissa_niter_4");
+  const Recipe again = parse_recipe(dump_recipe(recipe), "again.yaml");
+  EXPECT_EQ(again.lora_rank_pattern, ranks);
+  EXPECT_EQ(again.lora_exclude_regex, ".*down_proj");
+
+  EXPECT_EQ(parse_recipe(lora + "peft_init_lora_weights: false\n", "r.yaml").peft_init_lora_weights, "false");
+  const std::pair<const char*, const char*> wrong[] = {
+      {"lora_rank_pattern: {q_proj: 0}\n", "key 'lora_rank_pattern.q_proj': out of range"},
+      {"lora_rank_pattern: [q_proj]\n", "a map from names of layers to numbers"},
+      {"peft_init_lora_weights: pissa_niter_x\n", "need pissa_niter_<1 to 1000>"},
+      {"peft_init_lora_weights: orthogonal\n", "write pissa, olora, gaussian or true"},
+      {"lora_bias: true\npeft_use_dora: true\n", "'lora_bias' and 'peft_use_dora' exclude each other"},
+      {"lora_exclude_modules: [a]\nlora_exclude_regex: b\n", "exclude each other"}};
+  for (const auto& [keys, message] : wrong) EXPECT_THAT(message_of(lora + keys), HasSubstr(message)) << keys;
+  EXPECT_THAT(
+      message_of(kMinimal + "adapter: lora\nlora_target_modules: .*proj\npeft_layers_to_transform: 1\n"),
+      HasSubstr("'peft_layers_to_transform' and 'lora_target_regex' exclude each other"));
 }
 
 TEST(AliasKeysTest, AnAdapterLeavesNoParameterUnfrozen) {

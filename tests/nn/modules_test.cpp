@@ -31,7 +31,7 @@ struct Doubling : LinearAdapter {
     return 2.0 * at::matmul(x.value(), weight.values().t());
   }
   std::vector<AdapterParameter> adapter_parameters() const override { return {}; }
-  void set_input_part(int64_t, int64_t) override {}
+  void set_input_part(int64_t, int64_t, const ops::ChangeInPlace&) override {}
 };
 
 TEST(Linear, ParametersAreMadeOnMeta) {

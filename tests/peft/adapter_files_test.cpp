@@ -187,7 +187,8 @@ TEST(AdapterFiles, MismatchesAreModelErrors) {
   EXPECT_EQ(with([](json& c) { c["target_modules"] = {"query"}; }), "E-MODEL-ADAPTER");
   EXPECT_EQ(with([](json& c) { c["modules_to_save"] = {"norm"}; }), "E-MODEL-ADAPTER");
   EXPECT_THAT(text, HasSubstr("missing tensors: base_model.model.model.norm.weight"));
-  EXPECT_EQ(with([](json& c) { c["use_dora"] = true; }), "E-MODEL-UNSUPPORTED");
+  EXPECT_EQ(with([](json& c) { c["use_dora"] = true; }), "E-MODEL-ADAPTER");
+  EXPECT_THAT(text, HasSubstr("lora_magnitude_vector"));
   EXPECT_EQ(with([](json& c) { c["rank_pattern"] = {{"q_proj", 2}}; }), "E-MODEL-ADAPTER");
   EXPECT_THAT(text, HasSubstr("need [2, "));
   EXPECT_EQ(with([](json& c) { c["rank_pattern"] = {{"q_proj", 0}}; }), "E-MODEL-CONFIG");

@@ -107,7 +107,8 @@ struct ProductCase {
   size_t turn;
 };
 
-constexpr Trained kTrained[] = {Trained::All, Trained::LoraWithDropout, Trained::QloraWithDropout};
+constexpr Trained kTrained[] = {Trained::All, Trained::LoraWithDropout, Trained::QloraWithDropout,
+                                Trained::DoraFromPissa, Trained::LoraWithBias};
 
 std::vector<ProductCase> all_cases(const std::vector<ParallelDims>& products) {
   std::vector<ProductCase> cases;

@@ -20,8 +20,9 @@ namespace tessera::train {
 
 inline constexpr int64_t kVocabulary = 61;  // the smallest vocabulary of the families
 
-// QloraWithDropout is LoraWithDropout over base weights of four bits, those of experts too.
-enum class Trained { All, LoraWithDropout, QloraWithDropout, SomeFrozen };
+// QloraWithDropout is LoraWithDropout over base weights of four bits, those of experts too. Dora has no dropout;
+// the start of DoraFromPissa is a part of the base's weights. QDora is Dora over a base of four bits.
+enum class Trained { All, LoraWithDropout, QloraWithDropout, SomeFrozen, Dora, QDora, DoraFromPissa, LoraWithBias };
 
 struct LayoutCase {
   std::string family;
@@ -73,8 +74,9 @@ inline config::Recipe recipe_of(const LayoutCase& layout) {
     recipe.router_aux_loss_coef = 0.2;
     recipe.router_z_loss_coef = 0.05;
   }
-  if (layout.trained == Trained::QloraWithDropout) recipe.load_in_4bit = recipe.quantize_moe_experts = true;
-  if (layout.trained == Trained::LoraWithDropout || layout.trained == Trained::QloraWithDropout) {
+  if (layout.trained == Trained::QloraWithDropout || layout.trained == Trained::QDora)
+    recipe.load_in_4bit = recipe.quantize_moe_experts = true;
+  if (layout.trained != Trained::All && layout.trained != Trained::SomeFrozen) {
     recipe.adapter = config::AdapterKind::Lora;
     recipe.lora_r = 3;
     recipe.lora_alpha = 6.0;
@@ -84,6 +86,11 @@ inline config::Recipe recipe_of(const LayoutCase& layout) {
     recipe.label_smoothing_factor = 0.1;
     recipe.z_loss_coef = 0.02;
     recipe.lora_modules_to_save = {parity_family(layout.family).final_norm};
+    const bool is_dora = layout.trained == Trained::Dora || layout.trained == Trained::QDora;
+    recipe.peft_use_dora = is_dora || layout.trained == Trained::DoraFromPissa;
+    recipe.lora_bias = layout.trained == Trained::LoraWithBias;
+    if (layout.trained == Trained::DoraFromPissa) recipe.peft_init_lora_weights = "pissa_niter_2";
+    if (is_dora) recipe.lora_dropout = 0.0;
   }
   return recipe;
 }

@@ -55,7 +55,8 @@ void check_layouts(const std::vector<LayoutCase>& layouts) {
   std::vector<LayoutCase> cases;
   for (LayoutCase layout : layouts) {
     for (const Trained trained :
-         {Trained::All, Trained::LoraWithDropout, Trained::QloraWithDropout, Trained::SomeFrozen}) {
+         {Trained::All, Trained::LoraWithDropout, Trained::QloraWithDropout, Trained::SomeFrozen, Trained::Dora,
+          Trained::QDora, Trained::DoraFromPissa, Trained::LoraWithBias}) {
       layout.trained = trained;
       ++index;
       for (const config::Checkpointing kind : kKinds) {
@@ -67,7 +68,7 @@ void check_layouts(const std::vector<LayoutCase>& layouts) {
     }
   }
   testing::Random random = testing::shared_random();
-  for (const LayoutCase& layout : testing::some_of(cases, 6, random)) expect_same_as_one_process(layout);
+  for (const LayoutCase& layout : testing::some_of(cases, 7, random)) expect_same_as_one_process(layout);
 }
 
 class StepLayoutOfFamilyTest : public ::testing::TestWithParam<ParityFamily> {};

@@ -11,75 +11,15 @@
 #include "tests/io/expect_error.h"
 #include "tests/models/reference_models.h"
 #include "tests/testing/mpi_world.h"
-#include "tests/train/train_testing.h"
+#include "tests/train/reference_curve.h"
 
 namespace tessera::train {
 namespace {
-
-using testing::reference_data;
-
-struct Curve {
-  nlohmann::json options, steps;
-};
-
-Curve read_curve(const std::string& name) {
-  std::ifstream file(reference_data("training/" + name + ".json"));
-  const auto document = nlohmann::json::parse(file);
-  return {document.at("options"), document.at("steps")};
-}
-
-// Returns a recipe with four sequences per step, on any number of ranks.
-std::string recipe_text(const nlohmann::json& options, const std::string& dtype, int64_t ranks,
-                        const std::string& output_dir) {
-  const int64_t micro_batch = ranks > 2 ? 1 : 2;
-  EXPECT_EQ(options.at("micro_batch_size").get<int64_t>() *
-                options.at("gradient_accumulation_steps").get<int64_t>(),
-            4);
-  return "base_model: " + reference_data("models/" + options.at("model").get<std::string>()) +
-         "\ndatasets:\n  - path: " + reference_data("training/rows.jsonl") +
-         "\nshuffle_merged_datasets: false\nsample_packing: false\nsequence_len: 64\nlr_scheduler: cosine\n"
-         "optimizer: adamw_torch\ndtype: " +
-         dtype + "\nmicro_batch_size: " + std::to_string(micro_batch) +
-         "\ngradient_accumulation_steps: " + std::to_string(4 / (micro_batch * ranks)) +
-         "\nmax_steps: " + options.at("max_steps").dump() +
-         "\nlearning_rate: " + options.at("learning_rate").dump() +
-         "\nwarmup_steps: " + options.at("warmup_steps").dump() +
-         "\nweight_decay: " + options.at("weight_decay").dump() +
-         "\nmax_grad_norm: " + options.at("max_grad_norm").dump() +
-         "\nadam_beta1: " + options.at("adam_beta1").dump() +
-         "\nadam_beta2: " + options.at("adam_beta2").dump() +
-         "\nadam_epsilon: 1.0e-8\noutput_dir: " + output_dir + "\n";
-}
 
 std::string lora_text(const nlohmann::json& options) {
   return "adapter: lora\nlora_model_dir: " + reference_data("training/lora_initial") +
          "\nlora_r: " + options.at("lora_r").dump() + "\nlora_alpha: " + options.at("lora_alpha").dump() +
          "\nlora_target_linear: true\n";
-}
-
-struct Tolerance {
-  double loss = 0.0, grad_norm = 0.0;  // relative differences
-};
-
-void expect_curve(const std::string& metrics_file, const Curve& curve, const std::string& suffix,
-                  const Tolerance& tolerance) {
-  const auto steps = testing::metrics_with(metrics_file, "loss");
-  ASSERT_EQ(steps.size(), curve.steps.size());
-  double worst_loss = 0.0, worst_norm = 0.0;
-  for (size_t i = 0; i < steps.size(); ++i) {
-    SCOPED_TRACE("step " + std::to_string(i + 1));
-    const auto& want = curve.steps[i];
-    EXPECT_EQ(steps[i].at("step").get<size_t>(), i + 1);
-    EXPECT_NEAR(steps[i].at("lr").get<double>(), want.at("learning_rate").get<double>(), 1e-12);
-    EXPECT_EQ(steps[i].at("tokens"), want.at("tokens"));
-    EXPECT_EQ(steps[i].at("label_tokens"), want.at("label_tokens"));
-    const double loss = want.at("loss" + suffix), norm = want.at("grad_norm" + suffix);
-    EXPECT_NEAR(steps[i].at("loss").get<double>(), loss, tolerance.loss * loss);
-    EXPECT_NEAR(steps[i].at("grad_norm").get<double>(), norm, tolerance.grad_norm * norm);
-    worst_loss = std::max(worst_loss, std::abs(steps[i].at("loss").get<double>() - loss) / loss);
-    worst_norm = std::max(worst_norm, std::abs(steps[i].at("grad_norm").get<double>() - norm) / norm);
-  }
-  std::printf("largest relative deviation: loss %.1e, gradient norm %.1e\n", worst_loss, worst_norm);
 }
 
 class TrainingReferenceTest : public ::testing::Test {
@@ -98,7 +38,7 @@ at::Tensor logits_of(models::CausalLM& model, const at::Tensor& ids) {
 }
 
 TEST_F(TrainingReferenceTest, FullFinetuneFollowsTransformers) {
-  const Curve curve = read_curve("full");
+  const Curve curve = read_curve("training/full");
   train_recipe(recipe_text(curve.options, "float32", world_->size(), output_));
   if (world_->rank() != 0) return;
   expect_curve(output_ + "/metrics.jsonl", curve, "", {1e-5, 1e-4});
@@ -114,13 +54,13 @@ TEST_F(TrainingReferenceTest, FullFinetuneFollowsTransformers) {
 }
 
 TEST_F(TrainingReferenceTest, FullFinetuneInFloat64FollowsFloat64) {
-  const Curve curve = read_curve("full");
+  const Curve curve = read_curve("training/full");
   train_recipe(recipe_text(curve.options, "float64", world_->size(), output_));
   if (world_->rank() == 0) expect_curve(output_ + "/metrics.jsonl", curve, "_f64", {1e-12, 1e-11});
 }
 
 TEST_F(TrainingReferenceTest, LoraFollowsPeft) {
-  const Curve curve = read_curve("lora");
+  const Curve curve = read_curve("training/lora");
   train_recipe(recipe_text(curve.options, "float32", world_->size(), output_) + lora_text(curve.options));
   if (world_->rank() != 0) return;
   expect_curve(output_ + "/metrics.jsonl", curve, "", {1e-5, 1e-4});
@@ -141,7 +81,7 @@ TEST_F(TrainingReferenceTest, LoraFollowsPeft) {
 }
 
 TEST_F(TrainingReferenceTest, LoraInFloat64FollowsFloat64) {
-  const Curve curve = read_curve("lora");
+  const Curve curve = read_curve("training/lora");
   train_recipe(recipe_text(curve.options, "float64", world_->size(), output_) + lora_text(curve.options));
   if (world_->rank() == 0) expect_curve(output_ + "/metrics.jsonl", curve, "_f64", {1e-12, 1e-11});
 }
@@ -173,7 +113,7 @@ TEST_F(TrainingReferenceTest, QuantisedBasesFollowPeftAndBitsandbytes) {
 // The learning rate changes nothing, so the loss is that of the base model, which Transformers has evaluated
 // too: its first training loss.
 TEST_F(TrainingReferenceTest, EvalLossIsTheMeanOverAllLabelTokens) {
-  const Curve curve = read_curve("full");
+  const Curve curve = read_curve("training/full");
   const std::string rows = folder_ / "rows.jsonl";
   if (folder_.is_owner()) {
     std::ifstream all(reference_data("training/rows.jsonl"));

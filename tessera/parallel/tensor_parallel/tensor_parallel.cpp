@@ -113,7 +113,8 @@ class Cutter {
     if (is_colwise) return;
     const int64_t first =
         linear.form() ? box.offset[1] / linear.form()->bytes * linear.form()->elements : box.offset[1];
-    linear.adapter()->set_input_part(first, in_features);
+    linear.adapter()->set_input_part(first, in_features,
+                                     detail::sum_over(group_, "sums over the input of " + name));
   }
 
   void cut_table(const std::string& name, nn::Layer& layer, const LayerStyle& style) {

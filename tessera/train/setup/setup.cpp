@@ -28,6 +28,7 @@
 #include "tessera/parallel/expert_parallel/expert_parallel.h"
 #include "tessera/parallel/tensor_parallel/tensor_parallel.h"
 #include "tessera/peft/adapter_files.h"
+#include "tessera/peft/adapter_start.h"
 #include "tessera/train/setup/freeze.h"
 #include "tessera/train/setup/parameter_rates.h"
 
@@ -122,9 +123,18 @@ void for_each_lora_key(Keys& keys, Options& options, const F& f) {
   f(keys.lora_alpha, options.alpha);
   f(keys.lora_dropout, options.dropout);
   f(keys.peft_use_rslora, options.use_rslora);
+  f(keys.peft_use_dora, options.use_dora);
+  f(keys.lora_bias, options.has_bias);
+  f(keys.peft_init_lora_weights, options.start);
   f(keys.lora_target_linear, options.all_linear);
   f(keys.lora_target_regex, options.target_regex);
   f(keys.lora_target_modules, options.target_modules);
+  f(keys.lora_exclude_regex, options.exclude_regex);
+  f(keys.lora_exclude_modules, options.exclude_modules);
+  f(keys.peft_layers_to_transform, options.layers_to_transform);
+  f(keys.peft_layers_pattern, options.layers_pattern);
+  f(keys.lora_rank_pattern, options.rank_pattern);
+  f(keys.lora_alpha_pattern, options.alpha_pattern);
   f(keys.lora_modules_to_save, options.modules_to_save);
 }
 
@@ -201,20 +211,41 @@ void check_continued(const config::Recipe& recipe, const models::CausalLM& model
   hold("lora_r", given.rank, adapter.options.rank);
   hold("lora_alpha", given.alpha, adapter.options.alpha);
   hold("peft_use_rslora", given.use_rslora, adapter.options.use_rslora);
+  hold("peft_use_dora", given.use_dora, adapter.options.use_dora);
+  hold("lora_bias", given.has_bias, adapter.options.has_bias);
+  hold("lora_rank_pattern", given.rank_pattern, adapter.options.rank_pattern);
+  hold("lora_alpha_pattern", given.alpha_pattern, adapter.options.alpha_pattern);
   // Targets are compared by the layers that they mean, since PEFT writes names where a recipe says
   // lora_target_linear.
   const bool has_targets = given.all_linear || !given.target_regex.empty() || !given.target_modules.empty();
-  const bool has_saved = recipe.key_places.contains("lora_modules_to_save");
-  if (!has_targets && !has_saved) return;
-  peft::LoraOptions asked = has_targets ? given : adapter.options;
-  asked.modules_to_save = has_saved ? given.modules_to_save : adapter.options.modules_to_save;
+  const auto has = [&](const char* key) { return recipe.key_places.contains(key); };
+  const bool has_saved = has("lora_modules_to_save");
+  const bool has_exclusion = has("lora_exclude_modules") || has("lora_exclude_regex");
+  const bool has_layers = has("peft_layers_to_transform");
+  if (!has_targets && !has_saved && !has_exclusion && !has_layers) return;
+  peft::LoraOptions asked = adapter.options;
+  if (has_targets) {
+    asked.all_linear = given.all_linear;
+    asked.target_regex = given.target_regex;
+    asked.target_modules = given.target_modules;
+  }
+  if (has_exclusion) {
+    asked.exclude_regex = given.exclude_regex;
+    asked.exclude_modules = given.exclude_modules;
+  }
+  if (has_layers) {
+    asked.layers_to_transform = given.layers_to_transform;
+    asked.layers_pattern = given.layers_pattern;
+  }
+  if (has_saved) asked.modules_to_save = given.modules_to_save;
   attempt_targets(recipe, problems, [&] {
     const auto found = peft::find_lora_targets(model, asked, shared_modules(model));
     const auto wanted = peft::find_lora_targets(model, adapter.options, shared_modules(model));
     if (!same_names(found.saved, wanted.saved)) {
       refuse("lora_modules_to_save", describe_layers(found.saved), describe_layers(wanted.saved));
     } else if (!same_names(found.adapted, wanted.adapted)) {
-      refuse(recipe.first_given({"lora_target_modules", "lora_target_regex", "lora_target_linear"}),
+      refuse(recipe.first_given({"lora_target_modules", "lora_target_regex", "lora_target_linear",
+                                 "lora_exclude_modules", "lora_exclude_regex", "peft_layers_to_transform"}),
              describe_layers(found.adapted), describe_layers(wanted.adapted));
     }
   });
@@ -376,6 +407,11 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::BaseModel& b
   planned.source = std::make_shared<checkpoint::SourceList>(std::move(sources));
   if (!coded.empty()) {
     planned.source = checkpoint::coded_source(planned.source, base_files, std::move(coded));
+  }
+  // Adapters that begin with parts of the base read its values, also those that codes stand for.
+  if (planned.adapter && recipe.lora_model_dir.empty()) {
+    planned.source =
+        peft::with_adapter_start(planned.source, model, planned.adapter->options, planned.adapter->targets);
   }
   return planned;
 }

@@ -1,0 +1,148 @@
+#include "tessera/peft/adapter_start.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "tessera/core/rng.h"
+#include "tessera/device/host_memory.h"
+#include "tessera/nn/linear.h"
+#include "tessera/parallel/box_part.h"
+#include "tessera/peft/dora.h"
+#include "tessera/peft/layer_options.h"
+#include "tessera/peft/low_rank.h"
+
+namespace tessera::peft {
+namespace {
+
+constexpr const char* kMagnitude = ".lora_magnitude_vector.weight";
+// The factors, and whether each is A or B.
+constexpr std::pair<const char*, bool> kFactors[] = {{".lora_A.weight", true},
+                                                     {".lora_A_start.weight", true},
+                                                     {".lora_B.weight", false},
+                                                     {".lora_B_start.weight", false}};
+// Elements of a weight that are read at once.
+constexpr int64_t kPieceElements = int64_t{1} << 20;
+
+class AdapterStart : public checkpoint::ParameterSource {
+ public:
+  AdapterStart(std::shared_ptr<const checkpoint::ParameterSource> values, const torch::nn::Module& model,
+               const LoraOptions& options, const LoraTargets& targets)
+      : values_(std::move(values)), start_(lora_start(options.start)), has_magnitude_(options.use_dora) {
+    const LayerOptions options_of(options);
+    const auto modules = model.named_modules("", /*include_self=*/false);
+    for (const std::string& name : targets.adapted) {
+      const LoraOptions own = options_of(name);
+      const auto& layer = dynamic_cast<const nn::Linear&>(*modules[name]);
+      layers_[name] = {layer.out_features(), layer.in_features(), own.rank, lora_scaling(own)};
+    }
+  }
+
+  bool holds(const std::string& parameter) const override { return values_->holds(parameter); }
+
+  std::optional<DType> stored_dtype(const std::string& parameter) const override {
+    return find(parameter) ? std::nullopt : values_->stored_dtype(parameter);
+  }
+
+  void read(const std::string& parameter, const parallel::Box& box,
+            const at::Tensor& destination) const override {
+    const auto found = find(parameter);
+    if (!found) return values_->read(parameter, box, destination);
+    if (box.numel() == 0) return;
+    const at::NoGradGuard no_grad;
+    if (found->is_magnitude) {
+      destination.copy_(magnitudes(found->layer, box.offset[0], box.size[0]));
+      return;
+    }
+    const LowRank factors = factors_of(found->layer);
+    const at::Tensor part = parallel::box_part(found->is_a ? factors.a : factors.b, box);
+    destination.copy_(found->is_negative ? part.neg() : part);
+  }
+
+ private:
+  struct Layer {
+    int64_t out = 0, in = 0, rank = 0;
+    double scaling = 1.0;
+  };
+  // A parameter whose values are made here.
+  struct Made {
+    std::string layer;
+    bool is_magnitude = false, is_a = false, is_negative = false;
+  };
+
+  std::optional<Made> find(const std::string& parameter) const {
+    const auto layer_of = [&](const char* suffix) {
+      return parameter.ends_with(suffix) ? parameter.substr(0, parameter.size() - std::string(suffix).size())
+                                         : std::string();
+    };
+    if (const std::string layer = layer_of(kMagnitude); has_magnitude_ && layers_.contains(layer))
+      return Made{layer, true};
+    if (!start_.takes_from_base()) return std::nullopt;
+    for (const auto& [suffix, is_a] : kFactors) {
+      const std::string layer = layer_of(suffix);
+      if (!layers_.contains(layer)) continue;
+      return Made{layer, false, is_a, !is_a && std::string(suffix).find("start") != std::string::npos};
+    }
+    return std::nullopt;
+  }
+
+  at::Tensor read_rows(const std::string& parameter, int64_t first, int64_t count, int64_t width) const {
+    const at::Tensor rows = at::empty({count, width}, on_host(at::kDouble));
+    values_->read(parameter, {{first, 0}, {count, width}}, rows);
+    return rows;
+  }
+
+  // The factors that a layer begins with, of the last layer without a decomposition.
+  LowRank factors_of(const std::string& name) const {
+    const Layer& layer = layers_.at(name);
+    const std::scoped_lock lock(mutex_);
+    if (last_ != name) {
+      const at::Tensor weight = read_rows(name + ".weight", 0, layer.out, layer.in);
+      last_factors_ = initial_factors(weight, layer.rank, layer.scaling, start_, stream_of(name.c_str()));
+      last_ = name;
+    }
+    return last_factors_;
+  }
+
+  // The norms of some rows of the weight. Factors that are taken from the base change it by nothing.
+  at::Tensor magnitudes(const std::string& name, int64_t first, int64_t count) const {
+    const Layer& layer = layers_.at(name);
+    const bool is_same = start_.takes_from_base();
+    const at::Tensor a = is_same ? at::zeros({1, layer.in}, on_host(at::kDouble))
+                                 : read_rows(name + ".lora_A.weight", 0, layer.rank, layer.in);
+    const at::Tensor norms = at::empty({count}, on_host(at::kDouble));
+    const int64_t step = std::max<int64_t>(1, kPieceElements / layer.in);
+    for (int64_t begin = 0; begin < count; begin += step) {
+      const int64_t size = std::min(step, count - begin);
+      const at::Tensor weight = read_rows(name + ".weight", first + begin, size, layer.in);
+      const at::Tensor b = is_same ? at::zeros({size, 1}, on_host(at::kDouble))
+                                   : read_rows(name + ".lora_B.weight", first + begin, size, layer.rank);
+      norms.narrow(0, begin, size).copy_(row_norms(weight, a, b, layer.scaling));
+    }
+    return norms;
+  }
+
+  const std::shared_ptr<const checkpoint::ParameterSource> values_;
+  const LoraStart start_;
+  const bool has_magnitude_;
+  std::map<std::string, Layer> layers_;
+  mutable std::mutex mutex_;
+  mutable std::string last_;  // the layer of last_factors_
+  mutable LowRank last_factors_;
+};
+
+}  // namespace
+
+std::shared_ptr<const checkpoint::ParameterSource> with_adapter_start(
+    std::shared_ptr<const checkpoint::ParameterSource> values, const torch::nn::Module& model,
+    const LoraOptions& options, const LoraTargets& targets) {
+  if (!options.use_dora && !lora_start(options.start).takes_from_base()) return values;
+  return std::make_shared<AdapterStart>(std::move(values), model, options, targets);
+}
+
+}  // namespace tessera::peft

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Makes tests/reference/data/adapters/: 10-step curves of PEFT's adapters on a tiny Llama, one of each kind.
+
+For each kind: <kind>.json holds the recipe keys, the options and the curve in float32 and (where PEFT can) in
+float64; <kind>_initial/ is the adapter that the run starts from, unless Tessera has to make it itself;
+<kind>.safetensors holds logits before and after the run, merged too.
+"""
+import argparse
+import copy
+import os
+
+from make_training_reference import (ROWS_FILE, load_model, logits_of, read_rows, save_adapter, train,
+                                     write_json)
+from reference_common import DATA, everything_in_float64, save
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import AutoConfig, AutoModelForCausalLM
+
+FOLDER = os.path.join(DATA, "adapters")
+LINEAR_LAYERS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+MODEL = "llama3"
+
+
+def lora(**changes):
+    settings = dict(r=4, lora_alpha=8, lora_dropout=0.0, bias="none", target_modules=list(LINEAR_LAYERS),
+                    task_type="CAUSAL_LM")
+    settings.update(changes)
+    return LoraConfig(**settings)
+
+
+# kind: (config, base model, keys of a recipe that starts the adapter itself; None = from <kind>_initial)
+KINDS = {
+    "selection": (lora(rank_pattern={"k_proj": 2, r".*\.mlp\..*": 3}, alpha_pattern={"1.mlp.up_proj": 5.0},
+                       layers_to_transform=[1, 2], exclude_modules=["o_proj"], use_rslora=True), MODEL, None),
+    "dora": (lora(use_dora=True), MODEL, None),
+    "lora_bias": (lora(lora_bias=True, target_modules=["q_proj", "k_proj", "v_proj"]), "qwen2", None),
+    "pissa": (lora(init_lora_weights="pissa"), MODEL, "pissa"),
+    "olora": (lora(init_lora_weights="olora"), MODEL, "olora"),
+    "pissa_dora": (lora(init_lora_weights="pissa", use_dora=True), MODEL, "pissa"),
+}
+
+
+def perturb(model):
+    """Values under which every part of the adapter has an effect from the first step."""
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for key, value in model.named_parameters():
+            if "lora_B" in key:
+                value.copy_(0.05 * torch.randn(value.shape, generator=generator))
+            elif "magnitude" in key:
+                value.mul_(1 + 0.1 * torch.randn(value.shape, generator=generator))
+
+
+def wide_curve(model_name, rows, options, initial):
+    folder = os.path.join(DATA, "models", model_name)
+    narrow = load_model(folder)
+    with everything_in_float64(type(narrow)):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.float64)
+        model.load_state_dict({key: value.double() for key, value in narrow.state_dict().items()})
+        model = PeftModel.from_pretrained(model, initial, is_trainable=True, autocast_adapter_dtype=False)
+        model.double()
+        return train(model, rows, options)
+
+
+def make(kind, options):
+    config, model_name, start = KINDS[kind]
+    options = dict(options, model=model_name)
+    rows = read_rows(ROWS_FILE)
+    ids = rows[0]["input_ids"]
+    base_folder = os.path.join(DATA, "models", model_name)
+    base_name = f"tests/reference/data/models/{model_name}"
+    initial = os.path.join(FOLDER, f"{kind}_initial")
+    torch.manual_seed(7)
+    model = get_peft_model(load_model(base_folder), copy.deepcopy(config))
+    if start is None:
+        perturb(model)
+        save_adapter(model, initial, base_name)
+        model = PeftModel.from_pretrained(load_model(base_folder), initial, is_trainable=True)
+    tensors = {"ids": torch.tensor(ids), "logits_initial": logits_of(model, ids)}
+    curve = train(model, rows, options)
+    if start is None:
+        for step, wide in zip(curve, wide_curve(model_name, rows, options, initial)):
+            step["loss_f64"], step["grad_norm_f64"] = wide["loss"], wide["grad_norm"]
+    tensors["logits_final"] = logits_of(model, ids)
+    tensors["logits_merged"] = logits_of(copy.deepcopy(model).merge_and_unload(), ids)
+    save(tensors, os.path.join(FOLDER, f"{kind}.safetensors"), format="pt")
+    if start is not None:
+        options["peft_init_lora_weights"] = start
+        options["use_dora"] = config.use_dora
+    write_json(os.path.join(FOLDER, f"{kind}.json"), {"options": options, "steps": curve})
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kinds", nargs="*", help="default: all")
+    arguments = parser.parse_args()
+    torch.use_deterministic_algorithms(True)
+    os.makedirs(FOLDER, exist_ok=True)
+    options = dict(max_steps=10, micro_batch_size=2, gradient_accumulation_steps=2, warmup_steps=2,
+                   learning_rate=1e-2, adam_beta1=0.9, adam_beta2=0.999, adam_epsilon=1e-8, weight_decay=0.1,
+                   max_grad_norm=1.0)
+    for kind in arguments.kinds or KINDS:
+        print(kind, flush=True)
+        make(kind, options)
+
+
+if __name__ == "__main__":
+    main()
