@@ -102,7 +102,7 @@ TEST_F(TrainingReferenceTest, QuantisedBasesFollowPeftAndBitsandbytes) {
              {2e-5, 3e-4}},
         Case{"lora_int8", "load_in_8bit: true\n", {2e-5, 3e-4}}}) {
     SCOPED_TRACE(name);
-    const Curve curve = read_curve(name);
+    const Curve curve = read_curve(std::string("training/") + name);
     const std::string output = output_ + name;
     train_recipe(recipe_text(curve.options, "float32", world_->size(), output) + lora_text(curve.options) +
                  keys);
