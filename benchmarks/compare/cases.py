@@ -61,6 +61,8 @@ def _training(has_fast_bf16: bool) -> list[Case]:
         Case("lora-bf16", "LoRA on all linear layers, bf16 mixed", "tokens/s", "ours-lora-bf16",
              (_better("PEFT", "peft-fp32", "peft-bf16", has_fast_bf16, {"amx": 2.8, "avx512": 2.2}, 0.45),),
              "lora", explain=_explain_step),
+        Case("qlora", "QLoRA on all linear layers (NF4, double quantisation), fp32", "tokens/s", "ours-qlora-fp32",
+             (Rival("Transformers + PEFT + bitsandbytes", ("peft-qlora",), 2.0, 0.35),), "qlora", explain=_explain_step),
         *(_ranks(way) for way in WAYS),
     ]
 

@@ -26,10 +26,10 @@ def _training(context: Context) -> list[Contestant]:
     steps = ["--seq", seq, "--steps", str(sizes.TRAIN_STEPS)]
     rate = readers.field("tokens_per_s")
 
-    def ours(key: str, label: str, adapter: str, dtype: str, checkpointing: str = "false") -> Contestant:
+    def ours(key: str, label: str, adapter: str, dtype: str, checkpointing: str = "false", *more: str) -> Contestant:
         command = [str(context.program), "bench", "train", "--model", str(context.model), "--micro-batch", batch, *steps,
                    "--adapter", adapter, "--lora-r", str(sizes.LORA_R), "--dtype", dtype,
-                   "--gradient-checkpointing", checkpointing, "--json"]
+                   "--gradient-checkpointing", checkpointing, "--json", *more]
         return Contestant(key, label, lambda _: command, rate, context.cores)
 
     def theirs(key: str, label: str, *more: str) -> Contestant:
@@ -46,6 +46,7 @@ def _training(context: Context) -> list[Contestant]:
         ours("ours-full-bf16-blocks", "Tessera bf16, blocks", "none", "bf16", "true"),
         ours("ours-lora-fp32", "Tessera LoRA fp32", "lora", "fp32"),
         ours("ours-lora-bf16", "Tessera LoRA bf16", "lora", "bf16"),
+        ours("ours-qlora-fp32", "Tessera QLoRA fp32", "lora", "fp32", "false", "load_in_4bit=true"),
         theirs("transformers-fp32", "Transformers fp32"),
         theirs("transformers-bf16", "Transformers bf16 autocast", "--autocast"),
         theirs("transformers-bf16-blocks", "Transformers bf16 autocast, gradient checkpointing", "--autocast",
@@ -53,6 +54,7 @@ def _training(context: Context) -> list[Contestant]:
         theirs("peft-fp32", "PEFT fp32", *lora),
         theirs("peft-compiled", "PEFT fp32 compiled", *lora, "--compile"),
         theirs("peft-bf16", "PEFT bf16 autocast", *lora, "--autocast"),
+        theirs("peft-qlora", "PEFT + bitsandbytes NF4", *lora, "--four-bit"),
     ]
 
 

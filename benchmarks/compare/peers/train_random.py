@@ -11,13 +11,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--lora-r", type=int, default=0, help="0: train all weights")
     parser.add_argument("--autocast", action="store_true", help="bfloat16 autocast over float32 weights")
+    parser.add_argument("--four-bit", action="store_true", help="QLoRA: the base in NF4, with double quantisation")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--checkpointing", action="store_true", help="recompute every decoder layer in the backward")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(42)
 
-    model = worker.load(options.model)
+    model = worker.load(options.model, four_bit=options.four_bit)
     if options.lora_r > 0:
         model = worker.with_lora(model, options.lora_r)
     model.train()

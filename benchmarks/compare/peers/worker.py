@@ -26,8 +26,14 @@ def answer(**fields) -> None:
     print(json.dumps(fields), flush=True)
 
 
-def load(folder: str, dtype: torch.dtype = torch.float32):
-    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
+def load(folder: str, dtype: torch.dtype = torch.float32, four_bit: bool = False):
+    """With `four_bit` bitsandbytes quantises the linear layers, as Axolotl's qlora has it."""
+    keys = {}
+    if four_bit:
+        keys["quantization_config"] = transformers.BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=dtype)
+        keys["device_map"] = "cpu"
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True, **keys)
 
 
 def with_lora(model, rank: int):
