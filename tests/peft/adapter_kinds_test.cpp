@@ -1,0 +1,243 @@
+// Adapters beyond plain LoRA: their formulas, their first values, and what a merge makes of their files.
+#include <cmath>
+#include <functional>
+#include <map>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/checkpoint/random_source.h"
+#include "tessera/core/error.h"
+#include "tessera/core/rng.h"
+#include "tessera/io/file.h"
+#include "tessera/nn/materialize.h"
+#include "tessera/nn/random_scope.h"
+#include "tessera/parallel/box_part.h"
+#include "tessera/peft/adapter_files.h"
+#include "tessera/peft/adapter_start.h"
+#include "tessera/peft/dora.h"
+#include "tessera/peft/low_rank.h"
+#include "tessera/peft/merge.h"
+
+#include "tests/models/reference_models.h"
+#include "tests/testing/temp_folder.h"
+
+namespace tessera::peft {
+namespace {
+
+using models::load_reference_model;
+using models::max_difference;
+using models::reference_folder;
+using tessera::testing::TempFolder;
+using ::testing::HasSubstr;
+
+at::Tensor logits_of(models::CausalLM& model) {
+  const at::NoGradGuard no_grad;
+  model.eval();
+  return model.logits(models::pack_ids(at::arange(3, 20)));
+}
+
+std::shared_ptr<const checkpoint::ParameterSource> files_of(const models::CausalLM& plain,
+                                                            const std::string& family) {
+  const auto files = std::make_shared<const io::ModelFiles>(io::ModelFiles::open(reference_folder(family)));
+  return checkpoint::stored_source(checkpoint::stored_tensors(files), models::state_dict_adapter(plain));
+}
+
+// Puts an adapter on the model of a family and gives it its first values.
+LoraTargets start_adapter(models::CausalLM& model, const std::string& family, const LoraOptions& options) {
+  const auto base = files_of(*models::build_model(reference_folder(family), at::kDouble), family);
+  const LoraTargets targets = apply_lora(model, options);
+  const auto values = std::make_shared<checkpoint::SourceList>(
+      std::vector<std::shared_ptr<const checkpoint::ParameterSource>>{base, models::random_source(model, 3)});
+  checkpoint::materialize(model, *with_adapter_start(values, model, options, targets));
+  return targets;
+}
+
+void add_noise(models::CausalLM& model, const LoraTargets& targets) {
+  const at::NoGradGuard no_grad;
+  at::manual_seed(8);
+  auto parameters = model.named_parameters();
+  for (const std::string& name : adapter_parameters(model, targets)) {
+    if (parameters[name].requires_grad()) parameters[name].add_(at::randn_like(parameters[name]), 0.1);
+  }
+}
+
+// Writes an adapter as a single process does.
+void save_adapter(const std::string& folder, const models::CausalLM& model, const LoraOptions& options,
+                  const LoraTargets& targets) {
+  const auto plan = adapter_folder(adapter_table(model, targets), options, targets, "base");
+  std::vector<io::TensorSpec> specs;
+  std::map<std::string, at::Tensor> tensors;
+  for (const auto& tensor : plan.table.stored_tensors()) {
+    specs.push_back({tensor.name, DType::F64, tensor.shape});
+    tensors[tensor.name] = at::zeros(tensor.shape, at::kDouble);
+  }
+  const auto parameters = model.named_parameters();
+  for (const auto& entry : plan.table.parameters()) {
+    for (const auto& overlaps : plan.table.overlaps(entry.name, checkpoint::whole_box(entry.shape))) {
+      for (const auto& overlap : overlaps) {
+        parallel::box_part(tensors[overlap.part->name], overlap.stored)
+            .copy_(overlap.view(parameters[entry.name].detach()));
+      }
+    }
+  }
+  io::ShardedSafetensorsWriter writer(folder, specs, plan.weights);
+  for (const auto& [name, value] : tensors)
+    writer.write(name, 0, value.const_data_ptr(), static_cast<int64_t>(value.nbytes()));
+  writer.commit();
+  for (const auto& [name, text] : plan.files) io::write_file_atomic(io::join_path(folder, name), text);
+}
+
+LoraOptions options_of(const std::string& family) {
+  LoraOptions options;
+  options.rank = 3;
+  options.alpha = 5.0;
+  options.target_modules = family == "gpt2" ? std::vector<std::string>{"c_attn", "c_fc", "c_proj"}
+                                            : std::vector<std::string>{"q_proj", "v_proj", "down_proj"};
+  return options;
+}
+
+// A new adapter changes nothing, whatever it takes from the base.
+TEST(AdapterKinds, StartAsTheBaseModel) {
+  for (const char* family : {"llama3", "gpt2", "mixtral"}) {
+    const at::Tensor want = logits_of(*load_reference_model(family, at::kDouble));
+    for (const char* start : {"true", "gaussian", "pissa", "pissa_niter_3", "olora"}) {
+      for (const bool use_dora : {false, true}) {
+        SCOPED_TRACE(std::string(family) + " " + start);
+        const auto model = models::build_model(reference_folder(family), at::kDouble);
+        LoraOptions options = options_of(family);
+        options.start = start;
+        options.use_dora = use_dora;
+        if (std::string(family) == "mixtral") options.target_modules = {"q_proj", "w2"};
+        start_adapter(*model, family, options);
+        EXPECT_LT(max_difference(logits_of(*model), want), 1e-11);
+      }
+    }
+  }
+}
+
+TEST(AdapterKinds, AreReadAsWrittenAndMerged) {
+  for (const char* family : {"llama3", "gpt2", "qwen2"}) {
+    for (const char* kind : {"dora", "pissa", "pissa_dora", "bias"}) {
+      SCOPED_TRACE(std::string(family) + " " + kind);
+      const std::string name = kind;
+      const bool has_bias = std::string(family) != "llama3";
+      if (name == "bias" && !has_bias) continue;
+      const TempFolder folder;
+      LoraOptions options = options_of(family);
+      options.use_dora = name.ends_with("dora");
+      options.use_rslora = name == "pissa";
+      if (name.starts_with("pissa")) options.start = "pissa";
+      options.has_bias = name == "bias";
+      if (options.has_bias && std::string(family) == "qwen2") options.target_modules = {"q_proj", "v_proj"};
+      const auto first = models::build_model(reference_folder(family), at::kDouble);
+      const LoraTargets targets = start_adapter(*first, family, options);
+      const at::Tensor before = logits_of(*first);
+      add_noise(*first, targets);
+      const at::Tensor want = logits_of(*first);
+      EXPECT_GT(max_difference(before, want), 1e-3);
+      save_adapter(folder / "adapter", *first, options, targets);
+
+      const auto second = load_reference_model(family, at::kDouble);
+      load_adapter(*second, folder / "adapter");
+      EXPECT_LT(max_difference(logits_of(*second), want), 1e-11);
+      merge_adapter(reference_folder(family), folder / "adapter", folder / "merged", false, DType::F64);
+      const auto merged = models::build_model(folder / "merged", at::kDouble);
+      models::load_weights(*merged, io::ModelFiles::open(folder / "merged"));
+      EXPECT_LT(max_difference(logits_of(*merged), want), 1e-11);
+    }
+  }
+}
+
+// PEFT: y = W x + b + (m / n (W + s B A) - W) (x * mask).
+TEST(AdapterKinds, DropoutOfDoraIsOnTheChangeOfTheLayer) {
+  for (const char* start : {"true", "olora"}) {
+    const auto layer = std::make_shared<nn::Linear>(6, 5, true, at::kDouble);
+    LoraOptions options;
+    options.rank = 2;
+    options.alpha = 3.0;
+    options.dropout = 0.4;
+    options.use_dora = true;
+    options.start = start;
+    const auto adapter = std::make_shared<LoraAdapter>(*layer, options, "site");
+    layer->set_adapter(adapter, "site");
+    at::manual_seed(5);
+    for (auto& item : layer->named_parameters())
+      nn::materialize(item.value(), at::randn(item.value().sizes(), at::kDouble));
+    const auto p = layer->named_parameters();
+    const at::Tensor x = at::randn({7, 6}, at::kDouble);
+    const nn::RandomScope scope({1, 2, 3});
+    const at::Tensor dropped = x * nn::dropout_mask_here(x, 0.4, stream_of("site.lora_dropout"));
+    at::Tensor base = p["weight"];
+    if (p.contains("lora_A_start.weight"))
+      base = base + 1.5 * at::matmul(p["lora_B_start.weight"], p["lora_A_start.weight"]);
+    const at::Tensor changed = base + 1.5 * at::matmul(p["lora_B.weight"], p["lora_A.weight"]);
+    const at::Tensor factors = p["lora_magnitude_vector.weight"] / changed.detach().norm(2, 1);
+    const at::Tensor want =
+        at::linear(x, base, p["bias"]) + at::linear(dropped, factors.unsqueeze(1) * changed - base);
+    EXPECT_LT(max_difference(layer->forward(x), want), 1e-12);
+    const at::Tensor weights = at::randn({7, 5}, at::kDouble);
+    const auto gradients = [&](const at::Tensor& y) {
+      for (auto& item : layer->named_parameters()) item.value().mutable_grad() = at::Tensor();
+      (y * weights).sum().backward();
+      std::vector<at::Tensor> all;
+      for (const char* name : {"lora_A.weight", "lora_B.weight", "lora_magnitude_vector.weight"})
+        all.push_back(p[name].grad().clone());
+      return all;
+    };
+    const auto got = gradients(layer->forward(x)), wanted = gradients(want);
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_LT(max_difference(got[i], wanted[i]), 1e-12) << i;
+  }
+}
+
+TEST(AdapterKinds, FirstFactorsAreTheMainPartOfTheWeight) {
+  at::manual_seed(2);
+  const at::Tensor weight =
+      at::matmul(at::randn({9, 7}, at::kDouble), at::diag(at::logspace(1, -3, 7, 10).to(at::kDouble)));
+  const auto [left, values, right] = at::linalg_svd(weight, false);
+  const at::Tensor best = at::matmul(left.narrow(1, 0, 3) * values.narrow(0, 0, 3), right.narrow(0, 0, 3));
+  for (const char* start : {"pissa", "pissa_niter_8"}) {
+    const LowRank factors = initial_factors(weight, 3, 2.0, lora_start(start), 4);
+    EXPECT_LT(max_difference(2.0 * at::matmul(factors.b, factors.a), best), 1e-7) << start;
+    // Both factors take the same part of each singular value.
+    EXPECT_LT(max_difference(factors.a.norm(2, 1), factors.b.norm(2, 0)), 1e-12);
+  }
+  const LowRank olora = initial_factors(weight, 3, 2.0, lora_start("olora"), 4);
+  const auto [q, r] = at::linalg_qr(weight);
+  EXPECT_LT(max_difference(at::matmul(olora.b, olora.a), at::matmul(q.narrow(1, 0, 3), r.narrow(0, 0, 3))),
+            1e-12);
+  EXPECT_LT(max_difference(at::matmul(olora.b.t(), olora.b), at::eye(3, at::kDouble)), 1e-12);
+}
+
+TEST(AdapterKinds, ARowOfZerosHasNoLength) {
+  const at::Tensor weight = at::zeros({2, 3}, at::kDouble);
+  weight[1].fill_(2.0);
+  const at::Tensor norms =
+      row_norms(weight, at::zeros({1, 3}, at::kDouble), at::zeros({2, 1}, at::kDouble), 1.0);
+  EXPECT_EQ(norms[0].item<double>(), 1.0);
+  EXPECT_NEAR(norms[1].item<double>(), std::sqrt(12.0), 1e-14);
+}
+
+TEST(AdapterKinds, WhatCannotWorkIsRefused) {
+  const auto text_of = [](const std::function<void(LoraOptions&)>& change) -> std::string {
+    LoraOptions options = options_of("llama3");
+    change(options);
+    try {
+      apply_lora(*load_reference_model("llama3", at::kFloat), options);
+      return "";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  EXPECT_THAT(text_of([](auto& o) {
+                o.start = "pissa";
+                o.rank = 200;
+              }),
+              HasSubstr("the rank is above that of the weight"));
+  EXPECT_THAT(text_of([](auto& o) { o.start = "pissa_niter_0"; }),
+              HasSubstr("unknown start of LoRA factors"));
+  EXPECT_THAT(text_of([](auto& o) { o.use_dora = o.has_bias = true; }), HasSubstr("no bias of its own"));
+}
+
+}  // namespace
+}  // namespace tessera::peft
