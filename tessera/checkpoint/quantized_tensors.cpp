@@ -165,9 +165,8 @@ io::JsonReader model_config_of(const std::string& folder) {
 void leave_out_biases(const io::ModelFiles& files, const io::JsonReader& config, Found& found) {
   constexpr const char* kFamilies[] = {"llama", "mistral", "mixtral", "qwen3", "qwen3_moe"};
   const std::string family = config.text("model_type", "");
-  const bool has_none =
-      std::ranges::any_of(kFamilies, [&](const char* name) { return family == name; }) &&
-      !config.boolean("attention_bias", false) && !config.boolean("mlp_bias", false);
+  const bool has_none = std::ranges::any_of(kFamilies, [&](const char* name) { return family == name; }) &&
+                        !config.boolean("attention_bias", false) && !config.boolean("mlp_bias", false);
   if (!has_none) return;
   for (const CodedWeight& weight : found.weights) {
     const std::string name = weight.spec.name.substr(0, weight.spec.name.rfind('.')) + ".bias";
