@@ -54,7 +54,8 @@ class GgufTensors : public StoredTensors {
     // If the destination's device can expand blocks itself, the file's bytes go there: they are fewer.
     const auto expand = ops::leaves(to).expand_ggml;
     const io::GgufTensor& tensor = *weight.tensor;
-    if (expand != nullptr && !is_vector && tensor.type != io::GgmlType::F32) {
+    const bool is_expanded_there = expand != nullptr && io::expands_on_devices(tensor.type);
+    if (is_expanded_there && !is_vector && tensor.type != io::GgmlType::F32) {
       return each_step(to.size(0), io::GgufFile::row_bytes(tensor), [&](int64_t row, int64_t count) {
         copy_rows(row, expanded_rows(weight, first + row, count, to, expand));
       });

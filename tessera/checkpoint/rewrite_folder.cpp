@@ -1,13 +1,14 @@
 #include "tessera/checkpoint/rewrite_folder.h"
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
+#include "tessera/checkpoint/quantized_tensors.h"
 #include "tessera/checkpoint/save_folder.h"
-#include "tessera/checkpoint/stored_tensors.h"
 #include "tessera/core/error.h"
 #include "tessera/device/host_memory.h"
 #include "tessera/device/torch_dtype.h"
@@ -21,23 +22,13 @@ namespace {
 constexpr int64_t kPieceBytes = int64_t{16} << 20;
 constexpr int64_t kMaxSideFile = int64_t{512} << 20;
 
-void copy_bytes(const io::ModelFiles& files, const io::TensorInfo& tensor,
-                io::ShardedSafetensorsWriter& writer) {
-  std::vector<char> buffer(static_cast<size_t>(std::min(kPieceBytes, tensor.num_bytes())));
-  for (int64_t done = 0; done < tensor.num_bytes(); done += kPieceBytes) {
-    const int64_t count = std::min(kPieceBytes, tensor.num_bytes() - done);
-    files.read(tensor.name, done, count, buffer.data());
-    writer.write(tensor.name, done, buffer.data(), count);
-  }
-}
-
 // Throws if a value that was finite is not finite after the cast.
-void check_fits(const io::ModelFiles& files, const io::TensorInfo& tensor, const at::Tensor& values,
+void check_fits(const StoredTensors& files, const io::TensorSpec& tensor, const at::Tensor& values,
                 const at::Tensor& cast) {
   if (at::isfinite(cast).logical_or_(at::isfinite(values).logical_not_()).all().item<bool>()) return;
   throw Error(ErrorKind::Numerics, "WEIGHT",
               "the weight '" + tensor.name + "' is too large for the type to write")
-      .in(files.folder())
+      .in(files.place())
       .hint("--dtype bf16 has the range of float32");
 }
 
@@ -67,30 +58,29 @@ void write_side_files(const SideFiles& files, const std::string& folder) {
   }
 }
 
-DType written_dtype(const io::ModelFiles& files, const io::TensorInfo& tensor, std::optional<DType> wanted) {
+DType written_dtype(const StoredTensors& files, const io::TensorSpec& tensor, std::optional<DType> wanted) {
   if (!wanted || tensor.dtype == *wanted || !is_floating(tensor.dtype)) return tensor.dtype;
   if (is_weight_dtype(tensor.dtype)) return *wanted;
   throw Error(ErrorKind::Model, "DTYPE", "a weight of this type cannot be written in another one")
-      .in(files.folder() + ": tensor '" + tensor.name + "'")
+      .in(files.place() + ": tensor '" + tensor.name + "'")
       .got(dtype_name(tensor.dtype))
       .need("F64, F32, F16 or BF16");
 }
 
-void copy_tensor(const io::ModelFiles& files, const io::TensorInfo& tensor, DType dtype,
+void copy_tensor(const StoredTensors& files, const io::TensorSpec& tensor, DType dtype,
                  io::ShardedSafetensorsWriter& writer) {
-  if (dtype == tensor.dtype) return copy_bytes(files, tensor, writer);
   const at::NoGradGuard no_grad;
   const int64_t rows = tensor.shape.empty() ? 1 : tensor.shape.front();
-  const int64_t row_elements = rows == 0 ? 0 : tensor.numel() / rows;
+  const int64_t row_elements = rows == 0 ? 0 : whole_box(tensor.shape).numel() / rows;
   if (row_elements == 0) return;
   const int64_t step = std::max<int64_t>(1, kPieceBytes / (dtype_size(tensor.dtype) * row_elements));
   for (int64_t first = 0; first < rows; first += step) {
     const int64_t count = std::min(step, rows - first);
     const auto box = row_box(tensor.shape, first, count);
     const at::Tensor values = at::empty(box.size, on_host(to_scalar_type(tensor.dtype)));
-    read_box(files, tensor.name, box, values);
+    files.read(tensor.name, box, values);
     const at::Tensor cast = values.to(to_scalar_type(dtype));
-    check_fits(files, tensor, values, cast);
+    if (dtype != tensor.dtype) check_fits(files, tensor, values, cast);
     writer.write(tensor.name, first * row_elements * dtype_size(dtype), host_span<const char>(cast).data(),
                  static_cast<int64_t>(cast.nbytes()));
   }
@@ -102,17 +92,13 @@ int64_t rewrite_folder(const std::string& folder, DType dtype, io::ResultFolder&
   const std::string config_path = io::join_path(folder, "config.json");
   std::string& config = side_files["config.json"];
   config = io::JsonReader::read_text(config_path);
-  const bool is_quantised = io::JsonReader::parse(config, config_path).has("quantization_config");
-  config = with_config_dtype(config, dtype);
-  if (is_quantised) {
-    throw Error(ErrorKind::Model, "UNSUPPORTED", "a quantised model cannot be written in another type")
-        .in(config_path + ": key 'quantization_config'");
-  }
-  const io::ModelFiles files = io::ModelFiles::open(folder);
+  (void)io::JsonReader::parse(config, config_path);  // names what is wrong
+  config = with_config_dtype(plain_config(config), dtype);
+  const auto files = model_tensors(std::make_shared<const io::ModelFiles>(io::ModelFiles::open(folder)));
   std::vector<io::TensorSpec> specs;
   int64_t weight_bytes = 0, num_bytes = 0;
-  for (const io::TensorInfo* tensor : files.tensors()) {
-    specs.push_back({tensor->name, written_dtype(files, *tensor, dtype), tensor->shape});
+  for (const io::TensorSpec& tensor : files->tensors()) {
+    specs.push_back({tensor.name, written_dtype(*files, tensor, dtype), tensor.shape});
     weight_bytes += specs.back().num_bytes();
   }
   for (const auto& [name, text] : side_files) num_bytes += static_cast<int64_t>(text.size());
@@ -120,7 +106,7 @@ int64_t rewrite_folder(const std::string& folder, DType dtype, io::ResultFolder&
   result.require_space(num_bytes + weight_bytes);
   io::ShardedSafetensorsWriter writer(result.staging(), specs);
   for (size_t i = 0; i < specs.size(); ++i) {
-    copy_tensor(files, *files.tensors()[i], specs[i].dtype, writer);
+    copy_tensor(*files, files->tensors()[i], specs[i].dtype, writer);
   }
   writer.commit();
   write_side_files(side_files, result.staging());

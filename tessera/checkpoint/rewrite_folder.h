@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "tessera/checkpoint/stored_tensors.h"
 #include "tessera/core/dtype.h"
 #include "tessera/io/model_files.h"
 #include "tessera/io/result_folder.h"
@@ -31,16 +32,16 @@ void write_side_files(const SideFiles& files, const std::string& folder);
 
 // Returns the type in which a tensor is written: `wanted` for a weight (is_weight_dtype()), else its own.
 // Throws Error(Model, "DTYPE") for a weight in a type of 8 bits, whose scales stand in another tensor.
-DType written_dtype(const io::ModelFiles& files, const io::TensorInfo& tensor, std::optional<DType> wanted);
+DType written_dtype(const StoredTensors& files, const io::TensorSpec& tensor, std::optional<DType> wanted);
 
-// Writes a tensor as one of type `dtype`, a few MiB at a time: a copy of its bytes if that is its own type.
+// Writes a tensor as one of type `dtype`, a few MiB at a time: a copy if that is its own type.
 // Throws Error(Numerics, "WEIGHT") for a finite value that is too large for the type.
-void copy_tensor(const io::ModelFiles& files, const io::TensorInfo& tensor, DType dtype,
+void copy_tensor(const StoredTensors& files, const io::TensorSpec& tensor, DType dtype,
                  io::ShardedSafetensorsWriter& writer);
 
 // Writes the model in `folder` with weights of type `dtype` into `result`, which has not begun. The tokenizer
-// and the other small files go with it; config.json says the type. Returns the bytes of the tensors. Throws
-// Error(Model, "UNSUPPORTED") for a quantised model, and what copy_tensor() and io::ResultFolder throw.
+// and the other small files go with it; config.json says the type. Quantised weights become plain ones.
+// Returns the bytes of the tensors. Throws what model_tensors(), copy_tensor() and io::ResultFolder throw.
 int64_t rewrite_folder(const std::string& folder, DType dtype, io::ResultFolder& result);
 
 }  // namespace tessera::checkpoint

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
+#include "tessera/checkpoint/quantized_tensors.h"
 #include "tessera/core/error.h"
 #include "tessera/device/host_memory.h"
 #include "tessera/device/torch_dtype.h"
@@ -121,7 +122,7 @@ std::string with_config_dtype(const std::string& config_json, DType dtype) {
 
 BaseFiles read_base_files(const std::string& folder) {
   BaseFiles files;
-  files.config = io::JsonReader::read_text(io::join_path(folder, "config.json"));
+  files.config = plain_config(io::JsonReader::read_text(io::join_path(folder, "config.json")));
   const std::string generation = io::join_path(folder, "generation_config.json");
   if (io::exists(generation)) files.generation = io::JsonReader::read_text(generation);
   return files;

@@ -28,7 +28,8 @@ struct BaseFiles {
   std::string config;      // the text of config.json
   std::string generation;  // the text of generation_config.json; empty if there is none
 };
-// Reads these files of a model folder. Throws Error(Model) if there is no config.json.
+// Reads these files of a model folder; config.json as plain_config() gives it. Throws Error(Model) if there
+// is no config.json.
 BaseFiles read_base_files(const std::string& folder);
 
 // Returns the text of config.json changed to say that the weights are of this type: F64, F32, BF16 or F16.

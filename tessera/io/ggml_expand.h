@@ -120,6 +120,104 @@ TESSERA_EXPAND void expand_q45_k(const uint8_t* from, int64_t num_blocks, float*
   }
 }
 
+// Expands Q2_K. A block holds: 16 bytes with a scale in the low and a minimum in the high four bits, 64 bytes
+// of two bits, half d, half dmin. Each 32 of the bytes hold 128 elements in four runs of 32; one scale and
+// one minimum serve 16 elements. The value is d * scale * q - dmin * minimum.
+TESSERA_EXPAND void expand_q2_k(const uint8_t* from, int64_t num_blocks, float* to) {
+  for (int64_t block = 0; block < num_blocks; ++block, from += 84, to += 256) {
+    const float scale = load_half(from + 80), minimum = load_half(from + 82);
+    for (int group = 0; group < 16; ++group) {
+      const float d = scale * static_cast<float>(from[group] & 15);
+      const float m = minimum * static_cast<float>(from[group] >> 4);
+      const uint8_t* bits = from + 16 + group / 8 * 32 + group % 2 * 16;
+      const int shift = group / 2 % 4 * 2;
+      for (int i = 0; i < 16; ++i) to[group * 16 + i] = d * static_cast<float>(bits[i] >> shift & 3) - m;
+    }
+  }
+}
+
+// Expands Q3_K. A block holds: 32 bytes of high bits, of which bit k serves run k of 32 elements, 64 bytes of
+// two bits in the order of Q2_K, 12 bytes with 16 scales of six bits (the low four bits of scales 0-7 and
+// 8-15 in the halves of the first eight bytes, the high two in the last four), half d. The value is d *
+// (scale - 32) * q, with 4 taken from q if its high bit is not set.
+TESSERA_EXPAND void expand_q3_k(const uint8_t* from, int64_t num_blocks, float* to) {
+  for (int64_t block = 0; block < num_blocks; ++block, from += 110, to += 256) {
+    const float scale = load_half(from + 108);
+    const uint8_t* packed = from + 96;
+    for (int group = 0; group < 16; ++group) {
+      const int low = packed[group % 8] >> (group / 8 * 4) & 15;
+      const int high = packed[8 + group % 4] >> (group / 4 * 2) & 3;
+      const float d = scale * static_cast<float>((low | high << 4) - 32);
+      const uint8_t* bits = from + 32 + group / 8 * 32 + group % 2 * 16;
+      const uint8_t* highs = from + group % 2 * 16;
+      const int shift = group / 2 % 4 * 2;
+      for (int i = 0; i < 16; ++i) {
+        const int q = (bits[i] >> shift & 3) - ((highs[i] >> (group / 2) & 1) != 0 ? 0 : 4);
+        to[group * 16 + i] = d * static_cast<float>(q);
+      }
+    }
+  }
+}
+
+// The values of the codes of IQ4_NL and IQ4_XS.
+inline constexpr int8_t kNonLinear[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                          1,    13,   25,  38,  53,  69,  89,  113};
+// Twice the values of the codes of MXFP4 and NVFP4.
+inline constexpr int8_t kTwiceE2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+// Expands `count` bytes of codes with values of a table: the low halves first, then the high ones.
+TESSERA_EXPAND void expand_table(const int8_t* table, float scale, const uint8_t* codes, int count,
+                                 float* to) {
+  for (int i = 0; i < count; ++i) {
+    to[i] = scale * static_cast<float>(table[codes[i] & 15]);
+    to[i + count] = scale * static_cast<float>(table[codes[i] >> 4]);
+  }
+}
+
+// Expands IQ4_NL. A block holds: half d, 16 bytes of codes. The value is d * table[code].
+TESSERA_EXPAND void expand_iq4_nl(const uint8_t* from, int64_t num_blocks, float* to) {
+  for (int64_t block = 0; block < num_blocks; ++block, from += 18, to += 32) {
+    expand_table(kNonLinear, load_half(from), from + 2, 16, to);
+  }
+}
+
+// Expands IQ4_XS. A block holds: half d, 16 bits with the high two bits of eight scales, 4 bytes with their
+// low four bits, 128 bytes of codes. The value is d * (scale - 32) * table[code]; a scale serves 32 elements.
+TESSERA_EXPAND void expand_iq4_xs(const uint8_t* from, int64_t num_blocks, float* to) {
+  for (int64_t block = 0; block < num_blocks; ++block, from += 136, to += 256) {
+    const float scale = load_half(from);
+    const int highs = from[2] | from[3] << 8;
+    for (int group = 0; group < 8; ++group) {
+      const int low = from[4 + group / 2] >> (group % 2 * 4) & 15, high = highs >> (2 * group) & 3;
+      const float d = scale * static_cast<float>((low | high << 4) - 32);
+      expand_table(kNonLinear, d, from + 8 + group * 16, 16, to + group * 32);
+    }
+  }
+}
+
+// Expands MXFP4. A block holds: byte e, 16 bytes of codes. The value is 2^(e - 128) * table[code].
+TESSERA_EXPAND void expand_mxfp4(const uint8_t* from, int64_t num_blocks, float* to) {
+  for (int64_t block = 0; block < num_blocks; ++block, from += 17, to += 32) {
+    const uint32_t e = from[0];
+    const uint32_t bits = e < 2 ? 0x00200000u << e : (e - 1) << 23;
+    expand_table(kTwiceE2m1, std::bit_cast<float>(bits), from + 1, 16, to);
+  }
+}
+
+// Expands NVFP4. A block holds: four scales in e4m3 without a sign, each for 16 elements, 32 bytes of codes.
+// The value is half of scale * table[code]; the scale 0x7f counts as 0.
+TESSERA_EXPAND void expand_nvfp4(const uint8_t* from, int64_t num_blocks, float* to) {
+  for (int64_t block = 0; block < num_blocks; ++block, from += 36, to += 64) {
+    for (int group = 0; group < 4; ++group) {
+      const uint32_t code = from[group], exponent = code >> 3 & 15, fraction = code & 7;
+      // Half of the scale: fraction * 2^-10, or (1 + fraction / 8) * 2^(exponent - 8).
+      const float normal = std::bit_cast<float>((exponent + 119) << 23 | fraction << 20);
+      const float half = exponent == 0 ? static_cast<float>(fraction) * 0x1p-10f : normal;
+      expand_table(kTwiceE2m1, code == 0x7f ? 0.0f : half, from + 4 + group * 8, 8, to + group * 16);
+    }
+  }
+}
+
 // Expands Q6_K. A block holds: 128 bytes of low four bits, 64 bytes of high two bits, 16 signed scales, half
 // d. Each half of the block (128 elements, 64 + 32 bytes) holds four runs of 32; each scale serves 16
 // elements. The value is d * scale * (q - 32).
@@ -157,6 +255,12 @@ TESSERA_EXPAND void expand(GgmlType type, const uint8_t* from, int64_t num_block
     case GgmlType::Q4_K: return expand_q45_k<false>(from, num_blocks, to);
     case GgmlType::Q5_K: return expand_q45_k<true>(from, num_blocks, to);
     case GgmlType::Q6_K: return expand_q6_k(from, num_blocks, to);
+    case GgmlType::Q2_K: return expand_q2_k(from, num_blocks, to);
+    case GgmlType::Q3_K: return expand_q3_k(from, num_blocks, to);
+    case GgmlType::IQ4_NL: return expand_iq4_nl(from, num_blocks, to);
+    case GgmlType::IQ4_XS: return expand_iq4_xs(from, num_blocks, to);
+    case GgmlType::MXFP4: return expand_mxfp4(from, num_blocks, to);
+    case GgmlType::NVFP4: return expand_nvfp4(from, num_blocks, to);
   }
 }
 

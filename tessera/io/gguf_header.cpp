@@ -221,7 +221,7 @@ GgufTensor read_tensor(Reader& reader, int64_t* num_bytes, uint64_t* offset) {
   if (!type) {
     throw reader.error("GGUF-TENSOR-TYPE", "tensors of this type cannot be read")
         .got(ggml_type_name(id))
-        .need("F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K");
+        .need("F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS, MXFP4 or NVFP4");
   }
   tensor.type = *type;
   const int64_t row = tensor.shape.empty() ? 1 : tensor.shape.front();

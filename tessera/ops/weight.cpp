@@ -73,7 +73,7 @@ at::Tensor expand_on_device(const at::Tensor& blocks, const io::BlockForm& form,
         .view({count, num_blocks * form.elements});
   }
   const auto leaf = leaves(blocks).expand_ggml;
-  if (leaf == nullptr || type == at::kDouble) {
+  if (leaf == nullptr || type == at::kDouble || !io::expands_on_devices(form.ggml)) {
     return copy_to(expand_on_host(copy_to(blocks, kHost), form, type), blocks.device());
   }
   const at::Tensor values = at::empty({count, num_blocks * form.elements}, blocks.options().dtype(type));

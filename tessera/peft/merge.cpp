@@ -9,6 +9,7 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/checkpoint/quantized_tensors.h"
 #include "tessera/checkpoint/rewrite_folder.h"
 #include "tessera/checkpoint/save_folder.h"
 #include "tessera/checkpoint/stored_tensors.h"
@@ -27,6 +28,8 @@
 
 namespace tessera::peft {
 namespace {
+
+using checkpoint::StoredTensors;
 
 constexpr int64_t kPieceBytes = int64_t{16} << 20;
 // Merged weights above this are refused. It is far above any trained weight: a sum of a few hundred products
@@ -68,14 +71,14 @@ void expect_shape(const io::ModelFiles& adapter, const std::string& name, const 
 
 // Returns the name of the base's tensor for a parameter that the adapter names. Files of a model without its
 // head lack the first component: "h.0.attn.c_attn.weight" for "transformer.h.0.attn.c_attn.weight".
-std::string base_name(const io::ModelFiles& base, const std::string& parameter) {
+std::string base_name(const StoredTensors& base, const std::string& parameter) {
   const std::string rest = parameter.substr(parameter.find('.') + 1);
   return !base.find(parameter) && base.find(rest) ? rest : parameter;
 }
 
 // Tells whether a weight that the adapter brings is the head of a model whose files have no head, and repeats
 // the embedding that the adapter brings too: PEFT saves a tied weight under both names.
-bool is_tied_copy(const io::ModelFiles& base, const io::ModelFiles& adapter, const std::string& name) {
+bool is_tied_copy(const StoredTensors& base, const io::ModelFiles& adapter, const std::string& name) {
   if (name != "lm_head.weight" || base.find(name)) return false;
   const std::shared_ptr<const io::ModelFiles> borrowed(std::shared_ptr<void>(), &adapter);
   const auto tensors = checkpoint::stored_tensors(borrowed);
@@ -84,7 +87,7 @@ bool is_tied_copy(const io::ModelFiles& base, const io::ModelFiles& adapter, con
 }
 
 // Plans the changes, by the names of the base's tensors. Every tensor of the adapter has to belong to one.
-std::map<std::string, Change> plan_changes(const io::ModelFiles& base, const io::ModelFiles& adapter,
+std::map<std::string, Change> plan_changes(const StoredTensors& base, const io::ModelFiles& adapter,
                                            bool has_magnitudes) {
   std::map<std::string, Change> changes;
   for (const io::TensorInfo* tensor : adapter.tensors()) {
@@ -130,13 +133,13 @@ std::map<std::string, Change> plan_changes(const io::ModelFiles& base, const io:
 }
 
 // Compares the shapes of the adapter's tensors with those of the base. `is_transposed`: the base holds W^T.
-void check_shapes(const io::ModelFiles& base, const io::ModelFiles& adapter, const LayerOptions& options_of,
+void check_shapes(const StoredTensors& base, const io::ModelFiles& adapter, const LayerOptions& options_of,
                   bool is_transposed, const std::map<std::string, Change>& changes) {
   for (const auto& [name, change] : changes) {
-    const io::TensorInfo& weight = *base.require(name).tensor;
+    const io::TensorSpec& weight = *base.find(name);
     if (!checkpoint::is_weight_dtype(weight.dtype)) {
       throw Error(ErrorKind::Model, "DTYPE", "an adapter cannot be merged into a weight of this type")
-          .in(base.folder() + ": tensor '" + name + "'")
+          .in(base.place() + ": tensor '" + name + "'")
           .got(dtype_name(weight.dtype))
           .need("F64, F32, F16 or BF16");
     }
@@ -154,7 +157,7 @@ void check_shapes(const io::ModelFiles& base, const io::ModelFiles& adapter, con
   }
 }
 
-void check_weight(const io::TensorInfo& tensor, const at::Tensor& piece) {
+void check_weight(const io::TensorSpec& tensor, const at::Tensor& piece) {
   if (piece.numel() == 0) return;
   const double largest = piece.abs().max().item<double>();  // NaN where there is one
   if (largest <= kLargestWeight) return;
@@ -168,9 +171,9 @@ void check_weight(const io::TensorInfo& tensor, const at::Tensor& piece) {
 
 // Calls f(first, count) for the rows of a tensor in pieces.
 template <class F>
-void for_each_piece(const io::TensorInfo& tensor, const F& f) {
+void for_each_piece(const io::TensorSpec& tensor, const F& f) {
   const int64_t rows = tensor.shape.empty() ? 1 : tensor.shape.front();
-  const int64_t row_elements = rows == 0 ? 0 : tensor.numel() / rows;
+  const int64_t row_elements = rows == 0 ? 0 : checkpoint::whole_box(tensor.shape).numel() / rows;
   if (row_elements == 0) return;
   // A row takes 8 bytes an element at most, as the widest intermediate is float64.
   const int64_t step = std::max<int64_t>(1, kPieceBytes / (8 * row_elements));
@@ -180,7 +183,7 @@ void for_each_piece(const io::TensorInfo& tensor, const F& f) {
 // Writes the rows of a tensor in pieces, as type `dtype`: `make(first, count)` returns `count` rows from
 // `first` on, in any type.
 template <class Make>
-void write_rows(io::ShardedSafetensorsWriter& writer, const io::TensorInfo& tensor, DType dtype,
+void write_rows(io::ShardedSafetensorsWriter& writer, const io::TensorSpec& tensor, DType dtype,
                 const Make& make) {
   for_each_piece(tensor, [&](int64_t first, int64_t count) {
     const at::Tensor piece = make(first, count).to(to_scalar_type(dtype)).contiguous();
@@ -190,22 +193,24 @@ void write_rows(io::ShardedSafetensorsWriter& writer, const io::TensorInfo& tens
   });
 }
 
-at::Tensor read_piece(const io::ModelFiles& files, const std::string& name, int64_t first, int64_t count,
+at::Tensor read_piece(const StoredTensors& files, const std::string& name, int64_t first, int64_t count,
                       const std::vector<int64_t>& shape) {
   const auto box = checkpoint::row_box(shape, first, count);
   const at::Tensor piece = at::empty(box.size, on_host(at::kDouble));
-  checkpoint::read_box(files, name, box, piece);
+  files.read(name, box, piece);
   return piece;
 }
 
 at::Tensor read_adapter(const io::ModelFiles& adapter, const std::string& name, int64_t first, int64_t count,
                         const std::vector<int64_t>& shape) {
-  at::Tensor piece = read_piece(adapter, name, first, count, shape);
+  const auto box = checkpoint::row_box(shape, first, count);
+  const at::Tensor piece = at::empty(box.size, on_host(at::kDouble));
+  checkpoint::read_box(adapter, name, box, piece);
   if (at::isfinite(piece).all().item<bool>()) return piece;
   throw adapter_error(adapter, name, "the adapter contains a value that is not finite");
 }
 
-void write_changed(const io::ModelFiles& base, const io::ModelFiles& adapter, const io::TensorInfo& tensor,
+void write_changed(const StoredTensors& base, const io::ModelFiles& adapter, const io::TensorSpec& tensor,
                    DType dtype, const Change& change, double scaling, bool is_transposed,
                    io::ShardedSafetensorsWriter& writer) {
   if (!change.is_product()) {
@@ -248,11 +253,12 @@ void write_changed(const io::ModelFiles& base, const io::ModelFiles& adapter, co
 MergeReport merge_adapter(const std::string& base_folder, const std::string& adapter_folder,
                           const std::string& output_folder, bool overwrites, std::optional<DType> dtype) {
   const AdapterConfig config = read_adapter_config(adapter_folder);
-  const io::ModelFiles base = io::ModelFiles::open(base_folder);
+  const auto base =
+      checkpoint::model_tensors(std::make_shared<const io::ModelFiles>(io::ModelFiles::open(base_folder)));
   const io::ModelFiles adapter = open_adapter(adapter_folder);
-  const auto changes = plan_changes(base, adapter, config.options.use_dora);
+  const auto changes = plan_changes(*base, adapter, config.options.use_dora);
   const LayerOptions options_of(config.options);
-  check_shapes(base, adapter, options_of, config.fan_in_fan_out, changes);
+  check_shapes(*base, adapter, options_of, config.fan_in_fan_out, changes);
   SideFiles side_files = read_side_files(base_folder, adapter_folder);
   if (const auto file = side_files.texts.find("config.json"); dtype && file != side_files.texts.end()) {
     (void)io::JsonReader::parse(file->second,
@@ -262,8 +268,8 @@ MergeReport merge_adapter(const std::string& base_folder, const std::string& ada
 
   MergeReport report;
   std::vector<io::TensorSpec> specs;
-  for (const io::TensorInfo* tensor : base.tensors()) {
-    specs.push_back({tensor->name, checkpoint::written_dtype(base, *tensor, dtype), tensor->shape});
+  for (const io::TensorSpec& tensor : base->tensors()) {
+    specs.push_back({tensor.name, checkpoint::written_dtype(*base, tensor, dtype), tensor.shape});
     report.total_bytes += specs.back().num_bytes();
   }
   io::ResultFolder result(output_folder,
@@ -277,14 +283,14 @@ MergeReport merge_adapter(const std::string& base_folder, const std::string& ada
   io::ShardedSafetensorsWriter writer(result.staging(), specs);
   at::NoGradGuard no_grad;
   for (const io::TensorSpec& spec : specs) {
-    const io::TensorInfo* tensor = base.require(spec.name).tensor;
+    const io::TensorSpec& tensor = *base->find(spec.name);
     const auto change = changes.find(spec.name);
     if (change == changes.end()) {
-      checkpoint::copy_tensor(base, *tensor, spec.dtype, writer);
+      checkpoint::copy_tensor(*base, tensor, spec.dtype, writer);
       continue;
     }
     const double scaling = lora_scaling(options_of(change->second.layer));
-    write_changed(base, adapter, *tensor, spec.dtype, change->second, scaling, config.fan_in_fan_out, writer);
+    write_changed(*base, adapter, tensor, spec.dtype, change->second, scaling, config.fan_in_fan_out, writer);
     ++(change->second.replacement.empty() ? report.num_merged : report.num_replaced);
   }
   writer.commit();

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tessera/checkpoint/quantized_tensors.h"
 #include "tessera/checkpoint/rewrite_folder.h"
 #include "tessera/checkpoint/save_folder.h"
 #include "tessera/checkpoint/special_tokens.h"
@@ -72,6 +73,9 @@ bool ties_what_differs(const std::string& folder, const std::string& config) {
 SideFiles read_side_files(const std::string& base, const std::string& adapter) {
   SideFiles files;
   files.texts = checkpoint::read_side_files(base, checkpoint::kModelFileNames);
+  if (const auto config = files.texts.find("config.json"); config != files.texts.end()) {
+    config->second = checkpoint::plain_config(config->second);
+  }
   const bool has_own =
       std::any_of(std::begin(kVocabularyFiles), std::end(kVocabularyFiles),
                   [&](const char* name) { return io::exists(io::join_path(adapter, name)); });

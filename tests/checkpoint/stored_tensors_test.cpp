@@ -188,7 +188,7 @@ TEST(RewriteFolder, WhatWouldBeWrongIsRefused) {
     EXPECT_FALSE(io::exists(folder / "target"));
   };
   refuse(DType::F32, 7e4f, DType::F16, "{}", "too large for the type");
-  refuse(DType::F32, 1.0f, DType::F16, R"({"quantization_config": {}})", "a quantised model");
+  refuse(DType::F32, 1.0f, DType::F16, R"({"quantization_config": {}})", "quant_method");
   refuse(DType::F8E4M3, 1.0f, DType::BF16, "{}", "F8_E4M3");
   refuse(DType::F32, 1.0f, DType::F16, "no json", "config.json");
 }

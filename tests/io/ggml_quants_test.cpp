@@ -67,7 +67,10 @@ INSTANTIATE_TEST_SUITE_P(
                       std::pair{"q4_1", GgmlType::Q4_1}, std::pair{"q5_0", GgmlType::Q5_0},
                       std::pair{"q5_1", GgmlType::Q5_1}, std::pair{"q8_0", GgmlType::Q8_0},
                       std::pair{"q4_k", GgmlType::Q4_K}, std::pair{"q5_k", GgmlType::Q5_K},
-                      std::pair{"q6_k", GgmlType::Q6_K}),
+                      std::pair{"q6_k", GgmlType::Q6_K}, std::pair{"q2_k", GgmlType::Q2_K},
+                      std::pair{"q3_k", GgmlType::Q3_K}, std::pair{"iq4_nl", GgmlType::IQ4_NL},
+                      std::pair{"iq4_xs", GgmlType::IQ4_XS}, std::pair{"mxfp4", GgmlType::MXFP4},
+                      std::pair{"nvfp4", GgmlType::NVFP4}),
     [](const auto& info) { return std::string(info.param.first); });
 
 TEST(GgmlQuantsTest, EveryHalfHasItsValue) {
@@ -99,7 +102,11 @@ TEST(GgmlQuantsTest, NamesAndSizes) {
   EXPECT_EQ(ggml_type_name(4), "type 4");
   EXPECT_EQ(ggml_type_name(UINT32_MAX), "type 4294967295");
   EXPECT_FALSE(parse_ggml_type(4));
-  EXPECT_FALSE(parse_ggml_type(10));
+  EXPECT_FALSE(parse_ggml_type(16));
+  EXPECT_FALSE(parse_ggml_type(41));
+  EXPECT_EQ(ggml_type_name(41), "Q1_0");
+  EXPECT_FALSE(expands_on_devices(GgmlType::Q2_K));
+  EXPECT_TRUE(expands_on_devices(GgmlType::Q6_K));
   EXPECT_FALSE(parse_ggml_type(UINT32_MAX));
   EXPECT_EQ(parse_ggml_type(14), GgmlType::Q6_K);
   EXPECT_EQ(ggml_block_elements(GgmlType::Q6_K), 256);

@@ -323,12 +323,11 @@ TEST_F(GgufTest, OtherTensorTypesAreRefusedByName) {
   for (const auto& [id, name] :
        std::vector<std::pair<uint32_t, std::string>>{{4, "type 4"},
                                                      {5, "type 5"},
-                                                     {10, "Q2_K"},
-                                                     {11, "Q3_K"},
-                                                     {20, "IQ4_NL"},
+                                                     {16, "IQ2_XXS"},
+                                                     {21, "IQ3_S"},
                                                      {26, "I32"},
-                                                     {39, "MXFP4"},
-                                                     {40, "type 40"},
+                                                     {34, "TQ1_0"},
+                                                     {41, "Q1_0"},
                                                      {UINT32_MAX, "type 4294967295"}}) {
     expect_refused(GgufBytes().tensor("t", {256}, id, 0).with_data(64),
                    {"E-MODEL-GGUF-TENSOR-TYPE", "tensor 't'", "got " + name});

@@ -16,6 +16,7 @@ SCALES = {
     Type.F32: [], Type.F16: [], Type.BF16: [],
     Type.Q4_0: [0], Type.Q4_1: [0, 2], Type.Q5_0: [0], Type.Q5_1: [0, 2], Type.Q8_0: [0],
     Type.Q4_K: [0, 2], Type.Q5_K: [0, 2], Type.Q6_K: [208],
+    Type.Q2_K: [80, 82], Type.Q3_K: [108], Type.IQ4_NL: [0], Type.IQ4_XS: [0], Type.MXFP4: [], Type.NVFP4: [],
 }
 SHAPES = {"blk.0.weight": (3, 256), "blk.1.weight": (2, 1, 512)}
 
@@ -36,6 +37,8 @@ def random_blocks(random, kind, shape):
         width = np.uint32 if kind == Type.F32 else np.uint16
         values = random.standard_normal(count, dtype=np.float32).view(np.uint32)
         blocks = (values >> (32 - 8 * size)).astype(width).view(np.uint8).reshape(count, size)
+    if kind == Type.MXFP4:
+        blocks[:, 0] = np.minimum(blocks[:, 0], 250)  # beyond, values are infinite
     for at in SCALES[kind]:
         blocks[:, at:at + 2] = random_halves(random, count).view(np.uint8).reshape(count, 2)
     return blocks.reshape(*shape[:-1], shape[-1] // block * size)

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tessera/checkpoint/gguf_tensors.h"
+#include "tessera/checkpoint/quantized_tensors.h"
 #include "tessera/checkpoint/tied_weights.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
@@ -62,7 +63,7 @@ std::shared_ptr<const checkpoint::StoredTensors> BaseModel::tensors_or_none() co
 
 std::shared_ptr<const checkpoint::StoredTensors> BaseModel::tensors() const {
   if (gguf_) return checkpoint::stored_tensors(gguf_);
-  return checkpoint::stored_tensors(std::make_shared<const io::ModelFiles>(io::ModelFiles::open(path_)));
+  return checkpoint::model_tensors(std::make_shared<const io::ModelFiles>(io::ModelFiles::open(path_)));
 }
 
 bool BaseModel::has_tokenizer(const std::string& path) {

@@ -24,7 +24,7 @@ class BaseModel {
   const ModelConfig& config() const { return *config_; }
   // The small files of the folder. A GGUF file's say that the weights are float32.
   const checkpoint::BaseFiles& files() const { return files_; }
-  // Opens the weights. Those of a GGUF file stay in its blocks, and are expanded as they are read.
+  // Opens the weights. Quantised ones stay in their files' blocks, and are expanded as they are read.
   std::shared_ptr<const checkpoint::StoredTensors> tensors() const;
 
   // Tells whether a model at `path` is read as a GGUF file: whether a file is there, and no folder.

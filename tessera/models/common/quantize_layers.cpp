@@ -104,7 +104,9 @@ std::unordered_map<std::string, CodedParameter> quantize_layers(CausalLM& model,
     for (const auto& [name, style] : tensor_parallel_plan(model).layers) styles.emplace(name, style);
   }
   std::unordered_map<std::string, CodedParameter> coded;
-  const bool is_quantizing = options.kind != QuantizeOptions::Kind::None;
+  // Files that hold blocks have chosen what stays plain.
+  const bool is_quantizing =
+      options.kind != QuantizeOptions::Kind::None && !(files != nullptr && holds_blocks(*files));
   for (const auto& [name, linear] : candidates(model, options.experts || !is_quantizing, options.skipped)) {
     const std::string weight = name + ".weight";
     const checkpoint::StoredParameter* const parameter = table.find(weight);
@@ -114,7 +116,7 @@ std::unordered_map<std::string, CodedParameter> quantize_layers(CausalLM& model,
       if (const auto form = files->form(stored->name))
         found = CodedParameter{.form = *form, .tensor = stored->name};
     }
-    if (!found) found = quantized(options, parameter->shape[1]);
+    if (!found && is_quantizing) found = quantized(options, parameter->shape[1]);
     if (!found) continue;
     found->shape = parameter->shape;
     found->type = linear->dtype();

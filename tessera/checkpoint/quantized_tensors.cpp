@@ -1,0 +1,203 @@
+#include "tessera/checkpoint/quantized_tensors.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/checkpoint/quantized/formats.h"
+#include "tessera/checkpoint/quantized/quantization_config.h"
+#include "tessera/core/error.h"
+#include "tessera/io/file.h"
+#include "tessera/io/json_reader.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+using parallel::Box;
+using quantized::CodedWeight;
+using quantized::Found;
+using quantized::Method;
+
+constexpr const char* kConfigKeys[] = {"quantization_config", "compression_config"};
+
+struct Weight {
+  CodedWeight coded;
+  bool is_turned = false;  // the model's tensor is the transposed matrix, [in, out]
+};
+using Weights = std::map<std::string, Weight, std::less<>>;
+
+Box turned(const Box& box) { return {{box.offset[1], box.offset[0]}, {box.size[1], box.size[0]}}; }
+
+class QuantizedTensors : public StoredTensors {
+ public:
+  QuantizedTensors(std::shared_ptr<const io::ModelFiles> files, std::vector<io::TensorSpec> specs,
+                   Weights weights)
+      : StoredTensors(files->folder(), std::move(specs)),
+        files_(files),
+        plain_(stored_tensors(std::move(files))),
+        weights_(std::move(weights)) {}
+
+  void read(const std::string& name, const Box& box, const at::Tensor& destination) const override {
+    const auto found = weights_.find(name);
+    if (found == weights_.end()) return plain_->read(name, box, destination);
+    const Weight& weight = found->second;
+    TESSERA_ASSERT(box.size.size() == 2 && destination.sizes() == at::IntArrayRef(box.size) &&
+                       destination.is_floating_point() &&
+                       parallel::intersect(box, whole_box(find(name)->shape)) == box,
+                   "a destination of the box's size");
+    if (weight.is_turned) {
+      quantized::read_values(*files_, weight.coded, turned(box), destination.t());
+    } else {
+      quantized::read_values(*files_, weight.coded, box, destination);
+    }
+  }
+
+  std::optional<io::BlockForm> form(const std::string& name) const override {
+    const auto found = weights_.find(name);
+    if (found == weights_.end() || found->second.is_turned || !found->second.coded.saves_memory()) {
+      return std::nullopt;
+    }
+    return found->second.coded.form;
+  }
+
+  void read_blocks(const std::string& name, const Box& box, const at::Tensor& destination) const override {
+    TESSERA_ASSERT(form(name).has_value(), "a tensor that has a form");
+    quantized::read_blocks(*files_, weights_.at(name).coded, box, destination);
+  }
+
+  void add_sample(ContentHash& hash) const override { plain_->add_sample(hash); }
+
+ private:
+  const std::shared_ptr<const io::ModelFiles> files_;
+  const std::shared_ptr<const StoredTensors> plain_;
+  const Weights weights_;
+};
+
+Found find_weights(const quantized::Folder& folder, Method method) {
+  switch (method) {
+    case Method::BitsAndBytes: return quantized::find_bitsandbytes(folder);
+    case Method::Gptq: return quantized::find_gptq(folder);
+    case Method::Awq: return quantized::find_awq(folder);
+    case Method::CompressedTensors: return quantized::find_compressed_tensors(folder);
+    case Method::Fp8: return quantized::find_fp8(folder);
+    case Method::ModelOpt: return quantized::find_modelopt(folder);
+  }
+  throw_internal(__FILE__, __LINE__, "a known method", "method");
+}
+
+// Tells whether the tensor belongs to a weight of GPT-2, whose files keep plain weights as [in, out] and
+// quantised ones as [out, in].
+bool is_turned(const std::string& model_type, const std::string& name) {
+  constexpr const char* kNames[] = {".c_attn.weight", ".q_attn.weight", ".c_proj.weight", ".c_fc.weight"};
+  return model_type == "gpt2" &&
+         std::ranges::any_of(kNames, [&](const char* end) { return name.ends_with(end); });
+}
+
+// Refuses tensors that only a quantised weight has, where the configuration knows of none.
+void check_rest(const io::ModelFiles& files, const io::TensorInfo& tensor) {
+  constexpr const char* kEnds[] = {".qweight", ".qzeros",        ".weight_packed",    ".weight_scale",
+                                   ".SCB",     ".weight.absmax", ".weight_scale_inv", ".quant_map"};
+  const bool is_code = tensor.name.ends_with(".weight") && !is_weight_dtype(tensor.dtype);
+  if (!is_code && std::ranges::none_of(kEnds, [&](const char* end) { return tensor.name.ends_with(end); }))
+    return;
+  throw quantized::broken(files, tensor.name,
+                          "this part of a quantised weight belongs to no weight that is there")
+      .got(std::string(dtype_name(tensor.dtype)))
+      .hint("the folder is incomplete, or its configuration names another format");
+}
+
+DType most_common_dtype(const std::vector<const io::TensorInfo*>& plain) {
+  std::map<DType, int64_t> elements;
+  for (const io::TensorInfo* tensor : plain) {
+    if (is_weight_dtype(tensor->dtype)) elements[tensor->dtype] += tensor->numel();
+  }
+  const auto most = std::ranges::max_element(elements, {}, [](const auto& entry) { return entry.second; });
+  return most == elements.end() ? DType::BF16 : most->first;
+}
+
+std::shared_ptr<const StoredTensors> make_view(std::shared_ptr<const io::ModelFiles> files, Found found,
+                                               const std::string& model_type) {
+  const std::unordered_set<std::string> used(found.used.begin(), found.used.end());
+  std::vector<const io::TensorInfo*> plain;
+  for (const io::TensorInfo* tensor : files->tensors()) {
+    if (!used.contains(tensor->name)) plain.push_back(tensor);
+  }
+  const DType dtype = most_common_dtype(plain);
+  for (const io::TensorInfo* tensor : plain) check_rest(*files, *tensor);
+  Weights weights;
+  std::unordered_map<std::string, io::TensorSpec> by_codes;
+  for (CodedWeight& weight : found.weights) {
+    weight.spec.dtype = dtype;
+    const std::string name = weight.spec.name;
+    if (files->find(name) && !used.contains(name)) {
+      throw quantized::broken(*files, name, "the weight is there both quantised and plain");
+    }
+    io::TensorSpec spec = weight.spec;
+    const bool turns = is_turned(model_type, name);
+    if (turns) std::swap(spec.shape[0], spec.shape[1]);
+    by_codes[weight.codes_in] = std::move(spec);
+    weights[name] = {std::move(weight), turns};
+  }
+  // A weight takes the place of its codes.
+  std::vector<io::TensorSpec> specs;
+  for (const io::TensorInfo* tensor : files->tensors()) {
+    const auto coded = by_codes.find(tensor->name);
+    if (coded != by_codes.end()) {
+      specs.push_back(coded->second);
+    } else if (!used.contains(tensor->name)) {
+      specs.push_back({tensor->name, tensor->dtype, tensor->shape});
+    }
+  }
+  return std::make_shared<QuantizedTensors>(std::move(files), std::move(specs), std::move(weights));
+}
+
+io::JsonReader model_config_of(const std::string& folder) {
+  const std::string file = io::join_path(folder, "config.json");
+  return io::exists(file) ? io::JsonReader::open(file) : io::JsonReader::parse("{}", file);
+}
+
+// Leaves out biases of zeros where the model has no bias: AutoGPTQ writes one for each layer.
+void leave_out_biases(const io::ModelFiles& files, const io::JsonReader& config, Found& found) {
+  constexpr const char* kFamilies[] = {"llama", "mistral", "mixtral", "qwen3", "qwen3_moe"};
+  const std::string family = config.text("model_type", "");
+  const bool has_none = std::ranges::any_of(kFamilies, [&](const char* name) { return family == name; }) &&
+                        !config.boolean("attention_bias", false) && !config.boolean("mlp_bias", false);
+  if (!has_none) return;
+  for (const CodedWeight& weight : found.weights) {
+    const std::string name = weight.spec.name.substr(0, weight.spec.name.rfind('.')) + ".bias";
+    const io::ModelFiles::Location bias = files.find(name);
+    if (!bias || !is_weight_dtype(bias.tensor->dtype) || bias.tensor->numel() != weight.rows()) continue;
+    const std::vector<float> values = quantized::read_floats(files, *bias.tensor);
+    if (std::ranges::all_of(values, [](float x) { return x == 0.0f; })) found.used.push_back(name);
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<const StoredTensors> model_tensors(std::shared_ptr<const io::ModelFiles> files) {
+  const auto config = quantized::read_quantization_config(files->folder());
+  if (!config) return stored_tensors(std::move(files));
+  Found found = find_weights({files, config->keys, config->group_names}, config->method);
+  if (found.used.empty()) {
+    for (const io::TensorInfo* tensor : files->tensors()) check_rest(*files, *tensor);
+    return stored_tensors(std::move(files));
+  }
+  const io::JsonReader model_config = model_config_of(files->folder());
+  if (config->method == Method::Gptq) leave_out_biases(*files, model_config, found);
+  return make_view(std::move(files), std::move(found), model_config.text("model_type", ""));
+}
+
+std::string plain_config(const std::string& config_json) {
+  auto config = nlohmann::ordered_json::parse(config_json, nullptr, /*allow_exceptions=*/false);
+  const auto has = [&](const char* key) { return config.contains(key); };
+  if (!config.is_object() || std::ranges::none_of(kConfigKeys, has)) return config_json;
+  for (const char* key : kConfigKeys) config.erase(key);
+  return config.dump(2) + "\n";
+}
+
+}  // namespace tessera::checkpoint
