@@ -34,11 +34,12 @@ struct CodedParameter {
 };
 
 // Returns a source that gives the coded parameters as blocks, [rows, bytes], and all others as `values` does.
-// A box of a coded parameter is one of its bytes; with a destination of a floating type, however, it is one of the
-// weight's values, and the values of the codes are given. `values` knows every coded parameter that is quantised
-// under its name, with its whole shape; `files` may be null if none is stored in blocks. An element's code
-// does not depend on the box. Needs 16 MiB beside the destination, and with double quantisation, or with
-// groups that do not end with a row, the scales of the whole weight, for which all of it is read once.
+// A box of a coded parameter is one of its bytes; with a destination of a floating type, however, it is one
+// of the weight's values, and the values of the codes are given. `values` knows every coded parameter that is
+// quantised under its name, with its whole shape; `files` may be null if none is stored in blocks. An
+// element's code does not depend on the box. Needs 16 MiB beside the destination, and with double
+// quantisation, or with groups that do not end with a row, the scales of the whole weight, for which all of
+// it is read once.
 std::shared_ptr<const ParameterSource> coded_source(std::shared_ptr<const ParameterSource> values,
                                                     std::shared_ptr<const StoredTensors> files,
                                                     std::unordered_map<std::string, CodedParameter> coded);

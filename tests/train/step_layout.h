@@ -20,9 +20,19 @@ namespace tessera::train {
 
 inline constexpr int64_t kVocabulary = 61;  // the smallest vocabulary of the families
 
-// QloraWithDropout is LoraWithDropout over base weights of four bits, those of experts too. Dora has no dropout;
-// the start of DoraFromPissa is a part of the base's weights. QDora is Dora over a base of four bits.
-enum class Trained { All, LoraWithDropout, QloraWithDropout, SomeFrozen, Dora, QDora, DoraFromPissa, LoraWithBias };
+// QloraWithDropout is LoraWithDropout over base weights of four bits, those of experts too. Dora has no
+// dropout; the start of DoraFromPissa is a part of the base's weights. QDora is Dora over a base of four
+// bits.
+enum class Trained {
+  All,
+  LoraWithDropout,
+  QloraWithDropout,
+  SomeFrozen,
+  Dora,
+  QDora,
+  DoraFromPissa,
+  LoraWithBias
+};
 
 struct LayoutCase {
   std::string family;

@@ -55,8 +55,8 @@ void check_layouts(const std::vector<LayoutCase>& layouts) {
   std::vector<LayoutCase> cases;
   for (LayoutCase layout : layouts) {
     for (const Trained trained :
-         {Trained::All, Trained::LoraWithDropout, Trained::QloraWithDropout, Trained::SomeFrozen, Trained::Dora,
-          Trained::QDora, Trained::DoraFromPissa, Trained::LoraWithBias}) {
+         {Trained::All, Trained::LoraWithDropout, Trained::QloraWithDropout, Trained::SomeFrozen,
+          Trained::Dora, Trained::QDora, Trained::DoraFromPissa, Trained::LoraWithBias}) {
       layout.trained = trained;
       ++index;
       for (const config::Checkpointing kind : kKinds) {

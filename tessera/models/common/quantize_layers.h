@@ -29,10 +29,10 @@ struct QuantizeOptions {
 };
 
 // Gives the linear layers their forms (nn::Linear::set_form()): that of the files for a weight that is stored
-// in blocks. If the files hold none, all others get that of the options. The model is on the meta device and has its whole shapes; `table` is
-// its state_dict_adapter(), made before. `files`: null for a model without files. Returns the coded
-// parameters, for checkpoint::coded_source(). Throws Error(Config, "TENSOR-PARALLEL") where the blocks of the
-// files cannot be cut as the ranks need it.
+// in blocks. If the files hold none, all others get that of the options. The model is on the meta device and
+// has its whole shapes; `table` is its state_dict_adapter(), made before. `files`: null for a model without
+// files. Returns the coded parameters, for checkpoint::coded_source(). Throws Error(Config,
+// "TENSOR-PARALLEL") where the blocks of the files cannot be cut as the ranks need it.
 std::unordered_map<std::string, checkpoint::CodedParameter> quantize_layers(
     CausalLM& model, const checkpoint::StateDictAdapter& table, const checkpoint::StoredTensors* files,
     const QuantizeOptions& options);
