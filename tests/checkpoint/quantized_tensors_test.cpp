@@ -25,7 +25,6 @@ using parallel::Box;
 using testing::expect_error;
 using ::testing::HasSubstr;
 using testing::TempFolder;
-using testing::Tensors;
 
 const std::string kReference = testing::source_folder() + "/tests/reference/data/quantized/";
 
@@ -132,9 +131,9 @@ INSTANTIATE_TEST_SUITE_P(Folders, QuantizedReference,
                          [](const auto& info) { return std::string(info.param); });
 
 // Returns the tensors of a folder as they are stored.
-Tensors raw_tensors(const std::string& folder) {
+testing::Tensors raw_tensors(const std::string& folder) {
   const io::ModelFiles files = io::ModelFiles::open(folder);
-  Tensors tensors;
+  testing::Tensors tensors;
   for (const io::TensorInfo* tensor : files.tensors()) {
     const at::Tensor value =
         at::empty(tensor->shape, at::TensorOptions(at::kCPU).dtype(to_scalar_type(tensor->dtype)));
@@ -146,8 +145,8 @@ Tensors raw_tensors(const std::string& folder) {
 
 // Writes a folder that differs from a reference folder in some tensors.
 void write_changed(const std::string& base, const TempFolder& folder,
-                   const std::function<void(Tensors&)>& change) {
-  Tensors tensors = raw_tensors(kReference + base);
+                   const std::function<void(testing::Tensors&)>& change) {
+  testing::Tensors tensors = raw_tensors(kReference + base);
   change(tensors);
   testing::save_tensors(folder / "model.safetensors", tensors);
   for (const char* name : {"config.json", "quantize_config.json", "hf_quant_config.json"}) {
@@ -171,7 +170,7 @@ std::string text_of(const at::Tensor& tensor) {
 }
 
 // Replaces a part of the description of a bitsandbytes weight.
-void change_state(Tensors& tensors, const std::string& from, const std::string& to) {
+void change_state(testing::Tensors& tensors, const std::string& from, const std::string& to) {
   at::Tensor& state = tensors.at("model.a.weight.quant_state.bitsandbytes__nf4");
   std::string text = text_of(state);
   ASSERT_NE(text.find(from), std::string::npos) << text;
@@ -181,7 +180,7 @@ void change_state(Tensors& tensors, const std::string& from, const std::string& 
 struct BadFolder {
   const char* name;
   const char* base;
-  std::function<void(Tensors&)> change;
+  std::function<void(testing::Tensors&)> change;
   const char* part;  // of the message
 };
 
@@ -195,17 +194,17 @@ TEST_P(BadFolders, AreRefusedWithTheTensorsName) {
 
 // Replaces a tensor by another one.
 auto put(const std::string& name, const at::Tensor& value) {
-  return [=](Tensors& tensors) { tensors.at(name) = value; };
+  return [=](testing::Tensors& tensors) { tensors.at(name) = value; };
 }
 auto drop(const std::string& name) {
-  return [=](Tensors& tensors) { ASSERT_EQ(tensors.erase(name), 1U); };
+  return [=](testing::Tensors& tensors) { ASSERT_EQ(tensors.erase(name), 1U); };
 }
 // Sets one element of a tensor, by its place in the flat order.
 auto poke(const std::string& name, int64_t at, double value) {
-  return [=](Tensors& tensors) { tensors.at(name).flatten()[at].fill_(value); };
+  return [=](testing::Tensors& tensors) { tensors.at(name).flatten()[at].fill_(value); };
 }
 auto state(const std::string& from, const std::string& to) {
-  return [=](Tensors& tensors) { change_state(tensors, from, to); };
+  return [=](testing::Tensors& tensors) { change_state(tensors, from, to); };
 }
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN(),
                  kInf = std::numeric_limits<double>::infinity();
@@ -269,7 +268,7 @@ INSTANTIATE_TEST_SUITE_P(
             BadFolder{"empty", "gptq", put("model.a.qweight", at::zeros({0, 24}, at::kInt)), "qweight"},
             BadFolder{
                 "both", "gptq",
-                [](Tensors& tensors) {
+                [](testing::Tensors& tensors) {
                   tensors["model.a.weight"] = at::ones({24, 64});
                 },
                 "both quantised and plain"},
@@ -286,10 +285,10 @@ INSTANTIATE_TEST_SUITE_P(
                       "config_groups"},
             BadFolder{"ct_zero", "ct_packed", put("model.b.weight_zero_point", at::zeros({2, 3}, at::kInt)),
                       "zero_point"},
-            BadFolder{
-                "ct_negative_index", "ct_packed",
-                [](Tensors& tensors) { tensors["model.a.weight_g_idx"] = at::full({64}, -1, at::kInt); },
-                "does not exist"}),
+            BadFolder{"ct_negative_index", "ct_packed",
+                      [](testing::Tensors&
+                             tensors) { tensors["model.a.weight_g_idx"] = at::full({64}, -1, at::kInt); },
+                      "does not exist"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(
@@ -309,13 +308,13 @@ INSTANTIATE_TEST_SUITE_P(
                   "weight_scale"},
         BadFolder{"no_second", "modelopt_nvfp4", drop("model.q_proj.weight_scale_2"), "model.q_proj.weight"},
         BadFolder{"smoothed", "modelopt_nvfp4",
-                  [](Tensors& tensors) { tensors["model.q_proj.pre_quant_scale"] = at::ones({64}); },
+                  [](testing::Tensors& tensors) { tensors["model.q_proj.pre_quant_scale"] = at::ones({64}); },
                   "smoothed"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(QuantizedTensors, ATruncatedFileIsRefused) {
   const TempFolder folder;
-  write_changed("gptq", folder, [](Tensors&) {});
+  write_changed("gptq", folder, [](testing::Tensors&) {});
   const std::string text = io::read_file(folder / "model.safetensors", 1 << 20);
   folder.write("model.safetensors", text.substr(0, text.size() - 1));
   expect_error(ErrorKind::Model, {"truncated"}, [&] { read_folder(folder.path()); });
@@ -358,7 +357,7 @@ TEST(QuantizedTensors, WhatCannotBeReadIsNamed) {
 // AutoGPTQ writes biases of zeros for layers that have none.
 TEST(QuantizedTensors, BiasesThatTheModelHasNotAreLeftOut) {
   const TempFolder folder;
-  write_changed("gptq", folder, [](Tensors& tensors) {
+  write_changed("gptq", folder, [](testing::Tensors& tensors) {
     tensors["model.a.bias"] = at::zeros({24}, at::kHalf);
     tensors["model.b.bias"] = at::ones({16}, at::kHalf);
   });
