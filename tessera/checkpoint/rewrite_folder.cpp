@@ -73,11 +73,13 @@ void copy_tensor(const StoredTensors& files, const io::TensorSpec& tensor, DType
   const int64_t rows = tensor.shape.empty() ? 1 : tensor.shape.front();
   const int64_t row_elements = rows == 0 ? 0 : whole_box(tensor.shape).numel() / rows;
   if (row_elements == 0) return;
-  const int64_t step = std::max<int64_t>(1, kPieceBytes / (dtype_size(tensor.dtype) * row_elements));
+  // Read in the wider of the two types: the values of a quantised weight may be wider than its folder's type.
+  const DType read_as = dtype_size(dtype) > dtype_size(tensor.dtype) ? dtype : tensor.dtype;
+  const int64_t step = std::max<int64_t>(1, kPieceBytes / (dtype_size(read_as) * row_elements));
   for (int64_t first = 0; first < rows; first += step) {
     const int64_t count = std::min(step, rows - first);
     const auto box = row_box(tensor.shape, first, count);
-    const at::Tensor values = at::empty(box.size, on_host(to_scalar_type(tensor.dtype)));
+    const at::Tensor values = at::empty(box.size, on_host(to_scalar_type(read_as)));
     files.read(tensor.name, box, values);
     const at::Tensor cast = values.to(to_scalar_type(dtype));
     if (dtype != tensor.dtype) check_fits(files, tensor, values, cast);

@@ -22,16 +22,17 @@ constexpr std::array<float, 16> nf4_values() {
   return values;
 }
 
-// Puts the negatives of the first eight values behind them.
-constexpr std::array<float, 16> with_negatives(std::array<float, 16> values) {
-  for (size_t i = 0; i < 8; ++i) values[8 + i] = -values[i];
+// Puts the negatives of the first eight values behind them; that of zero is `negative_zero`.
+constexpr std::array<float, 16> with_negatives(std::array<float, 16> values, float negative_zero) {
+  for (size_t i = 0; i < 8; ++i) values[8 + i] = values[i] == 0.0f ? negative_zero : -values[i];
   return values;
 }
 
 constexpr std::array<float, 16> kNf4 = nf4_values();
 constexpr std::array<float, 16> kFp4 =
-    with_negatives({0.0f, 0.0052083333f, 0.66666667f, 1.0f, 0.33333333f, 0.5f, 0.16666667f, 0.25f});
-constexpr std::array<float, 16> kE2m1 = with_negatives({0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f});
+    with_negatives({0.0f, 0.0052083333f, 0.66666667f, 1.0f, 0.33333333f, 0.5f, 0.16666667f, 0.25f}, 0.0f);
+constexpr std::array<float, 16> kE2m1 =
+    with_negatives({0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f}, -0.0f);
 
 struct E4m3Values {
   std::array<float, 256> values;

@@ -70,7 +70,8 @@ void describe_model(const TrainedModel& trained, const parallel::DeviceMesh& mes
     for (const auto& [name, form] : forms) ++counts[io::name_of(form)];
     std::string text;
     for (const auto& [name, count] : counts)
-      text += (text.empty() ? "" : ", ") + name + " (" + group_digits(count) + " layers)";
+      text += (text.empty() ? "" : ", ") + name + " (" + group_digits(count) +
+              (count == 1 ? " layer)" : " layers)");
     log::info("quantised base: " + text);
   }
   log::info("model: " + group_digits(total) + " parameters, " + group_digits(trainable) + " trained (" +
