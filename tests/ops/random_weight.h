@@ -43,8 +43,10 @@ inline Weight random_weight(const io::BlockForm& form, int64_t rows, int64_t col
   }
   const bool is_wide = form.kind == io::BlockKind::Int8 || form.kind == io::BlockKind::LlmInt8 ||
                        form.kind == io::BlockKind::E4m3 || form.kind == io::BlockKind::Affine8;
-  const at::Tensor codes = at::randint(is_wide ? 100 : 16, {blocks, form.elements}, at::kByte),
-                   scales = at::randn({blocks}), zeros = at::randint(8, {blocks}, at::kFloat);
+  // The codes 127 and 255 of e4m3 are NaN.
+  const at::Tensor any = at::randint(is_wide ? 256 : 16, {blocks, form.elements}, at::kByte),
+                   codes = any.masked_fill(any.bitwise_and(127).eq(127), 5), scales = at::randn({blocks}),
+                   zeros = at::randint(8, {blocks}, at::kFloat);
   for (int64_t i = 0; i < blocks; ++i) {
     io::write_block(form, scales[i].item<float>() / (is_wide ? 50.0f : 4.0f), zeros[i].item<float>(),
                     codes.const_data_ptr<uint8_t>() + i * form.elements, to + i * form.bytes);

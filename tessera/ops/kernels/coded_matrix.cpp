@@ -37,6 +37,14 @@ TESSERA_INLINE EightInts load_nibbles(const uint8_t* codes) {
   return reinterpret_cast<EightInts>((all >> shifts) & 15u);
 }
 
+// Returns the value of a code of e4m3, without branches and without denormals of float32.
+TESSERA_INLINE float of_e4m3(uint8_t code) {
+  const uint32_t magnitude = code & 0x7fu, sign = (code & 0x80u) << 24;
+  const float small = static_cast<float>(static_cast<int32_t>(magnitude)) * 0.001953125f;  // 2^-9
+  const uint32_t normal = magnitude == 0x7fu ? 0x7fc00000u : (magnitude << 20) + (120u << 23);
+  return float_of((magnitude < 8u ? bits_of(small) : normal) | sign);
+}
+
 TESSERA_INLINE int8_t as_signed(uint8_t code) { return static_cast<int8_t>(code); }
 
 TESSERA_INLINE EightFloats look_up(const Table& table, EightInts codes) {
@@ -62,7 +70,6 @@ TESSERA_INLINE void expand_vectors(const io::BlockForm& form, const uint8_t* blo
       form.kind == BlockKind::Nf4 || form.kind == BlockKind::Fp4 || form.kind == BlockKind::E2m1;
   Table table{};
   if (has_table) table = load_table(io::code_table(form.kind));
-  const float* const e4m3 = io::e4m3_table();
   for (int64_t i = 0; i < num_blocks; ++i, block += form.bytes, to += count) {
     float scale, zero;
     memcpy(&scale, block, sizeof scale);
@@ -90,7 +97,7 @@ TESSERA_INLINE void expand_vectors(const io::BlockForm& form, const uint8_t* blo
         }
         break;
       case BlockKind::E4m3:
-        for (int64_t k = 0; k < count; ++k) to[k] = e4m3[codes[k]] * scale;
+        for (int64_t k = 0; k < count; ++k) to[k] = of_e4m3(codes[k]) * scale;
         break;
       case BlockKind::Ggml: break;
     }
