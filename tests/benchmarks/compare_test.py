@@ -340,7 +340,7 @@ class CasesTest(unittest.TestCase):
                 for one in all_cases(has_fast_bf16=kind in ("amx", "avx512"), has_data=True)}
 
     def test_floors_are_of_the_kind_of_processor(self):
-        same = {"full-bf16-blocks": [None], "instruct": [2.5, 2.5, 1.6], "generate-1-bf16": [None],
+        same = {"qlora": [2.0], "full-bf16-blocks": [None], "instruct": [2.5, 2.5, 1.6], "generate-1-bf16": [None],
                 "generate-8": [None], "generate-8-bf16": [None], "tokenize": [2.0], "startup": [None],
                 "ddp": [2.0], "hsdp": [2.0], "tp": [2.0], "pp": [2.0], "interleaved": [2.0]}
         vectors = {**same, "full": [1.8], "full-bf16": [1.6], "full-bf16-mlp": [1.6], "lora": [1.9, 1.3],
