@@ -127,7 +127,9 @@ struct SortedCodes {
   explicit SortedCodes(BlockKind kind) {
     const float* table = code_table(kind);
     for (size_t i = 0; i < 16; ++i) codes[i] = static_cast<uint8_t>(i);
-    std::stable_sort(codes.begin(), codes.end(), [&](uint8_t a, uint8_t b) { return table[a] < table[b]; });
+    // FP4 has two zeros: the lower code comes first.
+    std::sort(codes.begin(), codes.end(),
+              [&](uint8_t a, uint8_t b) { return table[a] != table[b] ? table[a] < table[b] : a < b; });
     for (size_t i = 0; i < 15; ++i) points[i] = (table[codes[i]] + table[codes[i + 1]]) * 0.5f;
   }
 };
