@@ -10,6 +10,7 @@
 #include <ATen/Parallel.h>
 
 #include "tessera/core/error.h"
+#include "tessera/core/round_up.h"
 #include "tessera/device/device.h"
 #include "tessera/device/host_memory.h"
 #include "tessera/ops/weight.h"
@@ -137,7 +138,7 @@ class CodedSource : public ParameterSource {
   void read_values(const std::string& name, const BlockForm& form, const Box& box,
                    const at::Tensor& destination) const {
     const int64_t first = box.offset[1] / form.elements,
-                  end = (box.offset[1] + box.size[1] + form.elements - 1) / form.elements;
+                  end = round_up(box.offset[1] + box.size[1], form.elements) / form.elements;
     const int64_t step = std::max<int64_t>(1, kStagingBytes / std::max<int64_t>(4 * box.size[1], 1));
     for (int64_t row = 0; row < box.size[0]; row += step) {
       const int64_t count = std::min(step, box.size[0] - row);
@@ -223,8 +224,7 @@ class CodedSource : public ParameterSource {
         "the blocks of '" + parameter.tensor + "'");
     if (*stored == parameter.form) return files_->read_blocks(parameter.tensor, box, blocks);
     const int64_t begin = box.offset[1] / stored->elements * stored->elements;
-    const int64_t end =
-        (box.offset[1] + box.size[1] + stored->elements - 1) / stored->elements * stored->elements;
+    const int64_t end = round_up(box.offset[1] + box.size[1], stored->elements);
     const Box around{{box.offset[0], begin}, {box.size[0], end - begin}};
     const at::Tensor read = at::empty({box.size[0], stored->row_bytes(end - begin)}, on_host(at::kByte));
     files_->read_blocks(parameter.tensor, around, read);

@@ -50,7 +50,6 @@ struct E4m3Values {
 bool has_table(BlockKind kind) {
   return kind == BlockKind::Nf4 || kind == BlockKind::Fp4 || kind == BlockKind::E2m1;
 }
-bool has_zero(BlockKind kind) { return kind == BlockKind::Affine4 || kind == BlockKind::Affine8; }
 bool has_nibbles(BlockKind kind) { return has_table(kind) || kind == BlockKind::Affine4; }
 
 float load_float(const uint8_t* from) {

@@ -39,6 +39,9 @@ struct BlockForm {
   bool operator==(const BlockForm&) const = default;
 };
 
+// Tells whether blocks of this kind have a zero behind their scale.
+constexpr bool has_zero(BlockKind kind) { return kind == BlockKind::Affine4 || kind == BlockKind::Affine8; }
+
 // Returns the form with blocks of `elements` elements, or of a ggml type.
 BlockForm block_form(BlockKind kind, int64_t elements);
 BlockForm block_form(GgmlType type);

@@ -45,8 +45,7 @@ at::Tensor expand_by_formula(const at::Tensor& blocks, const io::BlockForm& form
     return copy_to(at::from_blob(const_cast<float*>(values), {count}, on_host(at::kFloat)), blocks.device());
   };
   const auto number = [&](int64_t at) { return blocks.narrow(-1, at, 4).contiguous().view(at::kFloat); };
-  const bool has_zero = form.kind == BlockKind::Affine4 || form.kind == BlockKind::Affine8;
-  const int64_t head = has_zero ? 8 : 4;
+  const int64_t head = io::has_zero(form.kind) ? 8 : 4;
   const at::Tensor codes = blocks.narrow(-1, head, form.bytes - head), scale = number(0);
   const auto nibbles = [&] { return nibbles_of(codes).narrow(-1, 0, form.elements); };
   switch (form.kind) {

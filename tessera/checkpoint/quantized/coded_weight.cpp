@@ -9,6 +9,7 @@
 
 #include "tessera/checkpoint/quantized/parts.h"
 #include "tessera/core/error.h"
+#include "tessera/core/round_up.h"
 #include "tessera/device/host_memory.h"
 
 namespace tessera::checkpoint::quantized {
@@ -26,10 +27,6 @@ struct Piece {
   std::vector<uint8_t> codes;
   std::vector<float> scales, zeros;
 };
-
-bool has_zero(const io::BlockForm& form) {
-  return form.kind == io::BlockKind::Affine4 || form.kind == io::BlockKind::Affine8;
-}
 
 void check_piece(const io::ModelFiles& files, const CodedWeight& weight, const Piece& piece) {
   const auto is_finite = [](float x) { return std::isfinite(x); };
@@ -59,7 +56,7 @@ void each_piece(const io::ModelFiles& files, const CodedWeight& weight, const Bo
       const auto num_blocks = static_cast<size_t>(piece.box.numel() / block);
       piece.codes.resize(static_cast<size_t>(piece.box.numel()));
       piece.scales.resize(num_blocks);
-      piece.zeros.resize(has_zero(weight.form) ? num_blocks : 0);
+      piece.zeros.resize(io::has_zero(weight.form.kind) ? num_blocks : 0);
       weight.codes->read(piece.box, piece.codes.data());
       weight.scales->read(piece.box, block, piece.scales.data(),
                           piece.zeros.empty() ? nullptr : piece.zeros.data());
@@ -124,7 +121,7 @@ void read_values(const io::ModelFiles& files, const CodedWeight& weight, const B
   const io::BlockForm& form = weight.form;
   // The box with whole blocks at its ends.
   const int64_t begin = box.offset[1] / form.elements * form.elements, end = box.offset[1] + box.size[1];
-  const int64_t whole = (end - begin + form.elements - 1) / form.elements * form.elements;
+  const int64_t whole = round_up(end - begin, form.elements);
   each_piece(files, weight, {{box.offset[0], begin}, {box.size[0], whole}}, [&](const Piece& piece) {
     const int64_t rows = piece.box.size[0], columns = piece.box.size[1];
     const at::Tensor values = at::empty({rows, columns}, on_host(at::kFloat));

@@ -134,21 +134,13 @@ TESSERA_INLINE void read_row(const io::BlockForm& form, const uint8_t* row, int6
   }
 }
 
-// Runs read_row() for one instruction set; a function of its own, as what it calls is all inlined into it.
-TESSERA_INLINE bool run_read_row(const io::BlockForm& form, const uint8_t* row, int64_t first, int64_t count,
-                                 float* to) {
-  read_row(form, row, first, count, to);
-  return true;
-}
-
 }  // namespace
 
 void read_coded_row(const CodedMatrix& matrix, int64_t row, int64_t first, int64_t count, float* to) {
   TESSERA_ASSERT(matrix.form.elements <= kMostElements, "a block of a known form");
   const uint8_t* const from = matrix.row(row);
-  const io::BlockForm& form = matrix.form;
-  run_on_best_isa([&]()
-                      __attribute__((always_inline)) { return run_read_row(form, from, first, count, to); });
+  const io::BlockForm* const form = &matrix.form;
+  TESSERA_BEST_ISA(read_row(*form, from, first, count, to));
 }
 
 void read_coded_row(const CodedMatrix& matrix, int64_t row, int64_t first, int64_t count, Bf16* to) {
