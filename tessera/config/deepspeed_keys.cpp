@@ -222,7 +222,7 @@ constexpr ForeignKey kDeepSpeedFp16Keys[] = {
 constexpr ForeignKey kDeepSpeedBf16Keys[] = {
     {"enabled", Rule::Map, "dtype", "true=bfloat16 false="},
     {"immediate_grad_update", Rule::Quiet, kHow},
-    {"bf16_master_weights_and_grads", Rule::Refuse, "weights in pure bfloat16 are not supported yet"},
+    {"bf16_master_weights_and_grads", Rule::Rename, "pure_bf16"},
     {"bf16_optimizer_states", Rule::Map, "optimizer_state_dtype", "true=bfloat16 false="},
 };
 

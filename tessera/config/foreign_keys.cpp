@@ -77,7 +77,7 @@ constexpr ForeignKey kTopKeys[] = {
      "tp=!"},
     // Keys that would change results.
     {"float16", Rule::Refuse, "weights in pure float16 are not supported yet; write fp16: true"},
-    {"bfloat16", Rule::Refuse, "weights in pure bfloat16 are not supported yet; write bf16: true"},
+    {"bfloat16", Rule::Rename, "pure_bf16"},
     {"fp8_enable_fsdp_float8_all_gather", Rule::Ignore, kFp8Gather},
     {"fp8_*", Rule::Refuse, kNotYet},
     {"gptq", Rule::Quiet, kFolder},

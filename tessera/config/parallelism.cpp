@@ -73,6 +73,10 @@ Recipe with_accumulation(Recipe recipe, int64_t readers) {
         .need("a divisor of " + std::to_string(total));
   }
   recipe.gradient_accumulation_steps = total / at_once;
+  if (recipe.update_in_backward && recipe.gradient_accumulation_steps > 1) {
+    throw refusal("update_in_backward needs steps of one micro-batch on each rank")
+        .need("micro_batch_size " + std::to_string(total / readers));
+  }
   const int64_t parts = recipe.pipeline_microbatches, rows = total / readers;
   if (parts > 0 && rows % parts != 0) {
     throw recipe

@@ -212,8 +212,10 @@ struct Recipe : DataConfig,
   double weight_decay = 0.0;
   bool decay_norm_and_bias = false;  // ours: by default norms and biases get no decay
   double max_grad_norm = 1.0;        // 0 = no clipping
+  bool update_in_backward = false;   // ours: updates each block when its gradients are there
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
   ComputeType dtype = ComputeType::Float32;  // ours; `bf16: true` sets BFloat16, `fp16: true` Float16
+  bool pure_bf16 = false;                    // trained weights are in bfloat16, too; sets dtype BFloat16
   bool fp8 = false;  // the blocks' linear layers multiply in e4m3; sets dtype BFloat16
   // Loss scaling with dtype Float16, under DeepSpeed's names.
   double loss_scale = 0.0;           // 0 = dynamic

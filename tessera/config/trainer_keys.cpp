@@ -179,7 +179,7 @@ constexpr ForeignKey kTrainerKeys[] = {
     {"use_adam_mini", Rule::Refuse, kOther},
     {"use_muon", Rule::Refuse, kOther},
     {"use_llama_pro", Rule::Refuse, kOther},
-    {"pure_bf16", Rule::Refuse, "weights in pure bfloat16 are not supported yet; write bf16: true"},
+    {"pure_bf16", Rule::Rename, "pure_bf16"},
     {"mixture_of_depths", Rule::Refuse, kOther},
     {"use_kt", Rule::Refuse, "KTransformers is not used; leave it out"},
     {"kt_*", Rule::Refuse, "KTransformers is not used; leave it out"},

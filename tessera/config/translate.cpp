@@ -225,8 +225,8 @@ void Translator::set_native(std::string_view key, const Node& value, const Origi
     set_native("activation_offloading", make_scalar("true", value.place), origin);
   if (key == "dtype" && value.is_scalar() && lower(value.text) == "fp8")
     set_native("fp8", make_scalar("true", value.place), origin);
-  // All that is not multiplied in fp8 is computed in bfloat16.
-  if (key == "fp8" && value.is_scalar() && parse_bool(value.text).value_or(false))
+  // All that is not multiplied in fp8 is computed in bfloat16, as is what has weights in bfloat16.
+  if ((key == "fp8" || key == "pure_bf16") && value.is_scalar() && parse_bool(value.text).value_or(false))
     set_native("dtype", make_scalar("bfloat16", value.place), origin);
   const std::string_view entries = entries_of(key);
   Node translated = entries.empty() ? value : translate_entries(value, section(entries), origin);

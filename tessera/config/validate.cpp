@@ -37,6 +37,53 @@ void validate_fp8(Rules& rules) {
       .need("dtype: bfloat16, which fp8: true implies");
 }
 
+void validate_pure_bf16(Rules& rules) {
+  const Recipe& recipe = rules.recipe();
+  if (!recipe.pure_bf16) return;
+  if (recipe.dtype != ComputeType::BFloat16) {
+    rules
+        .refuse_text("CONFLICT", {"pure_bf16", "dtype"},
+                     "keys 'pure_bf16' and 'dtype': weights in bfloat16 are computed with in bfloat16")
+        .need("dtype: bfloat16, which pure_bf16: true implies");
+  }
+  if (recipe.optimizer == OptimizerKind::ScheduleFreeAdamW) {
+    rules
+        .refuse_text("CONFLICT", {"pure_bf16", "optimizer"},
+                     "keys 'pure_bf16' and 'optimizer': schedule_free_adamw moves weights between two points "
+                     "at each evaluation, which bfloat16 would round each time")
+        .hint("leave pure_bf16 out, or use another optimizer");
+  }
+}
+
+// Refuses what needs all gradients of a step at once.
+void validate_backward_updates(Rules& rules) {
+  const Recipe& recipe = rules.recipe();
+  if (!recipe.update_in_backward) return;
+  const auto refuse = [&](const char* key, const std::string& why) -> Error& {
+    return rules.refuse_text("CONFLICT", {"update_in_backward", key},
+                             "keys 'update_in_backward' and '" + std::string(key) + "': " + why);
+  };
+  if (recipe.max_grad_norm > 0.0) {
+    refuse("max_grad_norm", "the norm is known when all gradients are, and by then they are gone")
+        .got(format_number(recipe.max_grad_norm))
+        .need("max_grad_norm: 0")
+        .hint("an optimizer that limits its own steps, such as adafactor or stable_adamw, needs no clipping");
+  }
+  if (recipe.gradient_accumulation_steps > 1) {
+    refuse("gradient_accumulation_steps", "sums over micro-batches would live to the end of the step")
+        .got(std::to_string(recipe.gradient_accumulation_steps))
+        .need("1, with a larger micro_batch_size");
+  }
+  if (recipe.pipeline_parallel_size > 1)
+    refuse("pipeline_parallel_size", "the gradients of a stage are sums over the micro-batches in flight");
+  if (recipe.dtype == ComputeType::Float16)
+    refuse("dtype", "a loss scale makes no update where any gradient overflows").need("bfloat16 or float32");
+  if (recipe.spike_action == SpikeAction::Skip || recipe.spike_action == SpikeAction::Rollback)
+    refuse("spike_action", "a step's norm decides about updates that were made before").need("off or warn");
+  if (recipe.loss_watchdog_threshold > 0.0)
+    refuse("loss_watchdog_threshold", "the watchdog decides before the update");
+}
+
 void validate_quantization(Rules& rules) {
   const Recipe& recipe = rules.recipe();
   if (!recipe.load_in_4bit) {
@@ -315,6 +362,8 @@ void validate(const Recipe& recipe, Problems& problems) {
   validate_pipeline(rules);
   validate_deterministic(rules);
   validate_fp8(rules);
+  validate_pure_bf16(rules);
+  validate_backward_updates(rules);
 }
 
 }  // namespace tessera::config

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <type_traits>
 
 #include <ATen/ATen.h>
@@ -21,14 +20,6 @@ namespace {
 constexpr int64_t kGrain = 16384;
 constexpr int64_t kRandom = 1024;  // elements whose random bits are drawn at a time
 
-// Draws the random bits of `count` elements, at most kRandom, from the element `number` on.
-void draw_bits(const CounterRng& rng, uint64_t step, uint64_t number, int64_t count, uint16_t* bits) {
-  std::array<uint32_t, kRandom / 2 + 4> words;
-  const auto skip = static_cast<int64_t>(number % 8);
-  kernels::philox_blocks(number / 8, step, rng.key(), words.data(), (skip + count + 7) / 8);
-  std::memcpy(bits, reinterpret_cast<const char*>(words.data()) + 2 * skip, 2 * static_cast<size_t>(count));
-}
-
 // Updates elements [begin, end) of tensors with random rounding, whose bits are drawn kRandom at a time.
 template <class V, class G, class S>
 void update_rounded(const AdamWRounding& rounding, V* value, const G* gradient, S* mean, S* square,
@@ -36,16 +27,14 @@ void update_rounded(const AdamWRounding& rounding, V* value, const G* gradient, 
   constexpr bool kOfValue = std::is_same_v<V, kernels::Bf16>;
   std::array<uint16_t, kRandom> of_value, of_mean, of_square;
   const kernels::AdamWNoise noise = {kOfValue ? of_value.data() : nullptr, of_mean.data(), of_square.data()};
-  const ElementNumbers& numbers = rounding.numbers;
   for (int64_t i = begin; i < end;) {
-    const int64_t row = i / numbers.width, column = i - row * numbers.width;
-    const int64_t count = std::min({numbers.width - column, end - i, kRandom});
-    const auto number = static_cast<uint64_t>(numbers.first_of(row) + column);
-    if (kOfValue) draw_bits(rounding.value, rounding.step, number, count, of_value.data());
-    draw_bits(rounding.exp_avg, rounding.step, number, count, of_mean.data());
-    draw_bits(rounding.exp_avg_sq, rounding.step, number, count, of_square.data());
+    const int64_t row_end = (i / rounding.numbers.width + 1) * rounding.numbers.width;
+    const int64_t last = std::min({row_end, end, i + kRandom}), count = last - i;
+    if (kOfValue) rounding.of(rounding.value).draw(i, last, of_value.data());
+    rounding.of(rounding.exp_avg).draw(i, last, of_mean.data());
+    rounding.of(rounding.exp_avg_sq).draw(i, last, of_square.data());
     kernels::adamw(value + i, gradient + i, mean + i, square + i, count, factors, &noise);
-    i += count;
+    i = last;
   }
 }
 

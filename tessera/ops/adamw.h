@@ -9,7 +9,7 @@
 
 #include "tessera/core/rng.h"
 #include "tessera/ops/kernels/kernels.h"
-#include "tessera/ops/random_elements.h"
+#include "tessera/ops/stochastic_rounding.h"
 
 namespace tessera::ops {
 
@@ -21,14 +21,14 @@ struct AdamWUpdate {
   kernels::AdamWFactors factors() const;
 };
 
-// Stochastic rounding of what an update stores in bfloat16: a float32 result is rounded up with the
-// probability that its lower 16 bits say. The element with number i adds 16 random bits, half i % 2 (0: the
-// lower one) of the word i / 2 % 4 of words(i / 8) at this step, and drops the lower 16 bits of the sum;
-// infinity and NaN stay.
+// Stochastic rounding (stochastic_rounding.h) of what an update stores in bfloat16.
 struct AdamWRounding {
   CounterRng value, exp_avg, exp_avg_sq;
   uint64_t step;
   ElementNumbers numbers;  // numbers of the tensors' elements; its of_rows must be null
+
+  // Returns the bits of one of the three.
+  RoundingBits of(const CounterRng& rng) const { return {rng, step, numbers}; }
 };
 
 // A value with its gradient and states: tensors of equal size on one device, dense but for the gradient.

@@ -260,25 +260,6 @@ at::Tensor sum_losses(const at::Tensor& losses) { return losses.sum(); }
 
 namespace {
 
-// Returns the random bits of elements [begin, end), as AdamWRounding says: int32.
-at::Tensor random_bits(const AdamWRounding& rounding, const CounterRng& rng, int64_t begin, int64_t end,
-                       at::Device device) {
-  const at::Tensor number = numbers_of_elements(rounding.numbers, begin, end, device);
-  const at::Tensor word = counter_words(rng, rounding.step, number.bitwise_right_shift(1));
-  return at::where(number.bitwise_and(1).eq(1), word.bitwise_right_shift(16), word)
-      .bitwise_and(0xFFFF)
-      .to(at::kInt);
-}
-
-// Returns x in bfloat16, rounded by the random bits of each element; infinity and NaN stay.
-at::Tensor rounded_by(const at::Tensor& bits_of_element, const at::Tensor& x) {
-  const at::Tensor narrowed = x.to(at::kFloat), bits = narrowed.view(at::kInt);
-  const at::Tensor of_nan = narrowed.isnan().to(at::kInt) * 0x40;
-  const at::Tensor special = bits.bitwise_right_shift(16).bitwise_or(of_nan);
-  const at::Tensor rounded = (bits + bits_of_element).bitwise_right_shift(16);
-  return at::where(narrowed.isfinite(), rounded, special).to(at::kShort).view(at::kBFloat16);
-}
-
 // Updates the elements of `tensors`. If they are rounded, these are the elements from number `begin` on of
 // the whole.
 void update(const AdamWTensors& tensors, const at::Tensor& device_scale, int64_t begin) {
@@ -286,7 +267,7 @@ void update(const AdamWTensors& tensors, const at::Tensor& device_scale, int64_t
   const auto put = [&](const at::Tensor& to, at::Tensor made, const auto& of_rounding) {
     if (rounding && to.scalar_type() == at::kBFloat16)
       made = rounded_by(
-          random_bits(*rounding, (*rounding).*of_rounding, begin, begin + to.numel(), to.device()), made);
+          rounding->of((*rounding).*of_rounding).on_device(begin, begin + to.numel(), to.device()), made);
     to.copy_(device_scale.defined() ? at::where(device_scale.isnan(), to.to(made.scalar_type()), made)
                                     : made);
   };

@@ -11,13 +11,19 @@ namespace tessera::optim {
 
 namespace {
 
-std::vector<NamedGradient> trained_tiles(const parallel::ShardedModel& model) {
+// `squares`: of gradients that are gone, for each trained tile; empty where all are there.
+std::vector<NamedGradient> trained_tiles(const parallel::ShardedModel& model,
+                                         const std::vector<at::Tensor>& squares) {
   std::vector<NamedGradient> gradients;
   for (const parallel::ShardedParameter& parameter : model.parameters()) {
     if (!parameter.requires_grad) continue;
     NamedGradient& named = gradients.emplace_back();
     named.name = parameter.name;
-    named.gradient = parameter.tile.grad();
+    if (squares.empty()) {
+      named.gradient = parameter.tile.grad();
+    } else {
+      named.squares = squares[gradients.size() - 1];
+    }
     for (size_t a = 0; a < parameter.axes.size(); ++a) {
       comm::Communicator* const group = parameter.axes[a].group.get();
       const parallel::Placement& placement = parameter.layout.axes()[a].placement;
@@ -25,7 +31,8 @@ std::vector<NamedGradient> trained_tiles(const parallel::ShardedModel& model) {
       const bool is_cut = is_held || placement.kind == parallel::Placement::Kind::Shard;
       if (is_cut && group->size() > 1) named.cut_over.push_back(group);
       // Several ranks may hold the same tile; only the tile of the first holder counts.
-      if (is_held && placement.holders.front() != group->rank()) named.gradient = at::Tensor();
+      if (is_held && placement.holders.front() != group->rank())
+        named.gradient = named.squares = at::Tensor();
     }
   }
   return gradients;
@@ -34,7 +41,10 @@ std::vector<NamedGradient> trained_tiles(const parallel::ShardedModel& model) {
 }  // namespace
 
 PendingNorm::PendingNorm(const parallel::ShardedModel& model)
-    : PendingNorm(trained_tiles(model), model.device()) {}
+    : PendingNorm(trained_tiles(model, {}), model.device()) {}
+
+PendingNorm::PendingNorm(const parallel::ShardedModel& model, const std::vector<at::Tensor>& squares)
+    : PendingNorm(trained_tiles(model, squares), model.device()) {}
 
 PendingNorm::PendingNorm(std::vector<NamedGradient> gradients, at::Device device)
     : gradients_(std::move(gradients)) {
@@ -45,12 +55,15 @@ PendingNorm::PendingNorm(std::vector<NamedGradient> gradients, at::Device device
   std::vector<std::pair<std::vector<comm::Communicator*>, at::Tensor>> sums;
   std::vector<at::Tensor> values;
   for (size_t i = 0; i < gradients_.size(); ++i) {
-    const at::Tensor& gradient = gradients_[i].gradient;
-    if (!gradient.defined() || gradient.numel() == 0) continue;
-    counted_.push_back(i);
-    values.push_back(gradient);
+    const auto& [name, gradient, cut, known] = gradients_[i];
+    const bool has_elements = gradient.defined() && gradient.numel() > 0;
+    if (has_elements || known.defined()) counted_.push_back(i);
+    if (has_elements) values.push_back(gradient);
   }
-  squares_ = ops::sums_of_squares(values);
+  const std::vector<at::Tensor> measured = ops::sums_of_squares(values);
+  auto next_measured = measured.begin();
+  for (const size_t i : counted_)
+    squares_.push_back(gradients_[i].squares.defined() ? gradients_[i].squares : *next_measured++);
   // Gradients without elements on this rank make their sum, too: each sum is all-reduced, so all ranks need
   // all of them.
   size_t next = 0;

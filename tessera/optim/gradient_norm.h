@@ -17,6 +17,8 @@ struct NamedGradient {
   // The groups along which the gradient is cut, or is held by some of the ranks only: the tiles of their
   // ranks together hold each element once.
   std::vector<comm::Communicator*> cut_over;
+  // The sum of squares of a gradient that is gone already, a float64 scalar on its device; else undefined.
+  at::Tensor squares = {};
 };
 
 struct GradientNorm {
@@ -38,6 +40,8 @@ class PendingNorm {
   // Takes the gradients of all trained tiles of `model`. Each element counts once, however many ranks hold a
   // copy of it.
   explicit PendingNorm(const parallel::ShardedModel& model);
+  // Takes NamedGradient::squares of each trained tile, undefined for one without a gradient.
+  PendingNorm(const parallel::ShardedModel& model, const std::vector<at::Tensor>& squares);
 
   // Sum of the squares over all gradients and ranks: [1], float64, on the device, the same on all ranks.
   const at::Tensor& sum_of_squares() const { return total_; }

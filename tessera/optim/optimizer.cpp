@@ -52,22 +52,22 @@ class AdamW : public Optimizer {
     }
   }
 
-  void step(double lr, double gradient_scale, const at::Tensor& device_scale) override {
-    ops::AdamWUpdate update;
-    update.beta1 = options_.beta1;
-    update.beta2 = options_.beta2;
-    update.epsilon = options_.epsilon;
-    update.gradient_scale = gradient_scale;
-    std::vector<ops::AdamWUpdate> updates(tiles_.size(), update);
+  void update(const Update& update) override {
+    ops::AdamWUpdate common;
+    common.beta1 = options_.beta1;
+    common.beta2 = options_.beta2;
+    common.epsilon = options_.epsilon;
+    common.gradient_scale = update.gradient_scale;
+    std::vector<ops::AdamWUpdate> updates(tiles_.size(), common);
     std::vector<bool> is_updated(tiles_.size(), false);
     for (size_t i = 0; i < tiles_.size(); ++i) {
-      if (!tiles_[i].tile.grad().defined()) continue;
+      if (!update.wants(i) || !tiles_[i].tile.grad().defined()) continue;
       // Counts also an update that device_scale, which the host does not know yet, turns out to forbid: the
       // step that gives NaN ends the run.
       steps_[i].add_(1.0);
       is_updated[i] = tiles_[i].tile.numel() > 0;
       updates[i].step = steps_[i].item<int64_t>();
-      updates[i].learning_rate = lr * tiles_[i].lr_scale;
+      updates[i].learning_rate = update.lr * tiles_[i].lr_scale;
       updates[i].weight_decay = tiles_[i].weight_decay;
     }
     std::vector<ops::AdamWTensors> all;
@@ -79,12 +79,12 @@ class AdamW : public Optimizer {
         for (const at::Tensor& state : states_[i]) piece.states.push_back(piece.of(state));
         add(all, piece, updates[i]);
       }
-      return ops::adamw(all, device_scale);
+      return ops::adamw(all, update.device_scale);
     }
     offloaded_->update(is_updated, [&](const std::vector<StatePiece>& pieces) {
       all.clear();
       for (const StatePiece& piece : pieces) add(all, piece, updates[piece.tile]);
-      ops::adamw(all, device_scale);
+      ops::adamw(all, update.device_scale);
     });
   }
 
@@ -153,40 +153,44 @@ class Sgd : public Optimizer {
  public:
   explicit Sgd(std::vector<OptimizedTile> tiles) : tiles_(checked_tiles(std::move(tiles))) {}
 
-  void step(double lr, double gradient_scale, const at::Tensor& device_scale) override {
+  void update(const Update& asked) override {
     const at::NoGradGuard no_grad;
-    if (device_scale.defined() && is_on_host(device_scale)) {
+    Update update = asked;
+    if (update.device_scale.defined() && is_on_host(update.device_scale)) {
       // On the host the factor is a value that can be read at once.
-      const double scale = host_span<const double>(device_scale)[0];
-      if (!std::isnan(scale)) step(lr, gradient_scale * scale, {});
-      return;
+      const double scale = host_span<const double>(update.device_scale)[0];
+      if (std::isnan(scale)) return;
+      update.gradient_scale *= scale;
+      update.device_scale = at::Tensor();
     }
-    for (const OptimizedTile& optimized : tiles_) {
+    for (size_t i = 0; i < tiles_.size(); ++i) {
+      const OptimizedTile& optimized = tiles_[i];
       const at::Tensor& gradient = optimized.tile.grad();
-      if (!gradient.defined()) continue;
+      if (!update.wants(i) || !gradient.defined()) continue;
       // A tile in pinned memory is copied to the device and back, in the order of the current stream.
       const at::Tensor own = optimized.tile.detach();
       const bool is_here = device_of(optimized) == own.device();
       const at::Tensor tile =
           is_here ? own : at::empty(own.sizes(), own.options().device(device_of(optimized)));
       if (!is_here) tile.copy_(own, /*non_blocking=*/true);
-      update(tile, gradient.detach(), optimized, lr * optimized.lr_scale, gradient_scale, device_scale);
+      move(tile, gradient.detach(), optimized, update);
       if (!is_here) own.copy_(tile, /*non_blocking=*/true);
     }
   }
   std::vector<checkpoint::StateTensor> states() override { return {}; }
 
  private:
-  static void update(const at::Tensor& tile, const at::Tensor& gradient, const OptimizedTile& optimized,
-                     double lr, double gradient_scale, const at::Tensor& device_scale) {
-    const double decay = 1.0 - lr * optimized.weight_decay;
+  static void move(const at::Tensor& tile, const at::Tensor& gradient, const OptimizedTile& optimized,
+                   const Update& update) {
+    const double lr = update.lr * optimized.lr_scale, decay = 1.0 - lr * optimized.weight_decay;
+    const at::Tensor& device_scale = update.device_scale;
     if (device_scale.defined()) {
-      const at::Tensor down = gradient * device_scale.to(tile.scalar_type()) * (lr * gradient_scale);
+      const at::Tensor down = gradient * device_scale.to(tile.scalar_type()) * (lr * update.gradient_scale);
       tile.copy_(at::where(device_scale.isnan(), tile, tile * decay - down));
       return;
     }
     if (optimized.weight_decay != 0.0) tile.mul_(decay);
-    tile.add_(gradient, -lr * gradient_scale);
+    tile.add_(gradient, -lr * update.gradient_scale);
   }
 
   std::vector<OptimizedTile> tiles_;

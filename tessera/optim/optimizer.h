@@ -16,8 +16,8 @@
 
 namespace tessera::optim {
 
-// A tile to update. At step() `tile.grad()` holds its gradient, on the device that updates the tile; a tile
-// without a gradient is left alone. A tile without values is refused with Error(Config).
+// A tile to update. At an update `tile.grad()` holds its gradient, on the device that updates the tile; a
+// tile without a gradient is left alone. A tile without values is refused with Error(Config).
 struct OptimizedTile {
   std::string name;  // of the parameter
   at::Tensor tile;
@@ -36,14 +36,28 @@ struct OptimizedTile {
   std::vector<parallel::RankAxis> axes = {};
 };
 
+// One update of tiles.
+struct Update {
+  double lr = 0.0;  // learning rate
+  // Every gradient is first multiplied by this (the clip factor), possibly in place.
+  double gradient_scale = 1.0;
+  // A further factor, a scalar in float64 on the device that updates the tiles, for which the host does not
+  // wait: where it is NaN, the tiles stay as they are; undefined, it counts as 1. (The rules of rule.h do
+  // wait for it.)
+  at::Tensor device_scale = {};
+  // Says, by index, which of the optimizer's tiles are updated, the same on all ranks; empty for all.
+  std::vector<bool> wanted = {};
+
+  bool wants(size_t tile) const { return wanted.empty() || wanted[tile]; }
+};
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  // Makes one update with learning rate `lr`. Every gradient is first multiplied by `gradient_scale` (the
-  // clip factor), possibly in place. `device_scale` is a further factor, a scalar in float64 on the device
-  // that updates the tiles, for which the host does not wait: where it is NaN, the tiles stay as they are;
-  // undefined, it counts as 1. (The rules of rule.h do wait for it.)
-  virtual void step(double lr, double gradient_scale, const at::Tensor& device_scale = {}) = 0;
+  virtual void update(const Update& update) = 0;
+  void step(double lr, double gradient_scale, const at::Tensor& device_scale = {}) {
+    update({lr, gradient_scale, device_scale, {}});
+  }
   // Returns what the optimizer keeps of each parameter between steps, as "<parameter>/<state>": values of the
   // parameter's shape and layout ("exp_avg", "exp_avg_sq"), or one value that all holders of the parameter
   // have alike ("step"). The order is fixed and the same on all ranks.

@@ -11,8 +11,9 @@ namespace tessera::optim {
 
 // Makes any optimizer of the table but AdamW itself, which make_adamw() makes. The options are
 // default_options(kind) with what the caller changed. Tiles lie on the devices that update them, except for
-// gradient descent without momentum. make_ruled() says what the tiles need.
+// gradient descent without momentum. make_ruled() says what the tiles need, and what
+// `seed` is for.
 std::unique_ptr<Optimizer> make_optimizer(OptimizerKind kind, std::vector<OptimizedTile> tiles,
-                                          const OptimizerOptions& options);
+                                          const OptimizerOptions& options, uint64_t seed);
 
 }  // namespace tessera::optim

@@ -41,8 +41,8 @@ struct RuleState {
 
 // One update of a tile, or of consecutive elements of it.
 struct RuleUpdate {
-  // The tile's values, which the rule changes in place, and the gradient, scaled, which it may overwrite: of
-  // RuleParameter::type, dense, in the shape of the tile; flat for an element-wise rule.
+  // The values of the tile, or of some of its rows, which the rule changes in place, and the gradient,
+  // scaled, which it may overwrite: of RuleParameter::type, dense; flat for an element-wise rule.
   at::Tensor value, gradient;
   std::vector<at::Tensor> states;  // as the rule listed them; Tile states in the shape of `value`
   double lr = 0.0, weight_decay = 0.0;
@@ -50,7 +50,7 @@ struct RuleUpdate {
   // The result of measure() in each round, joined over all tiles of the parameter.
   std::vector<at::Tensor> totals = {};
   const RuleParameter* parameter = nullptr;
-  const parallel::Box* box = nullptr;  // what the tile holds of the parameter
+  const parallel::Box* box = nullptr;  // where `value` lies in the parameter
 };
 
 // A rule has no state of its own, so that one object serves all parameters. Its functions are called without
@@ -68,7 +68,8 @@ class Rule {
   // Ahead of apply() come `num_rounds` rounds. In each, measure() measures a tile that has elements, and may
   // change its Tile states, but not the value; measured_size() says how many float64 values it returns. They
   // are joined over all tiles of the parameter, and absorb() then finds the result as the last of the totals
-  // on every rank, to change Whole states.
+  // on every rank, to change Whole states. A tile is measured and applied a few rows (of its first dim) at a
+  // time, each with the box of these rows, unless the rule transforms matrices.
   virtual int64_t num_rounds() const { return 0; }
   virtual comm::ReduceOp joined_by() const { return comm::ReduceOp::Sum; }
   virtual int64_t measured_size(int64_t round, const RuleParameter& parameter) const;

@@ -51,14 +51,8 @@ struct Pending {
     const auto options = at::TensorOptions(ruled.tile.tile.device()).dtype(at::kDouble);
     measured = at::zeros({1 + size}, options);
     if (is_updated && ruled.numel() > 0) {
-      const at::Tensor own = ruled.tile.tile.detach();
       measured.narrow(0, 0, 1).fill_(1.0);
-      if (size > 0) {
-        update.value = own.to(ruled.parameter.type);
-        update.gradient = ruled.scaled_gradient(scale);
-        measured.narrow(0, 1, size).copy_(ruled.rule->measure(round, update).view({-1}));
-        update.value = update.gradient = at::Tensor();
-      }
+      if (size > 0) measured.narrow(0, 1, size).copy_(ruled.measure(round, update, scale));
     }
     totals.add(measured, ruled.rule->joined_by(), ruled.groups);
   }
@@ -78,23 +72,26 @@ struct Pending {
 class RuledOptimizer : public Optimizer {
  public:
   RuledOptimizer(std::vector<OptimizedTile> tiles,
-                 const std::function<RulePtr(const RuleParameter&)>& rule_of) {
+                 const std::function<RulePtr(const RuleParameter&)>& rule_of, uint64_t seed) {
     const at::NoGradGuard no_grad;
-    for (OptimizedTile& tile : checked_tiles(std::move(tiles))) tiles_.emplace_back(std::move(tile), rule_of);
+    for (OptimizedTile& tile : checked_tiles(std::move(tiles)))
+      tiles_.emplace_back(std::move(tile), rule_of, seed);
   }
 
-  void step(double lr, double gradient_scale, const at::Tensor& device_scale) override {
+  void update(const Update& update) override {
     const trace::Scope trace_scope("optimizer rules");
     const at::NoGradGuard no_grad;
-    const double scale = gradient_scale * (device_scale.defined() ? device_scale.item<double>() : 1.0);
+    const double device_scale = update.device_scale.defined() ? update.device_scale.item<double>() : 1.0;
+    const double scale = update.gradient_scale * device_scale;
     if (std::isnan(scale)) return;
     for (size_t begin = 0; begin < tiles_.size();) {
       std::vector<Pending> batch;
       // Tiles whose rounds run together are joined in few collectives, and what they measure takes bounded
       // memory.
       for (int64_t measured = 0; begin < tiles_.size() && measured < kMeasuredAtOnce; ++begin) {
+        if (!update.wants(begin)) continue;
         const RuledTile& ruled = tiles_[begin];
-        batch.emplace_back(tiles_[begin], lr);
+        batch.emplace_back(tiles_[begin], update.lr);
         for (int64_t round = 0; round < ruled.rule->num_rounds(); ++round)
           measured += 1 + ruled.rule->measured_size(round, ruled.parameter);
       }
@@ -185,8 +182,9 @@ class RuledOptimizer : public Optimizer {
 }  // namespace
 
 std::unique_ptr<Optimizer> make_ruled(std::vector<OptimizedTile> tiles,
-                                      const std::function<RulePtr(const RuleParameter&)>& rule_of) {
-  return std::make_unique<RuledOptimizer>(std::move(tiles), rule_of);
+                                      const std::function<RulePtr(const RuleParameter&)>& rule_of,
+                                      uint64_t seed) {
+  return std::make_unique<RuledOptimizer>(std::move(tiles), rule_of, seed);
 }
 
 }  // namespace tessera::optim

@@ -1,6 +1,7 @@
 // Runs rules over tiles.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,8 +15,11 @@ namespace tessera::optim {
 // Makes an optimizer that updates each parameter by the rule that `rule_of` gives for it. Tiles that are cut
 // over several ranks need their axes (OptimizedTile::axes) if their rule has rounds or a matrix; step() is
 // then collective over the groups of these axes. A tile may also be of a type of 16 bits: it is widened for
-// the update. Throws Error(Config) for tiles without values, and for tiles that lie beside their device.
+// the update, and a result in bfloat16 is rounded stochastically, by random bits that are a function of the
+// seed, the number of the update, the parameter's name, and the place of an element in the whole parameter.
+// Throws Error(Config) for tiles without values, and for tiles that lie beside their device.
 std::unique_ptr<Optimizer> make_ruled(std::vector<OptimizedTile> tiles,
-                                      const std::function<RulePtr(const RuleParameter&)>& rule_of);
+                                      const std::function<RulePtr(const RuleParameter&)>& rule_of,
+                                      uint64_t seed);
 
 }  // namespace tessera::optim

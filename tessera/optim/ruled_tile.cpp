@@ -7,8 +7,10 @@
 #include <ATen/Parallel.h>
 
 #include "tessera/core/check_argument.h"
+#include "tessera/core/rng.h"
 #include "tessera/device/device.h"
 #include "tessera/device/torch_dtype.h"
+#include "tessera/ops/stochastic_rounding.h"
 #include "tessera/optim/tile_states.h"
 #include "tessera/optim/tile_totals.h"
 
@@ -18,6 +20,8 @@ namespace {
 // Elements that an element-wise rule gets at a time: few enough to stay in a core's cache between the
 // operations of the rule, and on a device so many that launches take no time beside them.
 constexpr int64_t kHostPiece = int64_t{1} << 14, kDevicePiece = int64_t{1} << 24;
+// Elements that other rules get at a time, about: temporary tensors are of this size and not of the tile's.
+constexpr int64_t kRowsPiece = int64_t{1} << 22;
 
 at::Tensor piece_of(const at::Tensor& x, int64_t begin, int64_t size) {
   return x.view({-1}).narrow(0, begin, size);
@@ -25,7 +29,8 @@ at::Tensor piece_of(const at::Tensor& x, int64_t begin, int64_t size) {
 
 }  // namespace
 
-RuledTile::RuledTile(OptimizedTile optimized, const std::function<RulePtr(const RuleParameter&)>& rule_of)
+RuledTile::RuledTile(OptimizedTile optimized, const std::function<RulePtr(const RuleParameter&)>& rule_of,
+                     uint64_t seed)
     : tile(std::move(optimized)),
       parameter{tile.layout.shape(), tile.tile.scalar_type() == at::kDouble ? at::kDouble : at::kFloat,
                 tile.role},
@@ -43,6 +48,10 @@ RuledTile::RuledTile(OptimizedTile optimized, const std::function<RulePtr(const 
   }
   is_held = whole_layout(tile.layout, {1}, DType::F32).local_box(tile.coordinates).size[0] > 0;
   for (const RuleState& state : listed) states.push_back(first_values(state));
+  if (tile.tile.scalar_type() == at::kBFloat16) {
+    rounding =
+        Rounding{seed, stream_of((tile.name + "/value").c_str()), TileNumbers(tile.layout.shape(), box)};
+  }
 }
 
 at::Tensor RuledTile::first_values(const RuleState& state) const {
@@ -66,6 +75,21 @@ at::Tensor RuledTile::scaled_gradient(double scale) const {
   return tile.tile.grad().detach().to(parameter.type).mul(scale).contiguous();
 }
 
+void RuledTile::store(const at::Tensor& value, int64_t begin, int64_t step) const {
+  const at::Tensor own = piece_of(tile.tile.detach(), begin, value.numel());
+  if (value.is_alias_of(own)) return;
+  if (!rounding) {
+    own.copy_(value.view({-1}));
+    return;
+  }
+  const auto count = static_cast<uint64_t>(step);
+  for (const NumberedPart& part : rounding->numbers.parts(begin, value.numel())) {
+    const auto of_part = [&](const at::Tensor& x) { return piece_of(x, part.begin - begin, part.size); };
+    ops::round_into(of_part(own), of_part(value),
+                    {CounterRng(rounding->seed, rounding->stream, count), count, part.numbers});
+  }
+}
+
 void RuledTile::apply_piece(const RuleUpdate& update, double scale, int64_t begin, int64_t size) const {
   const at::Tensor own = piece_of(tile.tile.detach(), begin, size);
   const at::Tensor gradient = tile.tile.grad().detach().reshape({-1}).narrow(0, begin, size);
@@ -76,7 +100,44 @@ void RuledTile::apply_piece(const RuleUpdate& update, double scale, int64_t begi
     if (listed[s].form == RuleState::Form::Tile) piece.states[s] = piece_of(states[s], begin, size);
   }
   rule->apply(piece);
-  if (!piece.value.is_same(own)) own.copy_(piece.value);
+  store(piece.value, begin, update.step);
+}
+
+void RuledTile::for_rows(const RuleUpdate& update, double scale,
+                         const std::function<void(RuleUpdate& rows, int64_t begin)>& f) const {
+  const int64_t num_rows = tile.tile.size(0), width = numel() / num_rows;
+  const int64_t at_once =
+      rule->transforms() ? num_rows : std::max<int64_t>(1, kRowsPiece / std::max<int64_t>(1, width));
+  for (int64_t row = 0; row < num_rows; row += at_once) {
+    const int64_t count = std::min(at_once, num_rows - row);
+    const auto rows_of = [&](const at::Tensor& x) { return x.detach().narrow(0, row, count); };
+    parallel::Box here = box;
+    here.offset[0] += row;
+    here.size[0] = count;
+    RuleUpdate rows = update;
+    rows.box = &here;
+    rows.value = rows_of(tile.tile).to(parameter.type);
+    rows.gradient = rows_of(tile.tile.grad()).to(parameter.type).mul(scale).contiguous();
+    for (size_t s = 0; s < listed.size(); ++s) {
+      if (listed[s].form == RuleState::Form::Tile) rows.states[s] = rows_of(states[s]);
+    }
+    f(rows, row * width);
+  }
+}
+
+at::Tensor RuledTile::measure(int64_t round, const RuleUpdate& update, double scale) const {
+  at::Tensor all;
+  for_rows(update, scale, [&](RuleUpdate& rows, int64_t) {
+    const at::Tensor measured = rule->measure(round, rows).view({-1});
+    if (!all.defined()) {
+      all = measured;
+    } else if (rule->joined_by() == comm::ReduceOp::Max) {
+      all = all.maximum(measured);
+    } else {
+      all = all.add(measured);
+    }
+  });
+  return all;
 }
 
 void RuledTile::apply(const RuleUpdate& update, double scale) const {
@@ -91,12 +152,10 @@ void RuledTile::apply(const RuleUpdate& update, double scale) const {
     };
     return is_here ? at::parallel_for(0, numel(), piece, run) : run(0, numel());
   }
-  const at::Tensor own = tile.tile.detach();
-  RuleUpdate whole = update;
-  whole.value = own.to(parameter.type);
-  whole.gradient = scaled_gradient(scale);
-  rule->apply(whole);
-  if (!whole.value.is_same(own)) own.copy_(whole.value);
+  for_rows(update, scale, [&](RuleUpdate& rows, int64_t begin) {
+    rule->apply(rows);
+    store(rows.value, begin, update.step);
+  });
 }
 
 }  // namespace tessera::optim

@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/core/check_argument.h"
 #include "tessera/core/error.h"
 #include "tessera/device/memory_scope.h"
 #include "tessera/device/pinned_memory.h"
@@ -214,6 +215,7 @@ bool make_groups(const detail::UnitPlan& plan, detail::ShardState& state) {
   std::map<const comm::Communicator*, std::shared_ptr<detail::GatherSlots>> slots_apart;
   bool needs_hooks = false;
   const auto add_group = [&](std::unique_ptr<detail::ParamGroup> group) {
+    if (options.reports_gradients) group->gradients().count_always();
     needs_hooks = needs_hooks || group->needs_gather() || group->gradients().is_needed();
     state.groups_of_unit.back().push_back(state.param_groups.size());
     state.param_groups.push_back(std::move(group));
@@ -299,6 +301,12 @@ void ShardedModel::reduce_gradients() {
   const bool is_done = std::exchange(state_->is_last_micro_batch, true);
   if (state_->is_plain) return state_->complete_empty_tiles();
   if (!is_done) state_->finish_backward();
+}
+
+void ShardedModel::set_gradient_listener(GradientListener listener) {
+  TESSERA_CHECK_ARGUMENT(!listener || state_->options.reports_gradients,
+                         "a listener of gradients needs ShardOptions::reports_gradients");
+  state_->listener = std::move(listener);
 }
 
 void ShardedModel::zero_grad() { state_->zero_grad(); }

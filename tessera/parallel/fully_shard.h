@@ -55,6 +55,8 @@ struct ShardOptions {
   // ShardedModel::wait_for_tiles() first. Gradients stay on the device, and so do gathered parameters, as
   // long as ever.
   bool offload_parameters = false;
+  // Tells the listener of ShardedModel::set_gradient_listener() of gradients.
+  bool reports_gradients = false;
   MixedPrecisionPolicy mixed_precision;
   // How other kinds of parallelism have already cut the parameters; fully_shard() adds its axes to these
   // layouts.
@@ -84,6 +86,9 @@ namespace detail {
 class ParamGroup;
 struct ShardState;
 }  // namespace detail
+
+// Takes the indices, in ShardedModel::parameters(), of parameters whose gradients are complete for the step.
+using GradientListener = std::function<void(const std::vector<size_t>& parameters)>;
 
 // The result of fully_shard(). The caller owns it; it must outlive the use of the module. Not thread-safe.
 //
@@ -137,6 +142,12 @@ class ShardedModel {
   // said to be the last, because gradients come after it or in an order of their own (a pipeline). Does
   // nothing if one was. Collective.
   void reduce_gradients();
+  // Has `listener` called within the step's last backward for each unit, when tile.grad() of its trained
+  // parameters is complete and nothing in the step reads their values any more; the listener may change the
+  // tiles and drop the gradients. All ranks along the axes of a unit hear of the units in the same order, so
+  // the listener may be collective over these axes. An empty one ends that. Needs
+  // ShardOptions::reports_gradients.
+  void set_gradient_listener(GradientListener listener);
   // Begins a step: drops the gradients of the step before, whether they are whole or not.
   void zero_grad();
 

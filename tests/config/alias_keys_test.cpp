@@ -365,7 +365,7 @@ TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
   EXPECT_THAT(message_of(kMinimal + "adapter: ia3\n"),
               HasSubstr("key 'adapter': 'ia3': not supported yet; need lora, none"));
   for (const char* line :
-       {"float16: true", "fp8_recipe: rowwise", "bfloat16: true", "peft_init_lora_weights: eva",
+       {"float16: true", "fp8_recipe: rowwise", "peft_init_lora_weights: eva",
         "peft_layer_replication: [[0, 2]]", "rl: grpo", "pretraining_sample_concatenation: false",
         "relora: true", "lora_target_parameters: [experts.down_proj]", "optimizer: apollo_adamw",
         "chat_template: llava", "deepspeed: {zero_optimization: {zero_quantized_weights: true}}",

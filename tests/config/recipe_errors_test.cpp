@@ -216,6 +216,35 @@ TEST(RecipeErrorsTest, ValuesOutsideAKeysSet) {
               HasSubstr("E-CONFIG-VALUE"));
 }
 
+TEST(RecipeErrorsTest, UpdatesInTheBackwardNeedNoWholeGradient) {
+  const std::string updates = kMinimal + "update_in_backward: true\n";
+  EXPECT_EQ(
+      message_of(updates),
+      "error[E-CONFIG-CONFLICT]: r.yaml:4:1: keys 'update_in_backward' and 'max_grad_norm': the norm is "
+      "known when all gradients are, and by then they are gone; got 1, need max_grad_norm: 0. hint: an "
+      "optimizer that limits its own steps, such as adafactor or stable_adamw, needs no clipping");
+  EXPECT_NO_THROW(parse_recipe(updates + "max_grad_norm: 0\n", "r.yaml"));
+  EXPECT_TRUE(parse_recipe(updates + "max_grad_norm: 0\nspike_action: warn\n", "r.yaml").update_in_backward);
+  for (const char* line :
+       {"gradient_accumulation_steps: 2", "pipeline_parallel_size: 2", "fp16: true", "spike_action: skip",
+        "spike_action: rollback\nsave_steps: 5", "loss_watchdog_threshold: 5"}) {
+    EXPECT_THAT(message_of(updates + "max_grad_norm: 0\n" + line + '\n'),
+                HasSubstr("keys 'update_in_backward' and '"))
+        << line;
+  }
+}
+
+TEST(RecipeErrorsTest, WeightsInBfloat16) {
+  for (const char* line : {"pure_bf16: true", "bfloat16: true", "bf16: true\npure_bf16: true"}) {
+    const Recipe recipe = parse_recipe(kMinimal + line + '\n', "r.yaml");
+    EXPECT_TRUE(recipe.pure_bf16 && recipe.dtype == ComputeType::BFloat16) << line;
+  }
+  EXPECT_THAT(message_of(kMinimal + "pure_bf16: true\noptimizer: schedule_free_adamw\n"
+                                    "lr_scheduler: constant\n"),
+              HasSubstr("keys 'pure_bf16' and 'optimizer'"));
+  EXPECT_THAT(message_of(kMinimal + "pure_bf16: true\nfp16: true\n"), HasSubstr("disagree"));
+}
+
 TEST(RecipeErrorsTest, ConflictsNameBothKeys) {
   EXPECT_EQ(message_of(kMinimal + "warmup_ratio: 0.1\nwarmup_steps: 10\n"),
             "error[E-CONFIG-CONFLICT]: r.yaml:5:1: keys 'warmup_ratio' (line 4) and 'warmup_steps' (line 5) "

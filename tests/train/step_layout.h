@@ -52,6 +52,8 @@ struct LayoutCase {
   bool offloads = false;  // keeps parameters and optimizer states on the host, if the device has streams
   bool has_bf16_states = false;
   OptimizerKind optimizer = OptimizerKind::AdamW;
+  double max_grad_norm = 0.5;
+  bool updates_in_backward = false;
 };
 
 // Tells whether the family has experts; the loss then asks for balanced routers and small logits too.
@@ -80,6 +82,7 @@ inline config::Recipe recipe_of(const LayoutCase& layout) {
   recipe.gradient_checkpointing = layout.checkpointing;
   recipe.gradient_checkpointing_every = layout.stage == config::ZeroStage::Zero2 ? 2 : 1;
   recipe.seed = 5;
+  recipe.update_in_backward = layout.updates_in_backward;
   if (has_experts(layout.family)) {
     recipe.router_aux_loss_coef = 0.2;
     recipe.router_z_loss_coef = 0.05;
@@ -127,6 +130,7 @@ inline TrainedModel set_up_frozen(const config::Recipe& recipe, const parallel::
   options.shard.broadcast_initial_values = false;
   options.shard.reshard_after_forward = recipe.zero_stage == config::ZeroStage::Zero3;
   options.shard.reduce_every_backward = recipe.zero_stage >= config::ZeroStage::Zero2;
+  options.shard.reports_gradients = recipe.update_in_backward;
   if (recipe.pipeline_parallel_size > 1) {
     options.pipeline = models::plan_pipeline(*trained.model, recipe.pipeline_parallel_size,
                                              {recipe.pipeline_schedule, recipe.pipeline_stages_per_rank});
@@ -220,13 +224,16 @@ inline Outcome run(const LayoutCase& layout, const std::shared_ptr<comm::Communi
   const parallel::DeviceMesh mesh(world, parallel_dims(recipe, world->size()));
   TrainedModel trained = set_up(layout, mesh);
   Outcome outcome;
-  const auto step = [&](optim::Optimizer& optimizer, int64_t number, double lr, double max_grad_norm) {
+  const auto step = [&](optim::Optimizer& optimizer, int64_t number, double lr) {
     const auto batches =
         micro_batches(number, count, mesh.coordinate(parallel::kAxisDp), mesh.size(parallel::kAxisDp));
     int64_t label_tokens = 0;
     for (int64_t i = 0; i < count; ++i) label_tokens += micro_batch(number, i, count).label_tokens;
-    const StepResult result =
-        run_step(trained, optimizer, mesh, {&batches, label_tokens, number, lr, max_grad_norm, 77});
+    StepInput input{&batches, label_tokens, number, lr, lr > 0.0 ? layout.max_grad_norm : 0.0, 77};
+    input.updates_in_backward = layout.updates_in_backward && lr > 0.0;
+    const StepResult result = run_step(trained, optimizer, mesh, input);
+    for (const auto& parameter : trained.sharded->parameters())
+      EXPECT_FALSE(input.updates_in_backward && parameter.tile.grad().defined()) << parameter.name;
     outcome.losses.push_back(result.loss);
     outcome.norms.push_back(result.grad_norm);
     EXPECT_EQ(result.routers.has_value(), has_experts(layout.family));
@@ -236,7 +243,7 @@ inline Outcome run(const LayoutCase& layout, const std::shared_ptr<comm::Communi
     }
   };
   const auto still = optim::make_sgd(optimized_tiles(*trained.sharded, 0.0, false));
-  step(*still, 0, 0.0, 0.0);
+  step(*still, 0, 0.0);
   for (const auto& parameter : trained.sharded->parameters()) {
     EXPECT_TRUE(parameter.requires_grad || !parameter.tile.grad().defined()) << parameter.name;
     if (parameter.requires_grad)
@@ -247,9 +254,9 @@ inline Outcome run(const LayoutCase& layout, const std::shared_ptr<comm::Communi
   const auto adamw =
       layout.optimizer == OptimizerKind::AdamW
           ? optim::make_adamw(std::move(tiles), {.has_bf16_states = layout.has_bf16_states, .seed = 6})
-          : optim::make_optimizer(layout.optimizer, std::move(tiles), optimizer_options(layout.optimizer));
-  step(*adamw, 1, 0.01, 0.5);
-  step(*adamw, 2, 0.01, 0.5);
+          : optim::make_optimizer(layout.optimizer, std::move(tiles), optimizer_options(layout.optimizer), 1);
+  step(*adamw, 1, 0.01);
+  step(*adamw, 2, 0.01);
   if (layout.has_bf16_states) {
     const auto states = adamw->states();
     size_t next = 0;
@@ -320,6 +327,7 @@ inline void expect_equal(const Outcome& got, const Outcome& want, double toleran
 inline LayoutCase without_axes(LayoutCase layout) {
   layout.dp_replicate = layout.tp = layout.cp = layout.pp = layout.ep = layout.hpz = layout.stages_per_rank =
       1;
+  layout.updates_in_backward = false;
   layout.schedule = PipelineKind::OneFOneB;
   layout.split.clear();
   layout.checkpointing = config::Checkpointing::Off;

@@ -78,6 +78,31 @@ TEST(StepStatesTest, OptimizersOfTheTable) {
   }
 }
 
+// Updates within the backward give the norm and the values of one update behind it, for an element-wise rule,
+// rules that measure whole parameters, and one that gathers matrices.
+TEST(StepStatesTest, UpdatesInTheBackward) {
+  const int64_t ranks = testing::world()->size();
+  testing::Random random = testing::shared_random();
+  std::vector<LayoutCase> layouts;
+  for (const char* family : {"llama3", "qwen3"}) {  // one has a tied head
+    for (const LayoutCase& layout : layouts_of(family, ranks)) {
+      if (layout.pp == 1) layouts.push_back(layout);
+    }
+  }
+  for (const Trained trained : {Trained::SomeFrozen, Trained::LoraWithDropout, Trained::QDora})
+    layouts.push_back({.family = "llama3", .trained = trained});
+  if (ranks % 2 == 0) layouts.push_back({.family = "mixtral", .ep = ranks});
+  for (const OptimizerKind kind : {OptimizerKind::AdamW, OptimizerKind::AdamW8bit, OptimizerKind::Adafactor,
+                                   OptimizerKind::Muon, OptimizerKind::Sgd}) {
+    for (LayoutCase layout : testing::some_of(layouts, 2, random)) {
+      layout.optimizer = kind;
+      layout.max_grad_norm = 0.0;
+      layout.updates_in_backward = true;
+      expect_same_as_one_process(layout);
+    }
+  }
+}
+
 TEST(StepStatesTest, PlainOpsRoundAsKernelsDo) {
   const int64_t count = 3 * testing::world()->size();
   const LayoutCase layout{.family = "llama3", .has_bf16_states = true};

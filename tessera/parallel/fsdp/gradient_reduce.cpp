@@ -117,8 +117,8 @@ void GradientReduce::start(bool is_last) {
   }
 }
 
-void GradientReduce::finish() {
-  if (state_ != State::InFlight) return;
+bool GradientReduce::finish() {
+  if (state_ != State::InFlight) return false;
   const at::NoGradGuard no_grad;
   for (const auto& work : works_) work->wait();
   works_.clear();
@@ -140,6 +140,7 @@ void GradientReduce::finish() {
     bucket.buffer.reset();
   }
   state_ = State::Reduced;
+  return true;
 }
 
 void GradientReduce::cancel() {

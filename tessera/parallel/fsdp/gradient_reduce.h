@@ -24,6 +24,8 @@ class GradientReduce {
 
   // Returns whether there is anything to do beyond what autograd does.
   bool is_needed() const { return is_needed_; }
+  // Has the gradients counted, started and finished as if there were something to do.
+  void count_always() { is_needed_ = true; }
   // Notes that the gradient of params[i] has been accumulated. Returns true if it was the last missing one.
   bool note_gradient(size_t i);
   // Returns whether any gradient has been accumulated in this backward.
@@ -35,8 +37,11 @@ class GradientReduce {
   void start(bool is_last);
   // Returns whether a reduction with `is_last` was started and its end_backward() has not come yet.
   bool is_last_started() const { return is_last_started_; }
-  // Waits for the reduction and adds the sums to tile.grad(). Does nothing if none is in flight.
-  void finish();
+  // Returns whether finish() would wait for other ranks.
+  bool is_waiting() const { return !works_.empty(); }
+  // Waits for the reduction and adds the sums to tile.grad(). Returns false, and does nothing, if none was
+  // started since the last call.
+  bool finish();
   // Waits for what is in flight and drops it. Afterwards no gradient counts as arrived.
   void cancel();
   // Prepares for the next backward. Call it when the backward is over and finish() has returned.

@@ -230,9 +230,22 @@ int64_t ShardState::free_forward_only() {
 void ShardState::start_reduce(size_t i, bool is_last) {
   // finish() is a wait in the current stream on a device, and a wait of the host otherwise. By now the
   // reduction has had the time of a unit's backward.
-  if (last_reducing != i) param_groups[last_reducing]->gradients().finish();
+  if (last_reducing != i) finish_reduce(last_reducing);
   param_groups[i]->gradients().start(is_last);
   last_reducing = i;
+  if (!param_groups[i]->gradients().is_waiting()) finish_reduce(i);
+}
+
+void ShardState::finish_reduce(size_t i) {
+  GradientReduce& gradients = param_groups[i]->gradients();
+  if (!gradients.finish() || !gradients.is_last_started() || !listener) return;
+  std::vector<size_t> complete;
+  for (const UnitParam& param : param_groups[i]->params()) {
+    if (!param.is_trained()) continue;
+    complete_empty_tile(*param.owned);
+    complete.push_back(static_cast<size_t>(param.owned - parameters.data()));
+  }
+  if (!complete.empty()) listener(complete);
 }
 
 void ShardState::enter_backward(const std::shared_ptr<ShardState>& self) {
@@ -257,14 +270,14 @@ void ShardState::finish_backward() {
     GradientReduce& gradients = param_groups[i]->gradients();
     // Its reduction runs on beside the backwards of other units (a pipeline); reduce_gradients() finishes it.
     if (gradients.is_last_started() && !is_last_micro_batch) continue;
-    gradients.finish();
+    finish_reduce(i);
     gradients.end_backward();
   }
   for (size_t i = 0; i < groups_of_unit.size(); ++i) free_where_due(i, Moment::EndOfBackward);
   if (!is_last_micro_batch) return;
   // The optimizer is going to change the tiles, so the secondary shards are out of date.
   for (const auto& group : param_groups) group->drop_secondary();
-  complete_empty_tiles();
+  if (!listener) complete_empty_tiles();
   for (const auto& group : param_groups) group->set_hollow_gradients(true);
 }
 
@@ -273,12 +286,14 @@ bool ShardState::needs_gather(size_t unit) const {
                              [this](size_t group) { return param_groups[group]->needs_gather(); });
 }
 
+void ShardState::complete_empty_tile(ShardedParameter& owned) const {
+  const bool is_empty = owned.requires_grad && owned.tile.numel() == 0;
+  if (is_empty && !owned.tile.grad().defined())
+    owned.tile.mutable_grad() = at::zeros_like(owned.tile.detach(), groups.shard->device());
+}
+
 void ShardState::complete_empty_tiles() {
-  for (ShardedParameter& owned : parameters) {
-    const bool is_empty = owned.requires_grad && owned.tile.numel() == 0;
-    if (is_empty && !owned.tile.grad().defined())
-      owned.tile.mutable_grad() = at::zeros_like(owned.tile.detach(), groups.shard->device());
-  }
+  for (ShardedParameter& owned : parameters) complete_empty_tile(owned);
 }
 
 void ShardState::recover() {

@@ -46,6 +46,7 @@ struct ShardState {
   bool has_partial_gradients = false;  // a backward threw: the step's gradients are not whole
   bool is_plain = false;               // one process in the stored type: nothing to gather or reduce
   size_t last_reducing = 0;            // index of the group whose reduction was started last
+  GradientListener listener;           // empty unless the gradients of each group are asked for
 
   // Returns whether unit `i` is to be freed at this moment.
   bool frees(size_t i, Moment moment) const;
@@ -63,11 +64,15 @@ struct ShardState {
   void free_where_due(size_t i, Moment moment);
   // Returns whether any group of the unit needs a gather.
   bool needs_gather(size_t unit) const;
-  // Gives tiles without elements a gradient after a step, so that optimizers count the step for them too.
+  // Gives a tile without elements a gradient after a step, so that optimizers count the step for it too.
+  void complete_empty_tile(ShardedParameter& owned) const;
   void complete_empty_tiles();
   // Finishes the reduction that was started last, then starts that of group `i`, so one is in flight at a
   // time. `is_last`: no gradients of the group come after these in this step.
   void start_reduce(size_t i, bool is_last);
+  // Finishes the reduction of group `i`, if one is started, and tells the listener of gradients that are
+  // complete for the step.
+  void finish_reduce(size_t i);
   // At its first call in a backward, has autograd's engine call finish_backward() at the end of the backward.
   // A backward that throws never gets there, and is then marked as interrupted.
   void enter_backward(const std::shared_ptr<ShardState>& self);

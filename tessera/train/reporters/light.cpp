@@ -20,7 +20,7 @@ Light::Light(const config::Recipe& recipe, const TrainedModel& trained, const pa
   const int64_t most = mesh.device().type() == kHost ? 1024 : 8192;
   const int64_t tokens = std::clamp<int64_t>(room, 1, most);
   const measure::StepGemms gemms = measure::step_gemms(*trained.model, tokens, tokens);
-  const auto options = at::TensorOptions(mesh.device()).dtype(run_types(recipe.dtype).compute);
+  const auto options = at::TensorOptions(mesh.device()).dtype(run_types(recipe).compute);
   mesh.world()->barrier();
   // The ranks of a pipeline work side by side, each on its layers and the last one on the head too: one token
   // takes the sum of their times over their number.

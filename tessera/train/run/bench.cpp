@@ -207,7 +207,7 @@ BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm:
   training.reset();
   trim_cpu_allocator();
   world->barrier();
-  time_gemms(gemms, run_types(recipe.dtype).compute, *world, result);
+  time_gemms(gemms, run_types(recipe).compute, *world, result);
 
   result.step_s_median = median(timing.seconds);
   result.step_s_min = *std::min_element(timing.seconds.begin(), timing.seconds.end());

@@ -85,10 +85,11 @@ std::string compute_name(config::ComputeType type) {
 
 config::Recipe with_compute_type(config::Recipe recipe, comm::Communicator& world) {
   if (recipe.dtype != config::ComputeType::Auto) {
-    const RunTypes types = run_types(recipe.dtype);
+    const RunTypes types = run_types(recipe);
     log::info("dtype: computing in " + compute_name(recipe.dtype) +
               (recipe.fp8 ? ", the linear layers of the blocks in fp8 (e4m3)" : "") +
-              (types.compute != types.stored ? ", weights and sums in float32" : ""));
+              (types.compute != types.stored ? ", weights and sums in float32" : "") +
+              (recipe.pure_bf16 ? ", weights too, with stochastic rounding" : ""));
     tell_costs(recipe, world);
     return recipe;
   }

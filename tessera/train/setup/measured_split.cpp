@@ -19,7 +19,7 @@ measure::MeasureOptions measure_options(const config::Recipe& recipe, const mode
                                         at::Device device) {
   // So many tokens tell how the parts compare in a long micro-batch, too.
   constexpr int64_t kMostTokens = 4096;
-  measure::MeasureOptions options{.device = device, .dtype = run_types(recipe.dtype).compute};
+  measure::MeasureOptions options{.device = device, .dtype = run_types(recipe).compute};
   options.document_tokens = std::min(recipe.sequence_len, kMostTokens);
   if (const auto& bound = model.config().document_bound; bound.has_value())
     options.document_tokens = std::min(options.document_tokens, bound->tokens);

@@ -50,18 +50,20 @@ parallel::ShardOptions shard_options(const config::Recipe& recipe) {
   // Every rank fills its own tiles from the files (set_up_model()).
   options.broadcast_initial_values = false;
   options.offload_parameters = recipe.offload_param_device == config::OffloadDevice::Cpu;
-  const RunTypes types = run_types(recipe.dtype);
+  options.reports_gradients = recipe.update_in_backward;
+  const RunTypes types = run_types(recipe);
+  // Gradients may stay in bfloat16 where a step has one backward, which leaves nothing to add up. For
+  // adapters this would save little, as their gradients are small. Float16 would round the gradients of the
+  // scaled loss too soon: the scale is taken off only at the update.
+  options.mixed_precision.keeps_narrow_gradients =
+      types.compute == at::kBFloat16 && recipe.gradient_accumulation_steps == 1 &&
+      recipe.pipeline_microbatches <= 1 && recipe.adapter == config::AdapterKind::None;
+  if (types.compute == at::kBFloat16) options.mixed_precision.reduce_dtype = at::kFloat;
   if (types.compute != types.stored) {
     options.mixed_precision.param_dtype = types.compute;
     options.mixed_precision.reduce_dtype = types.stored;
     // The models keep the dtypes between their blocks themselves.
     options.mixed_precision.cast_forward_inputs = false;
-    // Gradients may stay in bfloat16 where a step has one backward, which leaves nothing to add up. For
-    // adapters this would save little, as their gradients are small. Float16 would round the gradients of the
-    // scaled loss too soon: the scale is taken off only at the update.
-    options.mixed_precision.keeps_narrow_gradients =
-        types.compute == at::kBFloat16 && recipe.gradient_accumulation_steps == 1 &&
-        recipe.pipeline_microbatches <= 1 && recipe.adapter == config::AdapterKind::None;
   }
   return options;
 }
@@ -105,10 +107,10 @@ at::Device device_of(const config::Recipe& recipe) {
   }
 }
 
-RunTypes run_types(config::ComputeType type) {
-  switch (type) {
+RunTypes run_types(const config::Recipe& recipe) {
+  switch (recipe.dtype) {
     case config::ComputeType::Float64: return {at::kDouble, at::kDouble};
-    case config::ComputeType::BFloat16: return {at::kFloat, at::kBFloat16};
+    case config::ComputeType::BFloat16: return {recipe.pure_bf16 ? at::kBFloat16 : at::kFloat, at::kBFloat16};
     case config::ComputeType::Float16: return {at::kFloat, at::kHalf};
     default: return {at::kFloat, at::kFloat};
   }
@@ -346,7 +348,7 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::BaseModel& b
                         config::Problems& problems) {
   const models::ModelConfig& config = base.config();
   PlannedModel planned;
-  planned.model = models::build_model(config, run_types(recipe.dtype).stored);
+  planned.model = models::build_model(config, run_types(recipe).stored);
   models::CausalLM& model = *planned.model;
   if (!config.training_note.empty()) log::warn(config.training_note);
   // [Note: order of the plan] The table of the base's files is made first, from the plain model with its
@@ -458,7 +460,7 @@ std::optional<DType> saved_dtype(const ModelSetup& setup, const config::Recipe& 
     case config::SaveType::OfBase: break;
   }
   const bool is_narrow = setup.base_dtype == DType::BF16 || setup.base_dtype == DType::F16;
-  if (setup.adapter || !is_narrow || run_types(recipe.dtype).stored == at::kDouble) return std::nullopt;
+  if (setup.adapter || !is_narrow || run_types(recipe).stored == at::kDouble) return std::nullopt;
   return setup.base_dtype;
 }
 
@@ -488,7 +490,7 @@ checkpoint::FolderPlan result_folder(const TrainedModel& trained, const config::
   } else {
     const auto files =
         tokenizer ? checkpoint::with_special_tokens(base, chosen_tokens(recipe, *tokenizer)) : base;
-    plan = checkpoint::model_folder(trained.saved, files, to_dtype(run_types(recipe.dtype).stored));
+    plan = checkpoint::model_folder(trained.saved, files, to_dtype(run_types(recipe).stored));
   }
   const std::optional<DType> dtype = saved_dtype(trained, recipe);
   return dtype ? checkpoint::with_dtype(std::move(plan), *dtype) : plan;

@@ -59,7 +59,7 @@ at::Device device_of(const config::Recipe& recipe);
 struct RunTypes {
   at::ScalarType stored, compute;
 };
-RunTypes run_types(config::ComputeType type);
+RunTypes run_types(const config::Recipe& recipe);
 
 // Returns the options that these keys stand for.
 peft::LoraOptions lora_options(const config::LoraConfig& keys);

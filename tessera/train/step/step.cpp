@@ -15,6 +15,7 @@
 #include "tessera/device/memory_scope.h"
 #include "tessera/optim/gradient_norm.h"
 #include "tessera/optim/offloaded_states.h"
+#include "tessera/train/step/backward_updates.h"
 #include "tessera/train/step/bad_numbers.h"
 #include "tessera/train/step/forward_backward.h"
 
@@ -82,6 +83,14 @@ auto random_places(const parallel::DeviceMesh& mesh, const StepInput& input) {
   };
 }
 
+// Returns a hint for numbers that are not finite.
+std::string hint_of(const StepInput& input) {
+  return input.updates_in_backward
+             ? "some weights were updated already (update_in_backward), so go on from the last checkpoint; "
+               "lower learning_rate, or check the data"
+             : "the weights were not updated; lower learning_rate, check the data, or set max_grad_norm";
+}
+
 // Throws an error that names the first rank whose own loss is not finite, and the tensor that it comes from.
 // Collective over the world, and all ranks come here: a sum that is not finite over the ranks along the axis
 // "loss" is not finite in any other such group either, since these hold the same labels.
@@ -101,24 +110,23 @@ auto random_places(const parallel::DeviceMesh& mesh, const StepInput& input) {
                                   first_bad_tensor(trained, mesh, *input.micro_batches)
                             : ""))
       .got(std::to_string(is_found ? of_rank[rank] : total))
-      .hint("the weights were not updated; lower learning_rate, check the data, or set max_grad_norm");
+      .hint(hint_of(input));
 }
 
 // Throws an error that names the first tensor whose gradient is not finite, or says that the norm of finite
 // ones overflows. Collective over the world, and all ranks come here.
-[[noreturn]] void refuse_gradient(const optim::GradientNorm& norm, comm::Communicator& world, int64_t step) {
-  const std::string hint =
-      "the weights were not updated; lower learning_rate, check the data, or set max_grad_norm";
+[[noreturn]] void refuse_gradient(const optim::GradientNorm& norm, comm::Communicator& world,
+                                  const StepInput& input) {
+  const std::string number = std::to_string(input.step + 1), hint = hint_of(input);
   if (norm.bad_name.empty()) {
-    throw Error(ErrorKind::Numerics, "GRADIENT",
-                "the gradient norm of step " + std::to_string(step + 1) + " overflows")
+    throw Error(ErrorKind::Numerics, "GRADIENT", "the gradient norm of step " + number + " overflows")
         .hint(hint);
   }
   const auto bad = world.all_gather_string(norm.is_bad_here ? norm.bad_name : "");
   const auto first = std::find_if(bad.begin(), bad.end(), [](const auto& name) { return !name.empty(); });
   throw Error(ErrorKind::Numerics, "GRADIENT",
-              "the gradient of '" + *first + "' at step " + std::to_string(step + 1) +
-                  " is not finite on rank " + std::to_string(first - bad.begin()))
+              "the gradient of '" + *first + "' at step " + number + " is not finite on rank " +
+                  std::to_string(first - bad.begin()))
       .hint(hint);
 }
 
@@ -149,6 +157,8 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
   sharded.zero_grad();
   const auto scale = 1.0 / static_cast<double>(std::max<int64_t>(1, input.label_tokens));
   LossSum loss_sum(mesh.device(), input.num_datasets, trained.model->router_loss_weights().is_any());
+  std::optional<BackwardUpdates> updates;
+  if (input.updates_in_backward) updates.emplace(trained, optimizer, input.lr);
   loss_sum.add(forward_backward(trained, mesh, *input.micro_batches, scale * input.loss_scale,
                                 random_places(mesh, input), loss_sum.parts()));
   StepResult result;
@@ -156,7 +166,7 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
   // before the norm, in which they would count.
   const at::Tensor losses = loss_sum.reduced(mesh);
   clear_frozen_rows(trained.trained_rows, sharded);
-  const optim::PendingNorm pending_norm(sharded);
+  const optim::PendingNorm pending_norm = updates ? updates->norm() : optim::PendingNorm(sharded);
   const auto update = [&] {
     const trace::Scope trace_scope("optimizer");
     const SectionScope section(StepSection::Optimizer);
@@ -167,7 +177,7 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
   // The copy is submitted ahead of the update, so that the host does not wait for that.
   HostCopy numbers(at::cat({pending_norm.sum_of_squares(), losses}));
   const bool waits = input.skips_overflow || input.accepts;
-  if (!waits) update();
+  if (!waits && !updates) update();
   const LossSum::Total total = loss_sum.total(numbers.wait());
   const double total_loss = total.loss;
   result.dataset_losses = total.datasets;
@@ -186,7 +196,7 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
   // collective where the norm is not finite.
   const optim::GradientNorm norm = pending_norm.finish(total.other);
   if (overflows(norm.norm)) return result;
-  if (!std::isfinite(norm.norm)) refuse_gradient(norm, *mesh.world(), input.step);
+  if (!std::isfinite(norm.norm)) refuse_gradient(norm, *mesh.world(), input);
   // Throws where a collective on the device has failed: the numbers that were read after it are no result.
   mesh.world()->check();
   result.grad_norm = norm.norm / input.loss_scale;
@@ -251,7 +261,7 @@ optim::AdamWOptions adamw_options(const config::Recipe& recipe) {
   options.beta1 = recipe.adam_beta1;
   options.beta2 = recipe.adam_beta2;
   options.epsilon = recipe.adam_epsilon;
-  options.has_bf16_states = recipe.optimizer_state_dtype == config::StateType::BFloat16;
+  options.has_bf16_states = recipe.pure_bf16 || recipe.optimizer_state_dtype == config::StateType::BFloat16;
   options.seed = static_cast<uint64_t>(recipe.seed);
   if (recipe.offload_optimizer_device == config::OffloadDevice::Cpu)
     options.offload_chunk_elements = optim::OffloadedStates::kChunkElements;

@@ -23,9 +23,10 @@ struct StepInput {
   double lr = 0.0;
   double max_grad_norm = 0.0;
   uint64_t seed = 0;
-  double loss_scale = 1.0;      // factor on the loss in the backward; gradients are divided by it
-  bool skips_overflow = false;  // a step that is not finite makes no update, instead of throwing
-  int64_t num_datasets = 0;     // datasets that the micro-batches name; 0 for none
+  double loss_scale = 1.0;           // factor on the loss in the backward; gradients are divided by it
+  bool skips_overflow = false;       // a step that is not finite makes no update, instead of throwing
+  bool updates_in_backward = false;  // BackwardUpdates; without clipping, loss scale and `accepts`
+  int64_t num_datasets = 0;          // datasets that the micro-batches name; 0 for none
   // Decides before the update whether to make it, on every rank with the same numbers. Empty: the update is
   // always made; without skips_overflow it is then submitted before the host has read the numbers.
   std::function<bool(double loss, double grad_norm)> accepts;
@@ -43,7 +44,8 @@ struct StepResult {
 // Runs forward and backward of every micro-batch with the loss divided by the step's label tokens, then makes
 // one update. The result does not depend on how the micro-batches are spread over the ranks. Throws
 // Error(Numerics) on every rank alike when the loss or the gradient is not finite, naming rank and tensor; no
-// tile has changed then. With skips_overflow the result says so instead. Collective.
+// tile has changed then, except with updates_in_backward. With skips_overflow the result says so instead.
+// Collective.
 StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const parallel::DeviceMesh& mesh,
                     const StepInput& input);
 

@@ -25,7 +25,8 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const config::Recipe& recipe, c
   if (recipe.optimizer == OptimizerKind::AdamW)
     return optim::make_adamw(std::move(tiles), adamw_options(recipe));
   set_roles(roles, tiles);
-  return optim::make_optimizer(recipe.optimizer, std::move(tiles), config::optimizer_options(recipe));
+  return optim::make_optimizer(recipe.optimizer, std::move(tiles), config::optimizer_options(recipe),
+                               static_cast<uint64_t>(recipe.seed));
 }
 
 // Returns the input of the next step of a run, but for its learning rate. `data` outlives it.
@@ -38,6 +39,7 @@ StepInput input_of(const data::Step& data, const config::Recipe& recipe, const T
   input.seed = static_cast<uint64_t>(recipe.seed);
   input.loss_scale = state.scaler.scale();
   input.skips_overflow = LossScaler::is_on(recipe);
+  input.updates_in_backward = recipe.update_in_backward;
   input.num_datasets = std::ssize(data.dataset_label_tokens);
   return input;
 }
