@@ -44,10 +44,11 @@ std::function<RulePtr(const RuleParameter&)> rules_of(OptimizerKind kind, const 
 }  // namespace
 
 std::unique_ptr<Optimizer> make_optimizer(OptimizerKind kind, std::vector<OptimizedTile> tiles,
-                                          const OptimizerOptions& options) {
+                                          const OptimizerOptions& options,
+                                          const std::optional<SpillPlace>& spill) {
   // A tile that has no states may lie on the host beside the device that updates it.
   if (kind == OptimizerKind::Sgd && options.momentum == 0.0) return make_sgd(std::move(tiles));
-  return make_ruled(std::move(tiles), rules_of(kind, options));
+  return make_ruled(std::move(tiles), rules_of(kind, options), spill);
 }
 
 }  // namespace tessera::optim

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "tessera/core/optimizer_table.h"
@@ -11,8 +12,9 @@ namespace tessera::optim {
 
 // Makes any optimizer of the table but AdamW itself, which make_adamw() makes. The options are
 // default_options(kind) with what the caller changed. Tiles lie on the devices that update them, except for
-// gradient descent without momentum. make_ruled() says what the tiles need.
+// gradient descent without momentum. make_ruled() says what the tiles need, and what `spill` means.
 std::unique_ptr<Optimizer> make_optimizer(OptimizerKind kind, std::vector<OptimizedTile> tiles,
-                                          const OptimizerOptions& options);
+                                          const OptimizerOptions& options,
+                                          const std::optional<SpillPlace>& spill = {});
 
 }  // namespace tessera::optim

@@ -15,26 +15,37 @@ struct RuledTile {
   RuleParameter parameter;
   parallel::Box box;
   std::vector<RuleState> listed;
-  std::vector<at::Tensor> states;           // one for each of `listed`
+  std::vector<at::Tensor> states;           // one for each of `listed`; undefined where it lies elsewhere
   at::Tensor steps;                         // [1], float32, on the host: the updates so far
   std::vector<comm::Communicator*> groups;  // over which measurements are joined
   bool is_held = true;  // this rank holds a part of the parameter, which may have no elements
 
   // Makes the states of a tile that checked_tiles() has checked. Throws Error(Config) for a tile that lies
-  // beside its device, that is not dense, or whose rule needs axes that it does not have.
-  RuledTile(OptimizedTile tile, const std::function<RulePtr(const RuleParameter&)>& rule_of);
+  // beside its device, that is not dense, or whose rule needs axes that it does not have. `holds_tiles`: Tile
+  // states lie here too, not elsewhere.
+  RuledTile(OptimizedTile tile, const std::function<RulePtr(const RuleParameter&)>& rule_of,
+            bool holds_tiles = true);
 
   int64_t numel() const { return tile.tile.numel(); }
+  bool is_tile(size_t state) const { return listed[state].form == RuleState::Form::Tile; }
+  // Counts the Tile states ahead of this one.
+  size_t tile_number(size_t state) const;
+  at::ScalarType type_of(size_t state) const { return listed[state].type.value_or(parameter.type); }
+  // The rule needs the states of the tile in one piece.
+  bool is_whole() const { return !rule->is_elementwise() || rule->num_rounds() > 0; }
   // Returns the layout of a state.
   parallel::Layout layout_of(size_t state) const;
   // Returns the gradient, of the parameter's type, times `scale`: a tensor of its own.
   at::Tensor scaled_gradient(double scale) const;
   // Runs rule->apply() for the whole tile, in pieces where the rule is element-wise. `update` has everything
   // but value and gradient, which is that of the tile times `scale`.
-  void apply(const RuleUpdate& update, double scale) const;
+  void apply(const RuleUpdate& update, double scale) const { apply(update, scale, 0, numel()); }
+  // Does so for the elements [begin, begin + size) of the flat tile, which are all unless the rule is
+  // element-wise. The Tile states in `update` are those of these elements.
+  void apply(const RuleUpdate& update, double scale, int64_t begin, int64_t size) const;
 
  private:
-  void apply_piece(const RuleUpdate& update, double scale, int64_t begin, int64_t size) const;
+  void apply_piece(const RuleUpdate& update, double scale, int64_t begin, int64_t offset, int64_t size) const;
   at::Tensor first_values(const RuleState& state) const;
 };
 
