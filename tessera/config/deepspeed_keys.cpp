@@ -4,9 +4,13 @@
 namespace tessera::config {
 namespace {
 
-constexpr std::string_view kTwoBuffers = "states always pass through two buffers in pinned memory";
-
-constexpr std::string_view kInMemory = "nothing is offloaded to a drive";
+constexpr std::string_view kBuffers =
+    "states always pass through buffers, the next ones while one of them is updated";
+constexpr std::string_view kAllStates = "all states are offloaded";
+constexpr std::string_view kZeroFile = "the space is reserved, and states are zero until they are written";
+constexpr std::string_view kOneRing = "one ring, or as many threads as `queue_depth`, moves all requests";
+constexpr std::string_view kStateBlocks = "states pass in blocks of 16 MiB";
+constexpr std::string_view kInMemory = "parameters are not offloaded to a drive";
 constexpr std::string_view kFloat32 = "weights, sums and optimizer states are in float32";
 constexpr std::string_view kPlace =
     "layers are divided by their work, and a checkpoint records where to resume";
@@ -19,7 +23,7 @@ constexpr ForeignKey kAccelerateDeepSpeedKeys[] = {
     {"deepspeed_config_file", Rule::Special, "deepspeed", "the path of a DeepSpeed JSON file; see below"},
     {"offload_optimizer_device", Rule::Rename, "offload_optimizer_device"},
     {"offload_param_device", Rule::Rename, "offload_param_device"},
-    {"offload_optimizer_nvme_path", Rule::Quiet, kInMemory},
+    {"offload_optimizer_nvme_path", Rule::Rename, "offload_optimizer_nvme_path"},
     {"offload_param_nvme_path", Rule::Quiet, kInMemory},
     {"zero3_init_flag", Rule::Quiet, kHow},
     {"zero3_save_16bit_model", Rule::Quiet, kPieces},
@@ -65,7 +69,7 @@ constexpr ForeignKey kDeepSpeedKeys[] = {
     {"compression_training", Rule::Refuse, kNotYet},
     {"elasticity", Rule::Refuse, kNotYet},
     {"pipeline", Rule::Enter, "deepspeed.pipeline"},
-    {"aio", Rule::Ignore, kInMemory},
+    {"aio", Rule::Enter, "deepspeed.aio"},
     {"activation_checkpointing", Rule::Ignore, kHow},
     {"autotuning", Rule::Ignore, kHow},
     {"sequence_parallel_size", Rule::Rename, "context_parallel_size"},
@@ -91,7 +95,7 @@ constexpr ForeignKey kZeroKeys[] = {
     {"offload_param", Rule::Enter, "deepspeed.zero_optimization.offload_param"},
     {"cpu_offload", Rule::Map, "offload_optimizer_device", "true=cpu false="},
     {"cpu_offload_params", Rule::Map, "offload_param_device", "true=cpu false="},
-    {"cpu_offload_use_pin_memory", Rule::Quiet, kTwoBuffers},
+    {"cpu_offload_use_pin_memory", Rule::Quiet, kBuffers},
     {"max_live_parameters", Rule::Quiet, kHow},
     {"max_reuse_distance", Rule::Quiet, kHow},
     {"prefetch_bucket_size", Rule::Quiet, kHow},
@@ -114,7 +118,7 @@ constexpr ForeignKey kZeroKeys[] = {
     {"allgather_partitions", Rule::Quiet, kHow},
     {"allgather_bucket_size", Rule::Quiet, kHow},
     {"reduce_bucket_size", Rule::Quiet, kHow},
-    {"sub_group_size", Rule::Quiet, kHow},
+    {"sub_group_size", Rule::Quiet, kStateBlocks},
     {"round_robin_gradients", Rule::Quiet, kHow},
     {"stage3_*", Rule::Quiet, kHow},
     {"gather_16bit_weights_on_model_save", Rule::Quiet, kPieces},
@@ -132,14 +136,24 @@ constexpr ForeignKey kZeroKeys[] = {
 
 constexpr ForeignKey kOffloadOptimizerKeys[] = {
     {"device", Rule::Rename, "offload_optimizer_device"},
-    {"nvme_path", Rule::Quiet, kInMemory},
-    {"pin_memory", Rule::Quiet, kTwoBuffers},
-    {"ratio", Rule::Quiet, kTwoBuffers},
-    {"buffer_count", Rule::Quiet, kTwoBuffers},
-    {"pipeline", Rule::Quiet, kTwoBuffers},
-    {"pipeline_read", Rule::Quiet, kTwoBuffers},
-    {"pipeline_write", Rule::Quiet, kTwoBuffers},
-    {"fast_init", Rule::Quiet, kInMemory},
+    {"nvme_path", Rule::Rename, "offload_optimizer_nvme_path"},
+    {"pin_memory", Rule::Quiet, kBuffers},
+    {"ratio", Rule::Quiet, kAllStates},
+    {"buffer_count", Rule::Rename, "offload_optimizer_buffer_count"},
+    {"pipeline", Rule::Quiet, kBuffers},
+    {"pipeline_read", Rule::Quiet, kBuffers},
+    {"pipeline_write", Rule::Quiet, kBuffers},
+    {"fast_init", Rule::Quiet, kZeroFile},
+};
+
+constexpr ForeignKey kAioKeys[] = {
+    {"block_size", Rule::Rename, "aio_block_size"},
+    {"queue_depth", Rule::Rename, "aio_queue_depth"},
+    {"thread_count", Rule::Quiet, kOneRing},
+    {"intra_op_parallelism", Rule::Quiet, kOneRing},
+    {"single_submit", Rule::Quiet, kOneRing},
+    {"overlap_events", Rule::Quiet, kOneRing},
+    {"use_gds", Rule::Ignore, "blocks pass through memory of the host"},
 };
 
 constexpr ForeignKey kOffloadParamKeys[] = {
@@ -244,6 +258,7 @@ constexpr Section kSections[] = {
     {"deepspeed", "", true, kDeepSpeedKeys},
     {"deepspeed.zero_optimization", "", true, kZeroKeys},
     {"deepspeed.zero_optimization.offload_optimizer", "", true, kOffloadOptimizerKeys},
+    {"deepspeed.aio", "", true, kAioKeys},
     {"deepspeed.zero_optimization.offload_param", "", true, kOffloadParamKeys},
     {"deepspeed.optimizer", "", true, kDeepSpeedOptimizerKeys},
     {"deepspeed.optimizer.params", "", true, kDeepSpeedOptimizerParams},

@@ -77,12 +77,37 @@ void check_abilities(Rules& rules, const OptimizerFacts& facts, bool has_states)
     if (has_states) refuse("optimizer_state_dtype", "states have a dtype of their own");
   }
   if (recipe.offload_optimizer_device != OffloadDevice::None) {
+    const bool is_drive = recipe.offload_optimizer_device == OffloadDevice::Nvme;
     if (!has_states)
       rules.warn_idle("offload_optimizer_device", "with '" + name + "', which keeps no states");
-    if (has_states) refuse("offload_optimizer_device", "states stay on the device");
+    if (has_states && !is_drive) refuse("offload_optimizer_device", "states stay on the device");
   }
   if (recipe.offload_param_device != OffloadDevice::None && has_states)
     refuse("offload_param_device", "parameters and states stay on the device");
+}
+
+// Checks the keys about states on a drive.
+void check_drive(Rules& rules) {
+  constexpr int64_t kBlock = 4096;  // of drives that read and write past the page cache
+  const Recipe& recipe = rules.recipe();
+  if (recipe.offload_optimizer_device != OffloadDevice::Nvme) return;
+  if (recipe.aio_block_size % kBlock != 0) {
+    rules.refuse("RANGE", {"aio_block_size"}, "no whole number of a drive's blocks")
+        .got(std::to_string(recipe.aio_block_size))
+        .need("a multiple of " + std::to_string(kBlock));
+  }
+  if (recipe.offload_optimizer_nvme_path.empty()) {
+    rules
+        .refuse("CONFLICT", {"offload_optimizer_device", "offload_optimizer_nvme_path"},
+                "'nvme' needs a folder")
+        .need("offload_optimizer_nvme_path: a folder on a local drive");
+  }
+  if (recipe.offload_param_device != OffloadDevice::None) {
+    rules
+        .refuse("CONFLICT", {"offload_optimizer_device", "offload_param_device"},
+                "the states of parameters on the host lie there, too")
+        .hint("leave offload_param_device out, or write offload_optimizer_device: cpu");
+  }
 }
 
 void warn_of_traps(Rules& rules, const OptimizerFacts& facts) {
@@ -144,6 +169,7 @@ void validate_optimizer(Rules& rules) {
     rules.refuse("CONFLICT", {"optimizer_args.nesterov"}, "needs a momentum, and no dampening")
         .hint("optimizer_args: {momentum: 0.9, nesterov: true}");
   }
+  check_drive(rules);
   check_abilities(rules, facts, !is_sgd || options.momentum != 0.0);
   warn_of_traps(rules, facts);
 }

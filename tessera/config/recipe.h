@@ -50,7 +50,7 @@ enum class SpikeAction { Off, Warn, Skip, Rollback };
 // When a run uploads: there is one way so far.
 enum class HubStrategy { End };
 // Memory that holds optimizer states, or parameters: the device of the computation, or the host.
-enum class OffloadDevice { None, Cpu };
+enum class OffloadDevice { None, Cpu, Nvme };
 // Activations that the backward recomputes: none, the inputs of the MLP's nonlinearity, or all of a block but
 // its input.
 enum class Checkpointing { Off, Mlp, Block };
@@ -277,6 +277,10 @@ struct Recipe : DataConfig,
   ZeroStage zero_stage = ZeroStage::Zero3;
   // Accelerate's names. offload_param_device Cpu also puts the parameters' optimizer states on the host.
   OffloadDevice offload_optimizer_device = OffloadDevice::None, offload_param_device = OffloadDevice::None;
+  std::string offload_optimizer_nvme_path;     // folder on a local drive, for Nvme
+  int64_t offload_optimizer_buffer_count = 4;  // blocks of states in memory
+  // DeepSpeed's section `aio`: bytes of a request to the drive, and requests in flight.
+  int64_t aio_block_size = int64_t{1} << 20, aio_queue_depth = 16;
   int64_t zero_hpz_partition_size = 1;  // DeepSpeed: neighbouring ranks that cut secondary shards; 1 = none
   double collective_timeout_s = 600.0;  // Transformers' ddp_timeout
 

@@ -238,9 +238,9 @@ std::string conversion_hint(const std::string& path) {
 }
 
 Recipe with_absolute_paths(Recipe recipe) {
-  for (std::string* path :
-       {&recipe.base_model, &recipe.tokenizer_config, &recipe.lora_model_dir, &recipe.output_dir,
-        &recipe.dataset_prepared_path, &recipe.resume_from_checkpoint, &recipe.prometheus_file}) {
+  for (std::string* path : {&recipe.base_model, &recipe.tokenizer_config, &recipe.lora_model_dir,
+                            &recipe.output_dir, &recipe.dataset_prepared_path, &recipe.resume_from_checkpoint,
+                            &recipe.prometheus_file, &recipe.offload_optimizer_nvme_path}) {
     *path = absolute_path(*path);
   }
   if (!recipe.mlflow_tracking_uri.starts_with("file:"))

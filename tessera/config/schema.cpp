@@ -176,7 +176,12 @@ constexpr Choice kZeroStages[] = {
     {"1", as_int(ZeroStage::Zero1)},
     {"0", as_int(ZeroStage::Ddp)},
 };
-constexpr Choice kOffloadDevices[] = {
+constexpr Choice kOptimizerOffloadDevices[] = {
+    {"none", as_int(OffloadDevice::None)},
+    {"cpu", as_int(OffloadDevice::Cpu)},
+    {"nvme", as_int(OffloadDevice::Nvme)},
+};
+constexpr Choice kParamOffloadDevices[] = {
     {"none", as_int(OffloadDevice::None)},
     {"cpu", as_int(OffloadDevice::Cpu)},
     {"nvme", kNotBuilt, "offloading to a drive is not supported yet; write cpu"},
@@ -560,8 +565,13 @@ const Key<Recipe> kRecipeKeys[] = {
     {"pipeline_microbatches", &Recipe::pipeline_microbatches, 0, 1e6},
     {"expert_parallel_size", &Recipe::expert_parallel_size, 1, kMaxRanks},
     {"zero_stage", enum_field<&Recipe::zero_stage>, 0, 0, kZeroStages},
-    {"offload_optimizer_device", enum_field<&Recipe::offload_optimizer_device>, 0, 0, kOffloadDevices},
-    {"offload_param_device", enum_field<&Recipe::offload_param_device>, 0, 0, kOffloadDevices},
+    {"offload_optimizer_device", enum_field<&Recipe::offload_optimizer_device>, 0, 0,
+     kOptimizerOffloadDevices},
+    {"offload_optimizer_nvme_path", &Recipe::offload_optimizer_nvme_path},
+    {"offload_optimizer_buffer_count", &Recipe::offload_optimizer_buffer_count, 1, 4096},
+    {"aio_block_size", &Recipe::aio_block_size, 1, 1 << 30},
+    {"aio_queue_depth", &Recipe::aio_queue_depth, 1, 1024},
+    {"offload_param_device", enum_field<&Recipe::offload_param_device>, 0, 0, kParamOffloadDevices},
     {"zero_hpz_partition_size", &Recipe::zero_hpz_partition_size, 1, kMaxRanks},
     {"ddp_timeout", &Recipe::collective_timeout_s, kTiny, 1e9},
 };

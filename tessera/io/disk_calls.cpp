@@ -1,5 +1,6 @@
 #include "tessera/io/disk_calls.h"
 
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <sys/stat.h>
@@ -8,6 +9,7 @@
 
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/io_uring.h>
 #include <unistd.h>
 
 namespace tessera::io::disk {
@@ -20,6 +22,11 @@ Hook& hook() {
 
 ReadHook& read_hook() {
   static ReadHook installed;
+  return installed;
+}
+
+TransferHook& transfer_hook() {
+  static TransferHook installed;
   return installed;
 }
 
@@ -42,10 +49,31 @@ auto run(std::string_view name, const std::string& path, Call call) {
 
 void set_hook(Hook installed) { hook() = std::move(installed); }
 void set_read_hook(ReadHook installed) { read_hook() = std::move(installed); }
+void set_transfer_hook(TransferHook installed) { transfer_hook() = std::move(installed); }
+
+int64_t bytes_to_move(std::string_view call, const std::string& path, int64_t num_bytes) {
+  return transfer_hook() ? transfer_hook()(call, path, num_bytes) : num_bytes;
+}
 
 int open_new(const std::string& path, int more_flags) {
   return run("open", path,
              [&] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | more_flags, 0666); });
+}
+
+int open_nameless(const std::string& folder, int more_flags) {
+  const int flags = O_RDWR | O_CLOEXEC | O_EXCL | more_flags;
+  const int nameless = run((more_flags & O_DIRECT) != 0 ? "open_direct" : "open_nameless", folder,
+                           [&] { return ::open(folder.c_str(), O_TMPFILE | flags, 0600); });
+  // EISDIR: a kernel or a file system that takes this for an attempt to write into the folder itself.
+  if (nameless >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) return nameless;
+  static std::atomic<uint64_t> counter{0};
+  const std::string path =
+      folder + "/tessera-spill." + std::to_string(::getpid()) + "-" + std::to_string(counter++);
+  const int named = run("open", path, [&] { return ::open(path.c_str(), O_CREAT | flags, 0600); });
+  const int cause = errno;
+  if (named >= 0) (void)remove_file(path);
+  errno = cause;
+  return named;
 }
 
 int64_t write(int descriptor, const std::string& path, const void* data, int64_t num_bytes, int64_t offset) {
@@ -69,6 +97,11 @@ int64_t read(int descriptor, const std::string& path, void* data, int64_t num_by
 
 int allocate(int descriptor, const std::string& path, int64_t num_bytes) {
   return run("allocate", path, [&] { return ::fallocate(descriptor, 0, 0, num_bytes); });
+}
+
+int make_ring(const std::string& path, uint32_t entries, io_uring_params* parameters) {
+  return run("make_ring", path,
+             [&] { return static_cast<int>(::syscall(SYS_io_uring_setup, entries, parameters)); });
 }
 
 int truncate(int descriptor, const std::string& path, int64_t num_bytes) {

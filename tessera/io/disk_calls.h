@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+struct io_uring_params;
+
 namespace tessera::io::disk {
 
 // Each function returns what the system call of its name returns, with errno set, and repeats a call that a
@@ -17,7 +19,13 @@ namespace tessera::io::disk {
 int open_new(const std::string& path, int more_flags);
 int64_t write(int descriptor, const std::string& path, const void* data, int64_t num_bytes, int64_t offset);
 int64_t read(int descriptor, const std::string& path, void* data, int64_t num_bytes, int64_t offset);
+// Opens a file without a name in the folder, for reading and writing, with `more_flags` (O_DIRECT or 0): the
+// file goes with the process. Where the file system knows no such files, one is made and its name removed at
+// once. Returns a descriptor, or -1. Its hooks are "open_direct" and "open_nameless".
+int open_nameless(const std::string& folder, int more_flags);
 int allocate(int descriptor, const std::string& path, int64_t num_bytes);
+// Makes an io_uring of so many entries. Returns a descriptor, or -1.
+int make_ring(const std::string& path, uint32_t entries, io_uring_params* parameters);
 int truncate(int descriptor, const std::string& path, int64_t num_bytes);
 int flush(int descriptor, const std::string& path);
 int change_mode(int descriptor, const std::string& path, uint32_t mode);
@@ -42,5 +50,15 @@ void set_hook(Hook hook);
 // threads that read call the hook.
 using ReadHook = std::function<int64_t(const std::string& path, int64_t num_bytes)>;
 void set_read_hook(ReadHook hook);
+
+// For tests: installs a hook that is called before each range of a spill file is moved (transfer_engine.h),
+// with "read" or "write", the path of the file and the number of bytes. The hook returns the number of bytes
+// to move instead, where 0 looks like the end of the file, or the negated errno of a call that is then not
+// made. Several threads may call it. Must not be set while ranges are moved.
+using TransferHook =
+    std::function<int64_t(std::string_view call, const std::string& path, int64_t num_bytes)>;
+void set_transfer_hook(TransferHook hook);
+// Returns what the hook says; `num_bytes` where there is none.
+int64_t bytes_to_move(std::string_view call, const std::string& path, int64_t num_bytes);
 
 }  // namespace tessera::io::disk

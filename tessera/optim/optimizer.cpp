@@ -15,6 +15,7 @@
 #include "tessera/device/torch_dtype.h"
 #include "tessera/ops/adamw.h"
 #include "tessera/optim/offloaded_states.h"
+#include "tessera/optim/spilled_states.h"
 #include "tessera/optim/tile_numbers.h"
 #include "tessera/optim/tile_states.h"
 
@@ -35,6 +36,10 @@ class AdamW : public Optimizer {
       steps_.push_back(at::zeros({1}, on_host(at::kFloat)));
       if (options.has_bf16_states)
         numbers_.emplace_back(tile.layout.shape(), tile.layout.local_box(tile.coordinates));
+    }
+    if (options.spill) {
+      spill(*options.spill);
+      return;
     }
     if (!tiles_.empty() && has_streams(device_of(tiles_[0])) &&
         (options.offload_chunk_elements > 0 || device_of(tiles_[0]) != values[0].device())) {
@@ -71,6 +76,19 @@ class AdamW : public Optimizer {
       updates[i].weight_decay = tiles_[i].weight_decay;
     }
     std::vector<ops::AdamWTensors> all;
+    if (spilled_ != nullptr) {
+      SpilledPass pass(*spilled_, is_updated);
+      for (size_t i = 0; i < tiles_.size(); ++i) {
+        if (!is_updated[i]) continue;
+        pass.visit(i, [&](StatePiece piece) {
+          piece.values = piece.of(tiles_[i].tile.detach());
+          all.clear();
+          add(all, piece, updates[i]);
+          ops::adamw(all, update.device_scale);
+        });
+      }
+      return pass.finish();
+    }
     if (offloaded_ == nullptr) {
       for (size_t i = 0; i < tiles_.size(); ++i) {
         if (!is_updated[i]) continue;
@@ -88,6 +106,10 @@ class AdamW : public Optimizer {
     });
   }
 
+  std::optional<StateTraffic> traffic() const override {
+    return spilled_ == nullptr ? std::nullopt : std::optional(spilled_->traffic());
+  }
+
   std::vector<checkpoint::StateTensor> states() override {
     std::vector<checkpoint::StateTensor> all;
     for (size_t i = 0; i < tiles_.size(); ++i) {
@@ -99,6 +121,18 @@ class AdamW : public Optimizer {
 
  private:
   static constexpr const char* kElementStates[] = {"exp_avg", "exp_avg_sq"};
+
+  void spill(const SpillPlace& place) {
+    std::vector<SpilledTile> spilled;
+    for (size_t i = 0; i < tiles_.size(); ++i) {
+      const at::Tensor& tile = tiles_[i].tile;
+      TESSERA_CHECK_ARGUMENT(device_of(tiles_[i]) == tile.device(),
+                             "the tile of '" + tiles_[i].name + "' lies beside the device that updates it");
+      spilled.push_back({tile.numel(), std::vector<at::ScalarType>(std::size(kElementStates), state_type(i)),
+                         tile.device()});
+    }
+    spilled_ = std::make_unique<SpilledStates>(std::move(spilled), place);
+  }
 
   at::ScalarType state_type(size_t i) const {
     return options_.has_bf16_states ? at::kBFloat16 : tiles_[i].tile.scalar_type();
@@ -134,6 +168,7 @@ class AdamW : public Optimizer {
     const OptimizedTile& tile = tiles_[i];
     const std::string name = tile.name + "/" + kElementStates[s];
     const parallel::Layout layout(tile.layout.shape(), to_dtype(state_type(i)), tile.layout.axes());
+    if (spilled_ != nullptr) return spilled_state(*spilled_, i, s, name, layout, tile.coordinates);
     if (offloaded_ == nullptr) return checkpoint::state_tensor(name, layout, tile.coordinates, states_[i][s]);
     const auto state = static_cast<int64_t>(s);
     return {name, layout, tile.coordinates, [this, i, state] { return offloaded_->get(i, state); },
@@ -144,9 +179,10 @@ class AdamW : public Optimizer {
   AdamWOptions options_;
   std::vector<at::Tensor> steps_;
   std::vector<TileNumbers> numbers_;  // of each tile; empty without stochastic rounding
-  // exp_avg and exp_avg_sq of each tile; empty where offloaded_ holds them.
+  // exp_avg and exp_avg_sq of each tile; empty where offloaded_ or spilled_ holds them.
   std::vector<std::array<at::Tensor, std::size(kElementStates)>> states_;
   std::unique_ptr<OffloadedStates> offloaded_;
+  std::unique_ptr<SpilledStates> spilled_;
 };
 
 class Sgd : public Optimizer {

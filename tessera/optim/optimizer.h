@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "tessera/checkpoint/state_tensor.h"
+#include "tessera/io/spill_file.h"
 #include "tessera/nn/parameter_role.h"
 #include "tessera/parallel/layout.h"
 #include "tessera/parallel/parameter_layouts.h"
@@ -51,6 +52,21 @@ struct Update {
   bool wants(size_t tile) const { return wanted.empty() || wanted[tile]; }
 };
 
+// Names the place of states that neither the device nor the host holds (spilled_states.h).
+struct SpillPlace {
+  std::string folder;  // on a local drive; made where it is missing
+  // States come into memory in blocks of so many bytes, for so many of which there is memory: at least 2.
+  int64_t block_bytes = int64_t{16} << 20, buffer_count = 4;
+  io::SpillOptions file = {};
+};
+
+// Bytes that this rank's updates have moved from and to the drive, and their seconds: those that they waited
+// for it, and all.
+struct StateTraffic {
+  int64_t bytes_read = 0, bytes_written = 0;
+  double wait_s = 0.0, update_s = 0.0;
+};
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -62,6 +78,8 @@ class Optimizer {
   // parameter's shape and layout ("exp_avg", "exp_avg_sq"), or one value that all holders of the parameter
   // have alike ("step"). The order is fixed and the same on all ranks.
   virtual std::vector<checkpoint::StateTensor> states() = 0;
+  // Returns what has been moved since the optimizer was made; nothing where no states lie on a drive.
+  virtual std::optional<StateTraffic> traffic() const { return std::nullopt; }
 
   // Says that gradients are taken at other values than those to evaluate and to save. move_to_average(true)
   // gives the tiles the latter, and move_to_average(false) leads them back ahead of the next step(); tiles
@@ -77,6 +95,9 @@ struct AdamWOptions {
   // (offloaded_states.h). Has no effect where tiles are updated on the host; the states of tiles that lie in
   // pinned memory are always offloaded.
   int64_t offload_chunk_elements = 0;
+  // If set, the states lie on a drive, wherever tiles are updated; the tiles lie on the device that updates
+  // them.
+  std::optional<SpillPlace> spill = {};
   // Keeps the states in bfloat16, stochastically rounded, and rounds bfloat16 tiles so, too
   // (ops::AdamWRounding). The random bits are a function of the seed, the number of the update, the names of
   // parameter and state, and the place of an element in the whole parameter, so that any layout gives the

@@ -45,12 +45,13 @@ std::function<RulePtr(const RuleParameter&)> rules_of(OptimizerKind kind, const 
 }  // namespace
 
 std::unique_ptr<Optimizer> make_optimizer(OptimizerKind kind, std::vector<OptimizedTile> tiles,
-                                          const OptimizerOptions& options, uint64_t seed) {
+                                          const OptimizerOptions& options, uint64_t seed,
+                                          const std::optional<SpillPlace>& spill) {
   const bool is_rounded = std::ranges::any_of(
       tiles, [](const OptimizedTile& tile) { return tile.tile.scalar_type() == at::kBFloat16; });
   // A tile that has no states may lie on the host beside the device that updates it.
   if (kind == OptimizerKind::Sgd && options.momentum == 0.0 && !is_rounded) return make_sgd(std::move(tiles));
-  return make_ruled(std::move(tiles), rules_of(kind, options), seed);
+  return make_ruled(std::move(tiles), rules_of(kind, options), seed, spill);
 }
 
 }  // namespace tessera::optim

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "tessera/core/optimizer_table.h"
@@ -11,9 +12,9 @@ namespace tessera::optim {
 
 // Makes any optimizer of the table but AdamW itself, which make_adamw() makes. The options are
 // default_options(kind) with what the caller changed. Tiles lie on the devices that update them, except for
-// gradient descent without momentum. make_ruled() says what the tiles need, and what
-// `seed` is for.
+// gradient descent without momentum. make_ruled() says what the tiles need, and what `seed` and `spill` mean.
 std::unique_ptr<Optimizer> make_optimizer(OptimizerKind kind, std::vector<OptimizedTile> tiles,
-                                          const OptimizerOptions& options, uint64_t seed);
+                                          const OptimizerOptions& options, uint64_t seed,
+                                          const std::optional<SpillPlace>& spill = {});
 
 }  // namespace tessera::optim

@@ -79,8 +79,9 @@ class Rule {
 
   // A rule with a matrix() transforms it as a whole, on one of the ranks that hold a tile of it, between the
   // rounds and apply(): matrix() returns this tile's part, of a type that depends on the parameter alone, and
-  // may change its Tile states; apply() finds its part of the result as the last of the totals. It has a
-  // round at least, which may measure nothing: in it the ranks agree on the parameters that have gradients.
+  // may change its Tile states, which apply() may not read; apply() finds its part of the result as the last
+  // of the totals. Such a rule has a round at least, which may measure nothing: in it the ranks agree on the
+  // parameters that have gradients.
   virtual bool transforms() const { return false; }
   virtual at::Tensor matrix(RuleUpdate& update) const;
   virtual at::Tensor transformed(const at::Tensor& whole) const;

@@ -30,7 +30,7 @@ at::Tensor piece_of(const at::Tensor& x, int64_t begin, int64_t size) {
 }  // namespace
 
 RuledTile::RuledTile(OptimizedTile optimized, const std::function<RulePtr(const RuleParameter&)>& rule_of,
-                     uint64_t seed)
+                     uint64_t seed, bool holds_tiles)
     : tile(std::move(optimized)),
       parameter{tile.layout.shape(), tile.tile.scalar_type() == at::kDouble ? at::kDouble : at::kFloat,
                 tile.role},
@@ -47,11 +47,18 @@ RuledTile::RuledTile(OptimizedTile optimized, const std::function<RulePtr(const 
     groups = cutting_groups(tile.layout, tile.axes);
   }
   is_held = whole_layout(tile.layout, {1}, DType::F32).local_box(tile.coordinates).size[0] > 0;
-  for (const RuleState& state : listed) states.push_back(first_values(state));
+  for (size_t s = 0; s < listed.size(); ++s)
+    states.push_back(holds_tiles || !is_tile(s) || numel() == 0 ? first_values(listed[s]) : at::Tensor());
   if (tile.tile.scalar_type() == at::kBFloat16) {
     rounding =
         Rounding{seed, stream_of((tile.name + "/value").c_str()), TileNumbers(tile.layout.shape(), box)};
   }
+}
+
+size_t RuledTile::tile_number(size_t state) const {
+  size_t number = 0;
+  for (size_t s = 0; s < state; ++s) number += is_tile(s) ? 1 : 0;
+  return number;
 }
 
 at::Tensor RuledTile::first_values(const RuleState& state) const {
@@ -66,8 +73,8 @@ at::Tensor RuledTile::first_values(const RuleState& state) const {
 }
 
 parallel::Layout RuledTile::layout_of(size_t state) const {
-  const DType type = to_dtype(states[state].scalar_type());
-  if (listed[state].form == RuleState::Form::Tile) return {tile.layout.shape(), type, tile.layout.axes()};
+  const DType type = to_dtype(type_of(state));
+  if (is_tile(state)) return {tile.layout.shape(), type, tile.layout.axes()};
   return whole_layout(tile.layout, listed[state].shape, type);
 }
 
@@ -90,17 +97,18 @@ void RuledTile::store(const at::Tensor& value, int64_t begin, int64_t step) cons
   }
 }
 
-void RuledTile::apply_piece(const RuleUpdate& update, double scale, int64_t begin, int64_t size) const {
-  const at::Tensor own = piece_of(tile.tile.detach(), begin, size);
-  const at::Tensor gradient = tile.tile.grad().detach().reshape({-1}).narrow(0, begin, size);
+void RuledTile::apply_piece(const RuleUpdate& update, double scale, int64_t begin, int64_t offset,
+                            int64_t size) const {
+  const at::Tensor own = piece_of(tile.tile.detach(), begin + offset, size);
+  const at::Tensor gradient = tile.tile.grad().detach().reshape({-1}).narrow(0, begin + offset, size);
   RuleUpdate piece = update;
   piece.value = own.to(parameter.type);
   piece.gradient = gradient.to(parameter.type).mul(scale);
   for (size_t s = 0; s < listed.size(); ++s) {
-    if (listed[s].form == RuleState::Form::Tile) piece.states[s] = piece_of(states[s], begin, size);
+    if (is_tile(s)) piece.states[s] = piece_of(update.states[s], offset, size);
   }
   rule->apply(piece);
-  store(piece.value, begin, update.step);
+  store(piece.value, begin + offset, update.step);
 }
 
 void RuledTile::for_rows(const RuleUpdate& update, double scale,
@@ -119,7 +127,7 @@ void RuledTile::for_rows(const RuleUpdate& update, double scale,
     rows.value = rows_of(tile.tile).to(parameter.type);
     rows.gradient = rows_of(tile.tile.grad()).to(parameter.type).mul(scale).contiguous();
     for (size_t s = 0; s < listed.size(); ++s) {
-      if (listed[s].form == RuleState::Form::Tile) rows.states[s] = rows_of(states[s]);
+      if (is_tile(s)) rows.states[s] = rows_of(update.states[s]);
     }
     f(rows, row * width);
   }
@@ -140,17 +148,17 @@ at::Tensor RuledTile::measure(int64_t round, const RuleUpdate& update, double sc
   return all;
 }
 
-void RuledTile::apply(const RuleUpdate& update, double scale) const {
-  if (numel() == 0) return;
+void RuledTile::apply(const RuleUpdate& update, double scale, int64_t begin, int64_t size) const {
+  if (size == 0) return;
   if (rule->is_elementwise()) {
     const bool is_here = tile.tile.device() == kHost;
-    const int64_t piece = is_here ? kHostPiece : kDevicePiece;
+    const int64_t at_once = is_here ? kHostPiece : kDevicePiece;
     const auto run = [&](int64_t first, int64_t last) {
       const at::NoGradGuard no_grad;
-      for (int64_t begin = first; begin < last; begin += piece)
-        apply_piece(update, scale, begin, std::min(piece, last - begin));
+      for (int64_t offset = first; offset < last; offset += at_once)
+        apply_piece(update, scale, begin, offset, std::min(at_once, last - offset));
     };
-    return is_here ? at::parallel_for(0, numel(), piece, run) : run(0, numel());
+    return is_here ? at::parallel_for(0, size, at_once, run) : run(0, size);
   }
   for_rows(update, scale, [&](RuleUpdate& rows, int64_t begin) {
     rule->apply(rows);

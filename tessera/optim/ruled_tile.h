@@ -18,7 +18,7 @@ struct RuledTile {
   RuleParameter parameter;
   parallel::Box box;
   std::vector<RuleState> listed;
-  std::vector<at::Tensor> states;           // one for each of `listed`
+  std::vector<at::Tensor> states;           // one for each of `listed`; undefined where it lies elsewhere
   at::Tensor steps;                         // [1], float32, on the host: the updates so far
   std::vector<comm::Communicator*> groups;  // over which measurements are joined
   bool is_held = true;  // this rank holds a part of the parameter, which may have no elements
@@ -30,11 +30,18 @@ struct RuledTile {
   std::optional<Rounding> rounding;
 
   // Makes the states of a tile that checked_tiles() has checked. Throws Error(Config) for a tile that lies
-  // beside its device, that is not dense, or whose rule needs axes that it does not have.
-  // `seed` is that of make_ruled().
-  RuledTile(OptimizedTile tile, const std::function<RulePtr(const RuleParameter&)>& rule_of, uint64_t seed);
+  // beside its device, that is not dense, or whose rule needs axes that it does not have. `seed` is that of
+  // make_ruled(). `holds_tiles`: Tile states lie here too, not elsewhere.
+  RuledTile(OptimizedTile tile, const std::function<RulePtr(const RuleParameter&)>& rule_of, uint64_t seed,
+            bool holds_tiles = true);
 
   int64_t numel() const { return tile.tile.numel(); }
+  bool is_tile(size_t state) const { return listed[state].form == RuleState::Form::Tile; }
+  // Counts the Tile states ahead of this one.
+  size_t tile_number(size_t state) const;
+  at::ScalarType type_of(size_t state) const { return listed[state].type.value_or(parameter.type); }
+  // The rule needs the states of the tile in one piece.
+  bool is_whole() const { return !rule->is_elementwise() || rule->num_rounds() > 0; }
   // Returns the layout of a state.
   parallel::Layout layout_of(size_t state) const;
   // Returns the gradient, of the parameter's type, times `scale`: a tensor of its own.
@@ -43,7 +50,10 @@ struct RuledTile {
   // `update` has everything but value and gradient, which is that of the tile times `scale`.
   at::Tensor measure(int64_t round, const RuleUpdate& update, double scale) const;
   // Runs rule->apply() for the whole tile.
-  void apply(const RuleUpdate& update, double scale) const;
+  void apply(const RuleUpdate& update, double scale) const { apply(update, scale, 0, numel()); }
+  // Does so for the elements [begin, begin + size) of the flat tile, which are all unless the rule is
+  // element-wise. The Tile states in `update` are those of these elements.
+  void apply(const RuleUpdate& update, double scale, int64_t begin, int64_t size) const;
 
  private:
   // Stores the new values of the elements from `begin` on, if `value` is not the tile's own memory.
@@ -52,7 +62,7 @@ struct RuledTile {
   // for all of them if the rule transforms matrices.
   void for_rows(const RuleUpdate& update, double scale,
                 const std::function<void(RuleUpdate& rows, int64_t begin)>& f) const;
-  void apply_piece(const RuleUpdate& update, double scale, int64_t begin, int64_t size) const;
+  void apply_piece(const RuleUpdate& update, double scale, int64_t begin, int64_t offset, int64_t size) const;
   at::Tensor first_values(const RuleState& state) const;
 };
 

@@ -827,11 +827,11 @@ TEST_F(DeepSpeedFileTest, MessagesNameTheFileItsLineAndItsKey) {
                                "you mean 'max_live_parameters'?"));
   EXPECT_THAT(message, HasSubstr("r.yaml:4:1: unknown key 'sead'"));
 
-  write("{\n \"zero_optimization\": {\"stage\": 2},\n \"aio\": {\"block_size\": 1}\n}\n");
+  write("{\n \"zero_optimization\": {\"stage\": 2},\n \"communication_data_type\": \"fp16\"\n}\n");
   EXPECT_EQ(warnings_of(kMinimal + "mlflow_tags: x\ndeepspeed: " + path + "\n"),
             "tessera: warning: r.yaml: accepted without effect: mlflow_tags (line 4)\n"
             "tessera: warning: " +
-                path + ": accepted without effect: aio (line 3)\n");
+                path + ": accepted without effect: communication_data_type (line 3)\n");
 }
 
 TEST(AliasKeysTest, OptimizerStatesOnTheHostInEverySpelling) {
@@ -852,10 +852,49 @@ TEST(AliasKeysTest, OptimizerStatesOnTheHostInEverySpelling) {
         "deepspeed: {zero_optimization: {offload_optimizer: {device: none}}}\n"}) {
     EXPECT_EQ(device_of(lines), OffloadDevice::None) << lines;
   }
-  EXPECT_THAT(message_of(kMinimal + "offload_optimizer_device: nvme\n"),
-              HasSubstr("offloading to a drive is not supported yet; write cpu"));
   EXPECT_THAT(warnings_of(kMinimal + "offload_optimizer_device: cpu\noptimizer: sgd\n"),
               HasSubstr("'offload_optimizer_device' has no effect with 'optimizer: sgd'"));
+}
+
+TEST(AliasKeysTest, OptimizerStatesOnADriveInEverySpelling) {
+  for (const std::string lines :
+       {"offload_optimizer_device: nvme\noffload_optimizer_nvme_path: /d\noffload_optimizer_buffer_count: 6\n"
+        "aio_block_size: 8192\naio_queue_depth: 3\n",
+        "deepspeed: {zero_optimization: {sub_group_size: 1e9, offload_optimizer: {device: nvme, nvme_path: "
+        "/d, "
+        "buffer_count: 6, pin_memory: true, pipeline_read: true, pipeline_write: true, fast_init: false, "
+        "ratio: "
+        "1.0}}, aio: {block_size: 8192, queue_depth: 3, thread_count: 1, intra_op_parallelism: 1, "
+        "single_submit: "
+        "false, overlap_events: true}}\n"}) {
+    EXPECT_EQ(warnings_of(kMinimal + lines), "") << lines;
+    const Recipe recipe = parse_recipe(kMinimal + lines, "r.yaml");
+    EXPECT_EQ(recipe.offload_optimizer_device, OffloadDevice::Nvme) << lines;
+    EXPECT_EQ(recipe.offload_optimizer_nvme_path, "/d") << lines;
+    EXPECT_EQ(recipe.offload_optimizer_buffer_count, 6) << lines;
+    EXPECT_EQ(recipe.aio_block_size, 8192) << lines;
+    EXPECT_EQ(recipe.aio_queue_depth, 3) << lines;
+  }
+  EXPECT_EQ(
+      parse_recipe(
+          kMinimal + "deepspeed_config: {offload_optimizer_device: nvme, offload_optimizer_nvme_path: /d}\n",
+          "r.yaml")
+          .offload_optimizer_nvme_path,
+      "/d");
+  // Every optimizer can; one without states has nothing to put there.
+  const std::string drive = kMinimal + "offload_optimizer_device: nvme\n",
+                    there = "offload_optimizer_nvme_path: /d\n";
+  for (const std::string optimizer : {"lion_32bit", "muon", "adamw_8bit", "came_pytorch", "ademamix"})
+    EXPECT_EQ(warnings_of(drive + there + "adam_beta2: 0.98\noptimizer: " + optimizer + "\n"), "")
+        << optimizer;
+  EXPECT_THAT(warnings_of(drive + there + "optimizer: sgd\n"),
+              HasSubstr("'offload_optimizer_device' has no effect with 'optimizer: sgd'"));
+  EXPECT_THAT(message_of(drive), HasSubstr("'nvme' needs a folder; need offload_optimizer_nvme_path"));
+  EXPECT_THAT(message_of(drive + there + "aio_block_size: 5000\n"),
+              HasSubstr("key 'aio_block_size': no whole number of a drive's blocks; got 5000"));
+  EXPECT_THAT(message_of(drive + there + "offload_param_device: cpu\n"),
+              HasSubstr("the states of parameters on the host lie there, too"));
+  EXPECT_THAT(warnings_of(drive + there + "deepspeed: {aio: {use_gds: true}}\n"), HasSubstr("use_gds"));
 }
 
 TEST(AliasKeysTest, TypesOfTheResult) {

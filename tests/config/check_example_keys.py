@@ -11,7 +11,7 @@ import yaml
 HERE = pathlib.Path(__file__).parent
 # Maps whose keys have a meaning of their own; those of others are their values.
 SECTIONS = {"fsdp_config", "deepspeed", "deepspeed_config", "parallelism_config", "zero_optimization", "bf16", "fp16",
-            "offload_optimizer", "offload_param", "gradient_checkpointing_kwargs", "special_tokens"}
+            "offload_optimizer", "offload_param", "aio", "gradient_checkpointing_kwargs", "special_tokens"}
 # Of files that are no recipes, but set up services that run them.
 SERVICE = {"provider", "dockerfile_commands"}
 

@@ -207,6 +207,40 @@ TEST_F(CheckpointTest, ADiskThatFillsIsToldAtOnceAndLosesNothing) {
   EXPECT_NE(well.err.find("could not be saved; training continues"), std::string::npos) << well.told();
 }
 
+// The drive for optimizer states has no room for them.
+TEST_F(CheckpointTest, AFullDriveForStatesEndsTheRunBeforeItsFirstStep) {
+  const SmallDisk disk(here / "drive", "4m");
+  if (!disk.is_mounted()) GTEST_SKIP() << skip::kPermission << ": mounts";
+  const Words words =
+      saving({"offload_optimizer_device=nvme", "offload_optimizer_nvme_path=drive/states", "max_steps=3"});
+  fs::create_directory(here / "drive/states");
+  write_text(here / "drive/filler", std::string(size_t{4} << 20, 'x'));
+  expect_error(train(words), 6, "E-STORAGE-NO-SPACE", {"drive/states", "cannot reserve", " free, need "});
+  EXPECT_EQ(newest(), 0);
+  fs::remove(here / "drive/filler");
+  train_well(words);
+  EXPECT_TRUE(fs::is_empty(here / "drive/states"));
+}
+
+TEST_F(CheckpointTest, AKilledRunLeavesNothingOnTheDriveOfItsStates) {
+  const Words words = saving({"offload_optimizer_device=nvme", "offload_optimizer_nvme_path=drive",
+                              "max_steps=2000", "--nproc", "2"});
+  RunOptions options;
+  bool is_killed = false;
+  options.while_running = [&](pid_t id) {
+    if (is_killed || newest() < 6) return;
+    for (const auto& [process, command] : processes_below(id)) kill(process, SIGKILL);
+    kill(id, SIGKILL);
+    is_killed = true;
+  };
+  const ProgramResult result = train(words, options);
+  ASSERT_TRUE(is_killed) << result.told();
+  EXPECT_TRUE(fs::is_empty(here / "drive"));
+  const int64_t saved = newest();
+  const ProgramResult again = train_well(with(words, {"max_steps=" + std::to_string(saved + 3)}));
+  EXPECT_NE(again.err.find("after step " + std::to_string(saved)), std::string::npos) << again.told();
+}
+
 // The folder of the checkpoints disappears, or becomes something else.
 TEST_F(CheckpointTest, AFolderThatIsTakenAwayIsMadeAgainOrTold) {
   const auto run_and = [&](const char* on_save_error, const std::function<void()>& what) {

@@ -36,6 +36,25 @@ TEST(Crc32c, KnownVectors) {
   EXPECT_EQ(crc32c(rising), 0x46DD794EU);
 }
 
+TEST(MetricsWindowTest, StatesOnADriveAreMeansOfTheStepsAlsoAfterAStop) {
+  const auto step = [](int64_t bytes, double wait_s) {
+    StepMetrics metrics;
+    metrics.step_s = 1.0;
+    metrics.states = {bytes, 2 * bytes, wait_s};
+    return metrics;
+  };
+  MetricsWindow window;
+  window.add(step(1000, 0.5));
+  window = MetricsWindow::from_json(window.to_json());
+  window.add(step(3000, 0.25));
+  const StepMetrics line = window.take();
+  ASSERT_TRUE(line.states.has_value());
+  EXPECT_EQ(to_json(*line.states),
+            (nlohmann::json{{"bytes_read", 2000}, {"bytes_written", 4000}, {"wait_s", 0.375}}));
+  window.add(StepMetrics{.step_s = 1.0});
+  EXPECT_FALSE(window.take().states.has_value());
+}
+
 uint32_t masked(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xa282ead8U; }
 
 struct Event {

@@ -1,6 +1,7 @@
 // Tests that a run which goes on from a checkpoint gives the numbers of one that never stopped.
 #include "tessera/train/run/resume.h"
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 
@@ -11,6 +12,7 @@
 #include "tessera/config/load_recipe.h"
 #include "tessera/core/log.h"
 #include "tessera/io/checkpoint_folders.h"
+#include "tessera/io/disk_calls.h"
 #include "tessera/train/run/changed_keys.h"
 #include "tessera/train/run/trainer.h"
 
@@ -139,6 +141,72 @@ TEST_F(ResumeTest, TheSameLayoutGivesTheSameBytes) {
   }
 }
 
+// States on a drive change no byte of a run: neither its lines nor its checkpoints, from either of which the
+// other goes on.
+TEST_F(ResumeTest, StatesOnADriveGiveTheBytesOfStatesInMemory) {
+  const std::string drive =
+      "offload_optimizer_device: nvme\noffload_optimizer_nvme_path: " + folder_ / "drive" +
+      "\noffload_optimizer_buffer_count: 3\naio_queue_depth: 4\n";
+  const RunCase cases[] = {
+      {"adamw", ""},
+      {"states in bfloat16", "optimizer_state_dtype: bfloat16\nzero_stage: 1\n"},
+      {"an average",
+       "optimizer: schedule_free_adamw\nlr_scheduler: constant\nval_set_size: 2\neval_steps: 2\n"},
+      {"whole matrices", "optimizer: muon\n"},
+  };
+  int number = 0;
+  for (const RunCase& c : cases) {
+    SCOPED_TRACE(c.what);
+    const std::string memory = "memory" + std::to_string(++number),
+                      spilled = "spilled" + std::to_string(number), there = "there" + std::to_string(number),
+                      back = "back" + std::to_string(number);
+    run(memory, c.keys);
+    run(spilled, c.keys + drive);
+    run(there, c.keys + drive + from(memory + "/checkpoint-3"));
+    run(back, c.keys + from(spilled + "/checkpoint-6"));
+    if (folder_.is_owner()) {
+      for (const std::string& other : {spilled, there, back}) {
+        EXPECT_EQ(lines_of(other), lines_of(memory)) << other;
+        for (int64_t rank = 0; rank < world_->size(); ++rank) {
+          const std::string file = "/checkpoint-11/rank-0000" + std::to_string(rank) + ".safetensors";
+          EXPECT_TRUE(text_of(other + file) == text_of(memory + file)) << other << file;
+        }
+      }
+      const auto lines = testing::metrics_with(folder_ / (spilled + "/metrics.jsonl"), "states");
+      ASSERT_EQ(std::ssize(lines), kSteps);
+      EXPECT_GT(lines.back().at("states").at("bytes_read"), 0);
+      EXPECT_TRUE(fs::is_empty(folder_ / "drive"));
+    }
+    world_->barrier();
+  }
+}
+
+// The run ends with the reason, and goes on from its last checkpoint as if nothing had been.
+TEST_F(ResumeTest, ADriveThatFailsLeavesTheLastCheckpointWhole) {
+  if (!folder_.is_owner()) return;
+  const auto alone = [&](const std::string& out, const std::string& more) {
+    train(recipe_of(out, more), comm::Communicator::single());
+  };
+  const std::string drive =
+      "offload_optimizer_device: nvme\noffload_optimizer_nvme_path: " + folder_ / "drive" + "\n";
+  alone("memory", "");
+  for (const std::string call : {"read", "write"}) {
+    io::disk::set_transfer_hook([&](std::string_view name, const std::string&, int64_t num_bytes) {
+      const bool fails = name == call && fs::exists(folder_ / "failed/checkpoint-3");
+      return fails ? -int64_t{ENOSPC} : num_bytes;
+    });
+    expect_error(ErrorKind::Storage, {"E-STORAGE-NO-SPACE", "cannot " + call, folder_ / "drive", "free"},
+                 [&] { alone("failed", drive); });
+    io::disk::set_transfer_hook({});
+    alone("goes_on", from("failed/checkpoint-3"));
+    EXPECT_EQ(lines_of("goes_on"), lines_of("memory"));
+    EXPECT_TRUE(text_of("goes_on/model.safetensors") == text_of("memory/model.safetensors"));
+    fs::remove_all(folder_ / "failed");
+    fs::remove_all(folder_ / "goes_on");
+    EXPECT_TRUE(fs::is_empty(folder_ / "drive"));
+  }
+}
+
 // A checkpoint of all ranks is continued by one process, and by all ranks under another layout. The one
 // process sees the rows of a step as several micro-batches.
 TEST_F(ResumeTest, AnotherLayoutGivesTheSameNumbers) {
@@ -163,8 +231,9 @@ TEST_F(ResumeTest, AnotherLayoutGivesTheSameNumbers) {
     }
   }
   world_->barrier();
-  // All ranks also go on from a checkpoint of the one process.
-  run("back", all + from("alone/checkpoint-9"));
+  // All ranks also go on from a checkpoint of the one process, with their states on a drive.
+  run("back", all + "offload_optimizer_device: nvme\noffload_optimizer_nvme_path: " + folder_ / "drive" +
+                  "\n" + from("alone/checkpoint-9"));
   if (folder_.is_owner()) {
     const auto want = testing::metrics_with(folder_ / "whole/metrics.jsonl", "loss");
     const auto got = testing::metrics_with(folder_ / "back/metrics.jsonl", "loss");

@@ -30,6 +30,7 @@ void MetricsFile::on_line(const StepMetrics& line) {
   if (line.skipped_steps > 0) json["skipped_steps"] = line.skipped_steps;
   if (line.loss_scale != 1.0) json["loss_scale"] = line.loss_scale;
   if (!line.traffic.empty()) json["traffic"] = to_json(line.traffic);
+  if (line.states) json["states"] = to_json(*line.states);
   if (line.straggler) {
     json["straggler"] = {{"rank", line.straggler->rank},
                          {"slowdown", line.straggler->slowdown},

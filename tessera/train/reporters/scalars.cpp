@@ -21,6 +21,7 @@ Scalars scalars_of(const StepMetrics& line) {
                      {"train/peak_rss_gib", static_cast<double>(line.peak_rss) / 1073741824.0}};
   if (line.peak_device > 0)
     scalars.emplace_back("train/peak_device_gib", static_cast<double>(line.peak_device) / 1073741824.0);
+  if (line.states) scalars.emplace_back("train/states_wait_s", line.states->wait_s);
   if (line.routers) {
     scalars.emplace_back("train/router_balance", line.routers->balance);
     scalars.emplace_back("train/router_z_loss", line.routers->z_loss);

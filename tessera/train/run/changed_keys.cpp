@@ -23,6 +23,7 @@ constexpr std::string_view kOthers[] = {
     "context_parallel_size", "context_parallel_method", "pipeline_parallel_size", "pipeline_schedule",
     "pipeline_stages_per_rank", "pipeline_split", "pipeline_split_by", "pipeline_microbatches",
     "expert_parallel_size", "zero_stage", "offload_optimizer_device", "offload_param_device",
+    "offload_optimizer_nvme_path", "offload_optimizer_buffer_count", "aio_block_size", "aio_queue_depth",
     "zero_hpz_partition_size", "ddp_timeout",
     // Output.
     "output_dir", "overwrite_output_dir", "logging_steps", "save_final", "save_dtype", "save_strategy",

@@ -153,6 +153,9 @@ std::vector<checkpoint::StateTensor> Checkpoints::tensors() {
 bool Checkpoints::may_copy(const std::vector<checkpoint::StateTensor>& tensors) {
   // After the last step no steps go on beside the writing.
   if (!recipe_.async_save || training_.is_done() || is_last_) return false;
+  // A copy would take the memory that states on a drive save. They are written one after another instead.
+  if (recipe_.offload_optimizer_device == config::OffloadDevice::Nvme && !recipe_.save_only_model)
+    return false;
   if (saving_.has_memory_for(tensors)) return true;
   if (!std::exchange(has_told_of_memory_, true)) {
     log::warn("there is not enough memory for a copy of a checkpoint's content (" +

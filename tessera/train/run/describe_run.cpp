@@ -92,4 +92,14 @@ void describe_end(const TrainSummary& summary, double data_wait_s) {
             ", of which its steps waited " + share + " % for data");
 }
 
+void describe_traffic(const optim::StateTraffic& traffic) {
+  const double seconds = std::max(traffic.update_s, 1e-9);
+  char rate[96];
+  std::snprintf(rate, sizeof rate, "%.0f MB/s; the updates waited %.2f of %.2f s for the drive",
+                1e-6 * static_cast<double>(traffic.bytes_read + traffic.bytes_written) / seconds,
+                traffic.wait_s, traffic.update_s);
+  log::info("optimizer states on the drive: " + format_bytes(traffic.bytes_read) + " read, " +
+            format_bytes(traffic.bytes_written) + " written, " + rate);
+}
+
 }  // namespace tessera::train

@@ -8,6 +8,7 @@
 #include "tessera/config/recipe.h"
 #include "tessera/data/prepare_stats.h"
 #include "tessera/data/row_store.h"
+#include "tessera/optim/optimizer.h"
 #include "tessera/parallel/device_mesh.h"
 #include "tessera/train/run/trainer.h"
 #include "tessera/train/setup/setup.h"
@@ -23,5 +24,7 @@ void warn_of_dropped(const std::vector<data::DatasetStats>& stats);
 void describe_batch(const config::Recipe& recipe, int64_t dp_size, int64_t samples_per_step);
 void describe_model(const TrainedModel& trained, const parallel::DeviceMesh& mesh, double load_seconds);
 void describe_end(const TrainSummary& summary, double data_wait_s);
+// Tells what the updates have moved to and from a drive.
+void describe_traffic(const optim::StateTraffic& traffic);
 
 }  // namespace tessera::train

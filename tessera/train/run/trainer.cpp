@@ -92,6 +92,7 @@ class Run {
     const TrainSummary summary = {state.step,   state.first_loss,   state.last_loss, timer.seconds(),
                                   state.tokens, recipe_.output_dir, is_stopped};
     describe_end(summary, training_->data_wait_s());
+    if (const auto traffic = training_->state_traffic()) describe_traffic(*traffic);
     if (!is_stopped) {
       output_.save(training_->trained(), base_->files(), tokenizer_);
       if (mesh_.world()->rank() == 0) forget_requeued_starts(recipe_.output_dir);

@@ -72,7 +72,7 @@ parallel::ShardOptions shard_options(const config::Recipe& recipe) {
 void tell_offloading_is_idle(const config::Recipe& recipe) {
   std::vector<std::string> keys;
   if (recipe.activation_offloading != config::Offloading::Off) keys.push_back("activation_offloading");
-  if (recipe.offload_optimizer_device != config::OffloadDevice::None)
+  if (recipe.offload_optimizer_device == config::OffloadDevice::Cpu)
     keys.push_back("offload_optimizer_device");
   if (recipe.offload_param_device != config::OffloadDevice::None) keys.push_back("offload_param_device");
   if (keys.empty()) return;

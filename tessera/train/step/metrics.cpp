@@ -33,6 +33,11 @@ nlohmann::ordered_json to_json(const std::map<std::string, AxisTraffic>& traffic
   return json;
 }
 
+nlohmann::ordered_json to_json(const DriveTraffic& states) {
+  return {
+      {"bytes_read", states.bytes_read}, {"bytes_written", states.bytes_written}, {"wait_s", states.wait_s}};
+}
+
 void MetricsWindow::add(const StepMetrics& step) {
   const StepMetrics before = sum_;
   sum_ = step;
@@ -52,6 +57,11 @@ void MetricsWindow::add(const StepMetrics& step) {
   for (const auto& [axis, traffic] : before.traffic) {
     sum_.traffic[axis].bytes_sent += traffic.bytes_sent;
     sum_.traffic[axis].wait_s += traffic.wait_s;
+  }
+  if (step.states) {
+    const DriveTraffic sums = before.states.value_or(DriveTraffic{});
+    sum_.states = {sums.bytes_read + step.states->bytes_read, sums.bytes_written + step.states->bytes_written,
+                   sums.wait_s + step.states->wait_s};
   }
   products_s_ += step.sol * step.step_s;
   model_s_ += step.mfu * step.step_s;
@@ -79,6 +89,11 @@ StepMetrics MetricsWindow::take() {
     traffic.bytes_sent /= num_steps_;
     traffic.wait_s /= static_cast<double>(num_steps_);
   }
+  if (line.states) {
+    line.states->bytes_read /= num_steps_;
+    line.states->bytes_written /= num_steps_;
+    line.states->wait_s /= static_cast<double>(num_steps_);
+  }
   line.step_s = sum_.step_s / static_cast<double>(num_steps_);
   line.data_wait_s = sum_.data_wait_s / static_cast<double>(num_steps_);
   line.datasets.clear();
@@ -105,6 +120,7 @@ nlohmann::ordered_json MetricsWindow::to_json() const {
                                  {"datasets", datasets_},
                                  {"traffic", tessera::train::to_json(sum_.traffic)}};
   if (sum_.routers) json["routers"] = {sum_.routers->balance, sum_.routers->z_loss};
+  if (sum_.states) json["states"] = tessera::train::to_json(*sum_.states);
   return json;
 }
 
@@ -127,6 +143,8 @@ MetricsWindow MetricsWindow::from_json(const nlohmann::ordered_json& json) {
   window.datasets_ = json.at("datasets").get<decltype(datasets_)>();
   if (const auto routers = json.find("routers"); routers != json.end())
     window.sum_.routers = {routers->at(0), routers->at(1)};
+  if (const auto states = json.find("states"); states != json.end())
+    window.sum_.states = {states->at("bytes_read"), states->at("bytes_written"), states->at("wait_s")};
   return window;
 }
 

@@ -20,6 +20,12 @@ struct AxisTraffic {
   int64_t bytes_sent = 0;
   double wait_s = 0.0;
 };
+// Bytes of optimizer states that the first rank has moved from and to a drive, and the seconds that its
+// update waited for them.
+struct DriveTraffic {
+  int64_t bytes_read = 0, bytes_written = 0;
+  double wait_s = 0.0;
+};
 // Loss over the rows of one dataset.
 struct DatasetLoss {
   std::string name;
@@ -37,6 +43,9 @@ std::vector<DatasetLoss> dataset_losses(const std::vector<std::string>& names,
                                         const std::vector<int64_t>& label_tokens);
 // Returns {"chats": 1.25, ...}.
 nlohmann::ordered_json to_json(const std::vector<DatasetLoss>& losses);
+
+// Returns {"bytes_read": 4096, "bytes_written": 4096, "wait_s": 0.25}.
+nlohmann::ordered_json to_json(const DriveTraffic& states);
 
 // Returns {"fsdp": {"bytes_sent": 4096, "wait_s": 0.25}, ...}.
 nlohmann::ordered_json to_json(const std::map<std::string, AxisTraffic>& traffic);
@@ -67,6 +76,7 @@ struct StepMetrics {
   int64_t skipped_steps = 0;            // steps without an update (spike_action, an overflow of float16)
   bool rolls_back = false;              // the last step asks for the newest checkpoint's values
   std::map<std::string, AxisTraffic> traffic;   // mean of a step, by axis; empty for one rank
+  std::optional<DriveTraffic> states = {};      // mean of a step; unset where no states lie on a drive
   StepTimes own_times = {};                     // of this rank, in the last step
   int64_t own_layers = 0;                       // layers that this rank ran forward in that step
   std::optional<measure::Straggler> straggler;  // the one that there was at the last step

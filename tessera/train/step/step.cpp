@@ -265,7 +265,19 @@ optim::AdamWOptions adamw_options(const config::Recipe& recipe) {
   options.seed = static_cast<uint64_t>(recipe.seed);
   if (recipe.offload_optimizer_device == config::OffloadDevice::Cpu)
     options.offload_chunk_elements = optim::OffloadedStates::kChunkElements;
+  options.spill = spill_place(recipe);
   return options;
+}
+
+std::optional<optim::SpillPlace> spill_place(const config::Recipe& recipe) {
+  if (recipe.offload_optimizer_device != config::OffloadDevice::Nvme) return std::nullopt;
+  optim::SpillPlace place;
+  place.folder = recipe.offload_optimizer_nvme_path;
+  // One block is updated while another one moves.
+  place.buffer_count = std::max<int64_t>(2, recipe.offload_optimizer_buffer_count);
+  place.file.request_bytes = recipe.aio_block_size;
+  place.file.depth = recipe.aio_queue_depth;
+  return place;
 }
 
 }  // namespace tessera::train

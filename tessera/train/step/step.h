@@ -67,5 +67,7 @@ std::vector<optim::OptimizedTile> optimized_tiles(const parallel::ShardedModel& 
 
 // Returns the options that the recipe gives for AdamW.
 optim::AdamWOptions adamw_options(const config::Recipe& recipe);
+// Returns the place of states on a drive; nothing where the recipe keeps them elsewhere.
+std::optional<optim::SpillPlace> spill_place(const config::Recipe& recipe);
 
 }  // namespace tessera::train

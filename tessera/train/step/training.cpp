@@ -26,7 +26,7 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const config::Recipe& recipe, c
     return optim::make_adamw(std::move(tiles), adamw_options(recipe));
   set_roles(roles, tiles);
   return optim::make_optimizer(recipe.optimizer, std::move(tiles), config::optimizer_options(recipe),
-                               static_cast<uint64_t>(recipe.seed));
+                               static_cast<uint64_t>(recipe.seed), spill_place(recipe));
 }
 
 // Returns the input of the next step of a run, but for its learning rate. `data` outlives it.
@@ -76,6 +76,7 @@ StepMetrics Training::step() {
   const double data_wait_s = timer.seconds();
   data_wait_s_ += data_wait_s;
   StepInput input = input_of(data, recipe_, state_);
+  const optim::StateTraffic before = state_traffic().value_or(optim::StateTraffic{});
   // A step that overflowed moved no weight, and the schedule waited for it, too.
   input.lr = schedule_.at(state_.step - state_.scaler.num_skipped()) * state_.plateau.factor;
   auto verdict = StepGuard::Verdict::Update;
@@ -116,6 +117,10 @@ StepMetrics Training::step() {
   metrics.label_tokens = data.label_tokens;
   metrics.token_pairs = data.token_pairs;
   metrics.loss_scale = state_.scaler.scale();
+  if (const auto traffic = state_traffic()) {
+    metrics.states = {traffic->bytes_read - before.bytes_read, traffic->bytes_written - before.bytes_written,
+                      traffic->wait_s - before.wait_s};
+  }
   metrics.step_s = timer.seconds();
   metrics.own_times = StepClock::of_this_thread().times();
   metrics.own_layers = StepClock::of_this_thread().layers();

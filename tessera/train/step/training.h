@@ -43,6 +43,8 @@ class Training {
   const data::StepSource& data() const { return *data_; }
   // Returns the seconds that the steps of this process have waited for rows.
   double data_wait_s() const { return data_wait_s_; }
+  // Returns what this rank's updates have moved to and from a drive; nothing where no states lie there.
+  std::optional<optim::StateTraffic> state_traffic() const { return optimizer_->traffic(); }
 
   // Makes the next step and returns what it has measured itself. Collective. Throws what the data source,
   // run_step(), StepGuard::judge() and LossScaler::update() throw.
