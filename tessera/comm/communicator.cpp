@@ -311,10 +311,13 @@ std::shared_ptr<Work> Communicator::write_shared(int64_t num_bytes, std::functio
       others_part(num_bytes), async_op);
 }
 
-std::shared_ptr<Communicator> Communicator::split(int64_t color, int64_t key, std::string name) {
+std::shared_ptr<Communicator> Communicator::split(int64_t color, int64_t key, std::string name,
+                                                  int64_t size) {
   const detail::Call call = this->call("split", OpOptions{});
   const std::vector<int64_t> ranks = ranks_of_part(*backend_, call, color, key);
-  auto part = std::make_shared<Communicator>(backend_->split(call, color, key), std::move(name));
+  auto part = std::make_shared<Communicator>(backend_->split(call, color, key, size), std::move(name));
+  TESSERA_CHECK_ARGUMENT(size == 0 || part->size() == size,
+                         "a part of a group has another size than was said");
   part->set_default_timeout(default_timeout_);
   // Every rank of the part computes the same key, since collectives are as many on all ranks of this group.
   part->key_ =

@@ -144,8 +144,9 @@ class Communicator {
   at::Tensor registered_bytes(int64_t num_bytes);
 
   // Makes the group of the ranks that gave the same `color`, ordered by `key` and then by rank. Collective,
-  // and waits.
-  std::shared_ptr<Communicator> split(int64_t color, int64_t key, std::string name);
+  // and waits. A caller that knows how many these ranks are says so in `size`; dry groups (dry_backend.h)
+  // need that.
+  std::shared_ptr<Communicator> split(int64_t color, int64_t key, std::string name, int64_t size = 0);
 
  private:
   void check_tensors(const char* operation, const at::Tensor& output, const at::Tensor& input) const;

@@ -62,7 +62,7 @@ class SingleBackend : public TensorBackend {
     return batch;
   }
   std::shared_ptr<Work> barrier(const Call& call) override { return done(call); }
-  std::unique_ptr<TensorBackend> split(const Call&, int64_t, int64_t) override {
+  std::unique_ptr<TensorBackend> split(const Call&, int64_t, int64_t, int64_t) override {
     return make_single_backend(device_);
   }
 

@@ -70,8 +70,10 @@ class TensorBackend {
   virtual std::shared_ptr<Work> write_shared(const Call& call, int64_t num_bytes,
                                              std::function<void()> write);
 
-  // Makes the backend of the ranks that gave the same `color`; waits.
-  virtual std::unique_ptr<TensorBackend> split(const Call& call, int64_t color, int64_t key) = 0;
+  // Makes the backend of the ranks that gave the same `color`; waits. `size`: how many these are, for an
+  // implementation that cannot ask them; 0 if the caller does not know.
+  virtual std::unique_ptr<TensorBackend> split(const Call& call, int64_t color, int64_t key,
+                                               int64_t size) = 0;
 };
 
 }  // namespace tessera::comm::detail

@@ -53,6 +53,9 @@ void write_line(std::string_view prefix, std::string_view text) {
 
 void set_quiet(bool quiet) { is_quiet = quiet; }
 
+Silence::Silence() : was_quiet_(is_quiet.exchange(true)) {}
+Silence::~Silence() { is_quiet = was_quiet_; }
+
 void set_detail(Detail detail) { current_detail = detail; }
 Detail detail() { return current_detail; }
 

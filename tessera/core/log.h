@@ -8,6 +8,17 @@ namespace tessera::log {
 
 // Silences info() and warn() of this process; the launcher's non-zero ranks call it at start.
 void set_quiet(bool quiet);
+// Silences them while it lives.
+class Silence {
+ public:
+  Silence();
+  ~Silence();
+  Silence(const Silence&) = delete;
+  Silence& operator=(const Silence&) = delete;
+
+ private:
+  const bool was_quiet_;
+};
 
 // The stream to which lines go: standard error, unless set_stream() named an open descriptor, which it takes
 // over. Call set_stream() at the start of the program, before another thread speaks.

@@ -99,7 +99,8 @@ RandomPlace place_of_rows(const RandomPlace& place, const at::Tensor& tokens, in
   }
   TESSERA_CHECK_ARGUMENT(std::ssize(token_places) == num_tokens,
                          "dropout: the tokens are those of the RandomScope");
-  const at::Tensor here = tokens.to(kHost).contiguous();
+  const at::Tensor here =
+      tokens.is_meta() ? at::zeros(tokens.sizes(), on_host(at::kLong)) : tokens.to(kHost).contiguous();
   RandomPlace result{.seed = place.seed, .step = place.step};
   result.rows = at::empty({here.size(0), 2}, on_host(at::kLong));
   const auto rows = host_span<int64_t>(result.rows);

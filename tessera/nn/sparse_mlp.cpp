@@ -23,13 +23,20 @@ class ExpertsHere : public ExpertCore {
  public:
   at::Tensor run(const at::Tensor& rows, const at::Tensor& ends, const Experts& experts) const override {
     return runs_grouped(rows, experts) ? run_grouped(rows, ends, experts)
-                                       : run_experts(rows, row_counts(ends), experts);
+                                       : run_experts(rows, row_counts(ends, rows.size(0)), experts);
   }
 };
 
 }  // namespace
 
-std::vector<int64_t> row_counts(const at::Tensor& ends) {
+std::vector<int64_t> row_counts(const at::Tensor& ends, int64_t num_rows) {
+  if (ends.is_meta()) {
+    const int64_t experts = ends.numel();
+    std::vector<int64_t> counts;
+    for (int64_t e = 0; e < experts; ++e)
+      counts.push_back((e + 1) * num_rows / experts - e * num_rows / experts);
+    return counts;
+  }
   const at::Tensor here = ends.to(kHost);
   const auto values = host_span<const int32_t>(here);
   std::vector<int64_t> counts(values.size());

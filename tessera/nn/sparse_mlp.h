@@ -24,8 +24,9 @@ class ExpertCore {
   virtual at::Tensor run(const at::Tensor& rows, const at::Tensor& ends, const Experts& experts) const = 0;
 };
 
-// Returns how many rows each expert has. Reads `ends` from the device, so the host waits.
-std::vector<int64_t> row_counts(const at::Tensor& ends);
+// Returns how many of `num_rows` rows each expert has. Reads `ends` from the device, so the host waits; on
+// the meta device, which holds no values, the rows are dealt evenly.
+std::vector<int64_t> row_counts(const at::Tensor& ends, int64_t num_rows);
 
 // Runs experts that all lie on this rank, one after the other. rows: [n, hidden_size], sorted by expert;
 // expert e has counts[e] of them, with no upper bound, so no token is dropped. With gradients enabled,

@@ -73,6 +73,7 @@ const Leaves& plain_leaves() {
 const Leaves& leaves(const at::Tensor& x) {
   static const bool is_plain = environment::get("TESSERA_OPS") == "plain";
   if (const Leaves* const* chosen = LeavesScope::current()) return **chosen;
+  if (x.is_meta()) return meta_leaves();
   if (is_plain) return plain_leaves();
   if (x.is_cuda()) return cuda_leaves();
   if (!x.is_cpu()) return plain_leaves();

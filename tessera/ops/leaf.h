@@ -143,6 +143,10 @@ const Leaves& plain_leaves();
 // decides, and warns if the library is there and does not fit.
 const Leaves& cuda_leaves();
 
+// The table of tensors without memory (the meta device): it makes results and computes nothing, and its
+// results have the shapes and types that the host's kernels make.
+const Leaves& meta_leaves();
+
 // Returns the table for tensors like x: that of its device, unless a LeavesScope or TESSERA_OPS=plain says
 // otherwise.
 const Leaves& leaves(const at::Tensor& x);

@@ -198,12 +198,14 @@ void plain_apply_8bit(const Update8bit& u, const at::Tensor& mean_scales, const 
 }
 
 void measure_8bit(const Update8bit& u, const at::Tensor& largest) {
+  if (u.value.is_meta()) return;
   if (!is_on_host(u.value)) return plain_measure_8bit(u, largest);
   if (u.value.scalar_type() == at::kDouble) return measure_on_host<double>(u, largest);
   measure_on_host<float>(u, largest);
 }
 
 void apply_8bit(const Update8bit& u, const at::Tensor& mean_scales, const at::Tensor& square_scales) {
+  if (u.value.is_meta()) return;
   if (!is_on_host(u.value)) return plain_apply_8bit(u, mean_scales, square_scales);
   if (u.value.scalar_type() == at::kDouble) return apply_on_host<double>(u, mean_scales, square_scales);
   apply_on_host<float>(u, mean_scales, square_scales);

@@ -9,6 +9,7 @@
 #include "tessera/core/check_argument.h"
 #include "tessera/core/rng.h"
 #include "tessera/device/device.h"
+#include "tessera/device/host_memory.h"
 #include "tessera/device/torch_dtype.h"
 #include "tessera/ops/stochastic_rounding.h"
 #include "tessera/optim/tile_states.h"
@@ -151,7 +152,7 @@ at::Tensor RuledTile::measure(int64_t round, const RuleUpdate& update, double sc
 void RuledTile::apply(const RuleUpdate& update, double scale, int64_t begin, int64_t size) const {
   if (size == 0) return;
   if (rule->is_elementwise()) {
-    const bool is_here = tile.tile.device() == kHost;
+    const bool is_here = is_on_host(tile.tile) || tile.tile.is_meta();
     const int64_t at_once = is_here ? kHostPiece : kDevicePiece;
     const auto run = [&](int64_t first, int64_t last) {
       const at::NoGradGuard no_grad;

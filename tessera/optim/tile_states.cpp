@@ -13,7 +13,7 @@ namespace tessera::optim {
 std::vector<OptimizedTile> checked_tiles(std::vector<OptimizedTile> tiles) {
   for (OptimizedTile& tile : tiles) {
     TESSERA_CHECK_ARGUMENT(
-        tile.tile.defined() && !tile.tile.is_meta(),
+        tile.tile.defined() && (!tile.tile.is_meta() || tile.updated_on == c10::Device(at::kMeta)),
         "the tile of '" + tile.name + "' has no values; make the optimizer after they are loaded");
     const std::vector<int64_t> shape = tile.tile.sizes().vec();
     if (tile.layout.axes().empty()) tile.layout = {shape, to_dtype(tile.tile.scalar_type()), {}};

@@ -25,28 +25,29 @@ class Grid {
 
   // Makes the group along some axes: its ranks share the coordinates on all other axes.
   std::shared_ptr<comm::Communicator> along(const std::vector<size_t>& axes, const char* name) {
-    int64_t color = 0, key = 0;
+    int64_t color = 0, key = 0, size = 1;
     std::vector<size_t> long_axes;
     for (size_t a = 0; a < sizes_.size(); ++a) {
       if (std::find(axes.begin(), axes.end(), a) != axes.end()) {
         if (sizes_[a] > 1) long_axes.push_back(a);
         key = key * sizes_[a] + coordinates_[a];
+        size *= sizes_[a];
       } else {
         color = color * sizes_[a] + coordinates_[a];
       }
     }
     std::shared_ptr<comm::Communicator>& group = made_[long_axes];
-    if (group == nullptr) group = long_axes.empty() ? single() : world_->split(color, key, name);
+    if (group == nullptr) group = long_axes.empty() ? single() : world_->split(color, key, name, size);
     return group;
   }
 
   // Cut the fsdp axis into parts of `size` neighbours: the part of this rank, and the ranks that have its
   // place in other parts.
   std::shared_ptr<comm::Communicator> neighbours(int64_t size, const char* name) const {
-    return world_->split(other_ranks() + place() / size, place() % size, name);
+    return world_->split(other_ranks() + place() / size, place() % size, name, size);
   }
   std::shared_ptr<comm::Communicator> across_neighbours(int64_t size, const char* name) const {
-    return world_->split(other_ranks() + place() % size, place() / size, name);
+    return world_->split(other_ranks() + place() % size, place() / size, name, fsdp() / size);
   }
   std::shared_ptr<comm::Communicator> single() const { return comm::Communicator::single(world_->device()); }
   int64_t fsdp() const { return sizes_[2] * sizes_[3]; }

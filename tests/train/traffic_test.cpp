@@ -185,7 +185,7 @@ class CountedDispatch : public nn::ExpertCore {
   CountedDispatch(std::shared_ptr<comm::Communicator> group, std::vector<int64_t>& rows)
       : group_(group), dispatch_(group), rows_(rows) {}
   at::Tensor run(const at::Tensor& rows, const at::Tensor& ends, const nn::Experts& experts) const override {
-    const std::vector<int64_t> counts = nn::row_counts(ends);
+    const std::vector<int64_t> counts = nn::row_counts(ends, rows.size(0));
     for (int64_t rank = 0; rank < group_->size(); ++rank) {
       if (rank == group_->rank()) continue;
       const auto [first, count] = parallel::piece_of(std::ssize(counts), group_->size(), rank);

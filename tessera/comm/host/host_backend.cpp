@@ -173,7 +173,7 @@ std::shared_ptr<Work> HostBackend::write_shared(const Call& call, int64_t num_by
   });
 }
 
-std::unique_ptr<TensorBackend> HostBackend::split(const Call& call, int64_t color, int64_t key) {
+std::unique_ptr<TensorBackend> HostBackend::split(const Call& call, int64_t color, int64_t key, int64_t) {
   auto part = std::make_shared<std::unique_ptr<Transport>>();
   submit(call, [group = group_, part, color, key] { *part = group->transport().split(color, key); })->wait();
   if ((*part)->size() == 1) return make_single_backend(kHost);

@@ -40,7 +40,7 @@ class HostBackend : public TensorBackend {
   at::Tensor shared_bytes(const Call& call, int64_t num_bytes) override;
   std::shared_ptr<Work> write_shared(const Call& call, int64_t num_bytes,
                                      std::function<void()> write) override;
-  std::unique_ptr<TensorBackend> split(const Call& call, int64_t color, int64_t key) override;
+  std::unique_ptr<TensorBackend> split(const Call& call, int64_t color, int64_t key, int64_t size) override;
 
   // Compares the ranks' counts of an all-to-all. Collective. The work ends with Error(Peer), on every rank,
   // if a rank does not take what another one sends.

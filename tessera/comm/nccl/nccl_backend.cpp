@@ -136,9 +136,10 @@ at::Tensor NcclBackend::registered_bytes(const Call& call, int64_t num_bytes) {
   return memory;
 }
 
-std::unique_ptr<TensorBackend> NcclBackend::split(const Call& call, int64_t color, int64_t key) {
+std::unique_ptr<TensorBackend> NcclBackend::split(const Call& call, int64_t color, int64_t key,
+                                                  int64_t size) {
   check();
-  std::unique_ptr<TensorBackend> part = host_->split(call, color, key);
+  std::unique_ptr<TensorBackend> part = host_->split(call, color, key, size);
   // A part of one rank needs no NCCL: the host then gives it no HostBackend.
   auto* const several = dynamic_cast<HostBackend*>(part.get());
   if (several == nullptr) return make_single_backend(device());

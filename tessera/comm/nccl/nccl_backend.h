@@ -47,7 +47,7 @@ class NcclBackend : public TensorBackend {
   std::shared_ptr<Work> batch_p2p(const Call& call, std::vector<P2pOp> ops) override;
   std::shared_ptr<Work> barrier(const Call& call) override;
   at::Tensor registered_bytes(const Call& call, int64_t num_bytes) override;
-  std::unique_ptr<TensorBackend> split(const Call& call, int64_t color, int64_t key) override;
+  std::unique_ptr<TensorBackend> split(const Call& call, int64_t color, int64_t key, int64_t size) override;
 
  private:
   // Tells whether an operation on `tensor` goes by NCCL. Throws if a group of this process has failed.

@@ -181,7 +181,7 @@ using Channels = std::map<int64_t, std::unique_ptr<Channel>>;  // by the other r
 
 struct NcclMessages::State {
   State(NcclContext context, HostBackend& host, const Call& start)
-      : context(std::move(context)), sizes(host), answers(host.split(start, 0, host.rank())) {}
+      : context(std::move(context)), sizes(host), answers(host.split(start, 0, host.rank(), host.size())) {}
 
   // Issues a message of the host for whose end nobody waits.
   static std::shared_ptr<PendingWork> tell(TensorBackend& group, P2pOp op) {

@@ -43,7 +43,8 @@ Grid make_grid(const Group& group, int64_t neighbours) {
   if (neighbours == 1) return {alone, group};
   if (neighbours == group->size()) return {group, alone};
   const int64_t number = group->rank() / neighbours, place = group->rank() % neighbours;
-  return {group->split(number, place, "cp_heads"), group->split(place, number, "cp_ring")};
+  return {group->split(number, place, "cp_heads", neighbours),
+          group->split(place, number, "cp_ring", group->size() / neighbours)};
 }
 
 class ContextParallelCore : public nn::AttentionCore {

@@ -105,7 +105,7 @@ Plan make_plan(const Counts& counts, const Group& group, at::Device device) {
 at::Tensor ExpertDispatch::run(const at::Tensor& rows, const at::Tensor& ends,
                                const nn::Experts& experts) const {
   const trace::Scope trace_scope("expert_dispatch");
-  const Plan plan = make_plan(nn::row_counts(ends), group_, rows.device());
+  const Plan plan = make_plan(nn::row_counts(ends, rows.size(0)), group_, rows.device());
   // `there` takes rows from their tokens' rank to their experts' rank, `back` the other way. As values and
   // gradients of one exchange travel in opposite directions, each serves as the backward of the other.
   const auto there = [plan, group = group_](const char* what) {

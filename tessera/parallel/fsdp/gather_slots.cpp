@@ -19,8 +19,10 @@ at::Tensor GatherSlots::make(int64_t num_bytes) {
     }
     return at::empty({num_bytes}, at::TensorOptions(group_->device()).dtype(at::kByte));
   }
+  const MemoryScope scope(MemoryCategory::GatheredParameters);
   const at::Tensor memory = group_->shared_bytes(num_bytes);
-  if (!memory.defined()) return memory;
+  // LibTorch's allocators count memory of the meta device, and do not know of shared memory.
+  if (!memory.defined() || memory.is_meta()) return memory;
   memory_ledger::add_external(MemoryCategory::GatheredParameters, num_bytes);
   const auto release = [memory, num_bytes](void*) {
     memory_ledger::add_external(MemoryCategory::GatheredParameters, -num_bytes);

@@ -219,8 +219,8 @@ ParameterLayouts tensor_parallel(torch::nn::Module& root, const TensorParallelPl
   const std::vector<int64_t> sizes = tensor_parallel_axes(plan, group.size());
   if (sizes.size() > 1) {
     const int64_t part = group.rank() / sizes[1], copy = group.rank() % sizes[1];
-    axes = {{axis.name + "_part", group.split(copy, part, axis.name + "_part")},
-            {axis.name + "_copy", group.split(part, copy, axis.name + "_copy")}};
+    axes = {{axis.name + "_part", group.split(copy, part, axis.name + "_part", sizes[0])},
+            {axis.name + "_copy", group.split(part, copy, axis.name + "_copy", sizes[1])}};
   }
   Cutter cutter(axis.group, std::move(axes), options);
   const nn::NamedLayers layers = nn::named_layers(root);

@@ -5,8 +5,13 @@
 #include <map>
 #include <string>
 
+#include <ATen/ATen.h>
+
 #include "tessera/core/log.h"
+#include "tessera/core/process_stats.h"
 #include "tessera/core/strings.h"
+#include "tessera/device/device.h"
+#include "tessera/device/device_memory.h"
 #include "tessera/nn/linear.h"
 #include "tessera/train/step/run_schedule.h"
 
@@ -100,6 +105,17 @@ void describe_traffic(const optim::StateTraffic& traffic) {
                 traffic.wait_s, traffic.update_s);
   log::info("optimizer states on the drive: " + format_bytes(traffic.bytes_read) + " read, " +
             format_bytes(traffic.bytes_written) + " written, " + rate);
+}
+
+void describe_memory(std::optional<int64_t> expected_bytes, comm::Communicator& world) {
+  const bool is_host = world.device().type() == kHost;
+  const at::Tensor peak =
+      at::tensor({is_host ? peak_rss_bytes() : device_memory(world.device()).peak_bytes}, on_host(at::kLong));
+  world.all_reduce(peak, false, {.op = comm::ReduceOp::Max});
+  const int64_t bytes = peak.item<int64_t>();
+  if (bytes == 0) return;
+  log::info("memory: " + format_bytes(bytes) + " of a rank at the peak" +
+            (expected_bytes ? ", " + format_bytes(*expected_bytes) + " expected" : ""));
 }
 
 }  // namespace tessera::train

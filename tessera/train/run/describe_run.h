@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "tessera/comm/communicator.h"
 #include "tessera/config/recipe.h"
 #include "tessera/data/prepare_stats.h"
 #include "tessera/data/row_store.h"
@@ -26,5 +28,7 @@ void describe_model(const TrainedModel& trained, const parallel::DeviceMesh& mes
 void describe_end(const TrainSummary& summary, double data_wait_s);
 // Tells what the updates have moved to and from a drive.
 void describe_traffic(const optim::StateTraffic& traffic);
+// Tells the peak memory of the rank that needed most, beside what was expected (expect_memory()). Collective.
+void describe_memory(std::optional<int64_t> expected_bytes, comm::Communicator& world);
 
 }  // namespace tessera::train

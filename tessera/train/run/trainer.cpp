@@ -33,6 +33,7 @@
 #include "tessera/train/reporters/stragglers.h"
 #include "tessera/train/run/beside_output.h"
 #include "tessera/train/run/describe_run.h"
+#include "tessera/train/run/expected_memory.h"
 #include "tessera/train/run/loop.h"
 #include "tessera/train/run/requeued_starts.h"
 #include "tessera/train/run/result_upload.h"
@@ -80,6 +81,7 @@ class Run {
                            *mesh_.world());
     }
     plan();
+    const std::optional<int64_t> expected_bytes = expect_memory(recipe_, *mesh_.world());
     if (recipe_.uploads()) prepare_result_upload(recipe_, *mesh_.world());
     prepare_data();
     prepare_model();
@@ -93,6 +95,7 @@ class Run {
                                   state.tokens, recipe_.output_dir, is_stopped};
     describe_end(summary, training_->data_wait_s());
     if (const auto traffic = training_->state_traffic()) describe_traffic(*traffic);
+    describe_memory(expected_bytes, *mesh_.world());
     if (!is_stopped) {
       output_.save(training_->trained(), base_->files(), tokenizer_);
       if (mesh_.world()->rank() == 0) forget_requeued_starts(recipe_.output_dir);

@@ -17,18 +17,6 @@
 namespace tessera::train {
 namespace {
 
-std::unique_ptr<optim::Optimizer> make_optimizer(const config::Recipe& recipe, const TrainedModel& trained) {
-  const MemoryScope memory(MemoryCategory::OptimizerState);
-  auto tiles = optimized_tiles(*trained.sharded, recipe.weight_decay, recipe.decay_norm_and_bias);
-  const nn::ParameterRoles roles = trained.model->parameter_roles();
-  set_learning_rates(recipe, roles, tiles);
-  if (recipe.optimizer == OptimizerKind::AdamW)
-    return optim::make_adamw(std::move(tiles), adamw_options(recipe));
-  set_roles(roles, tiles);
-  return optim::make_optimizer(recipe.optimizer, std::move(tiles), config::optimizer_options(recipe),
-                               static_cast<uint64_t>(recipe.seed), spill_place(recipe));
-}
-
 // Returns the input of the next step of a run, but for its learning rate. `data` outlives it.
 StepInput input_of(const data::Step& data, const config::Recipe& recipe, const TrainState& state) {
   StepInput input;
@@ -45,6 +33,18 @@ StepInput input_of(const data::Step& data, const config::Recipe& recipe, const T
 }
 
 }  // namespace
+
+std::unique_ptr<optim::Optimizer> make_optimizer(const config::Recipe& recipe, const TrainedModel& trained) {
+  const MemoryScope memory(MemoryCategory::OptimizerState);
+  auto tiles = optimized_tiles(*trained.sharded, recipe.weight_decay, recipe.decay_norm_and_bias);
+  const nn::ParameterRoles roles = trained.model->parameter_roles();
+  set_learning_rates(recipe, roles, tiles);
+  if (recipe.optimizer == OptimizerKind::AdamW)
+    return optim::make_adamw(std::move(tiles), adamw_options(recipe));
+  set_roles(roles, tiles);
+  return optim::make_optimizer(recipe.optimizer, std::move(tiles), config::optimizer_options(recipe),
+                               static_cast<uint64_t>(recipe.seed), spill_place(recipe));
+}
 
 int64_t total_steps_of(const config::Recipe& recipe, const data::StepSource& data) {
   if (recipe.max_steps > 0) return recipe.max_steps;

@@ -24,6 +24,9 @@ inline constexpr const char* kOptimizerPrefix = "optimizer/";
 // Returns how many steps a run of the recipe makes: max_steps, or as many as num_epochs have, at least one.
 int64_t total_steps_of(const config::Recipe& recipe, const data::StepSource& data);
 
+// Makes the recipe's optimizer of the model's trained tiles.
+std::unique_ptr<optim::Optimizer> make_optimizer(const config::Recipe& recipe, const TrainedModel& trained);
+
 // A model, its data and its optimizer, between two steps of a run.
 class Training {
  public:
