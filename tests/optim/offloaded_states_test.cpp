@@ -8,6 +8,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tessera/core/log.h"
 #include "tessera/core/memory_ledger.h"
 #include "tessera/device/device.h"
 #include "tessera/device/device_ledger.h"
@@ -17,6 +18,7 @@
 
 #include "tests/comm/nccl/nccl_ranks.h"
 #include "tests/testing/extent.h"
+#include "tests/testing/temp_folder.h"
 
 namespace tessera::optim {
 namespace {
@@ -99,10 +101,13 @@ void collect(Result& result, const std::vector<OptimizedTile>& tiles, Optimizer&
 }
 
 // Runs several steps without reading anything in between. With chunk_elements 0 all states lie on the device.
-Result train(int64_t chunk_elements, Lying lying = Lying::OnDevice, bool has_bf16_states = false) {
+Result train(int64_t chunk_elements, Lying lying = Lying::OnDevice, bool has_bf16_states = false,
+             const std::optional<SpillPlace>& spill = {}) {
   const auto tiles = make_tiles(fake::device(0), lying);
-  const auto optimizer = make_adamw(
-      tiles, {.offload_chunk_elements = chunk_elements, .has_bf16_states = has_bf16_states, .seed = 4});
+  const auto optimizer = make_adamw(tiles, {.offload_chunk_elements = chunk_elements,
+                                            .spill = spill,
+                                            .has_bf16_states = has_bf16_states,
+                                            .seed = 4});
   for (int64_t number = 0; number < kSteps; ++number) step(tiles, *optimizer, number);
   Result result;
   collect(result, tiles, *optimizer);
@@ -138,6 +143,24 @@ TEST(OffloadedStatesTest, EveryDelayGivesTheBitsOfStatesOnTheDevice) {
       }
     }
   }
+  fake::synchronize();
+  EXPECT_EQ(fake::fault(), "");
+}
+
+TEST(OffloadedStatesTest, StatesOnADriveHaveTheBitsOfStatesOnTheDevice) {
+  const testing::TempFolder folder;
+  log::set_quiet(true);
+  for (const bool has_bf16_states : {false, true}) {
+    testing::use_delays(1);
+    const Result expected = train(0, Lying::OnDevice, has_bf16_states);
+    for (const int64_t block_bytes : {4096, 1 << 20}) {
+      testing::use_delays(static_cast<uint64_t>(block_bytes));
+      const SpillPlace place{.folder = folder.path(), .block_bytes = block_bytes, .buffer_count = 3};
+      EXPECT_EQ(difference(expected, train(0, Lying::OnDevice, has_bf16_states, place)), "") << block_bytes;
+    }
+  }
+  EXPECT_THROW(train(0, Lying::OnHost, false, SpillPlace{.folder = folder.path()}), Error);
+  log::set_quiet(false);
   fake::synchronize();
   EXPECT_EQ(fake::fault(), "");
 }
