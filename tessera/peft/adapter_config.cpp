@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -24,8 +25,6 @@ void refuse_unsupported(const io::JsonReader& reader) {
         "use_bdlora", "arrow_config", "kasa_config", "monteclora_config", "velora_config"}) {
     if (!reader.is_empty(key)) throw unsupported(reader, key);
   }
-  const std::string bias = reader.text("bias", "none");
-  if (bias != "none") throw unsupported(reader, "bias").got(bias).need("none");
   // Accepted are only initialisations that leave the base weights as they are: the factors in the file then
   // hold the whole change.
   if (reader.is_text("init_lora_weights")) {
@@ -48,13 +47,24 @@ std::vector<std::pair<std::string, T>> read_pattern(const io::JsonReader& reader
   return pattern;
 }
 
-// Reads which of the targets get an adapter, and which rank and alpha.
-void read_choices(const io::JsonReader& reader, const std::string& text, LoraOptions& options) {
+AdapterMethod read_method(const io::JsonReader& reader) {
+  const std::string type = reader.text("peft_type");
+  if (type == "LORA") return AdapterMethod::Lora;
+  if (type == "IA3") return AdapterMethod::Ia3;
+  if (type == "LN_TUNING") return AdapterMethod::Norms;
+  if (type == "VERA") return AdapterMethod::Vera;
+  throw unsupported(reader, "peft_type").got(type).need("LORA, IA3, LN_TUNING or VERA");
+}
+
+void read_exclusions(const io::JsonReader& reader, LoraOptions& options) {
   if (reader.is_text("exclude_modules")) {
     options.exclude_regex = reader.text("exclude_modules");
   } else {
     options.exclude_modules = reader.texts("exclude_modules");
   }
+}
+
+void read_layers(const io::JsonReader& reader, LoraOptions& options) {
   options.layers_to_transform = reader.integers("layers_to_transform", 0, 1 << 20);
   options.layers_pattern = reader.is_text("layers_pattern")
                                ? std::vector<std::string>{reader.text("layers_pattern")}
@@ -62,6 +72,43 @@ void read_choices(const io::JsonReader& reader, const std::string& text, LoraOpt
   std::erase(options.layers_pattern, "");
   // PEFT reads them only beside a list of names.
   if (!options.target_regex.empty()) options.layers_to_transform.clear();
+}
+
+void require_no_bias(const io::JsonReader& reader) {
+  const std::string bias = reader.text("bias", "none");
+  if (bias != "none") throw unsupported(reader, "bias").got(bias).need("none");
+}
+
+void read_vera(const io::JsonReader& reader, LoraOptions& options) {
+  require_no_bias(reader);
+  options.dropout = reader.number("vera_dropout", 0.0, 0.999999, 0.0);
+  options.vera.rank = reader.integer("r", 1, 1 << 20, 256);
+  options.vera.d_initial = reader.number("d_initial", -1e9, 1e9, 0.1);
+  options.vera.projection_prng_key =
+      reader.integer("projection_prng_key", 0, std::numeric_limits<int64_t>::max(), 0);
+  options.vera.save_projection = reader.boolean("save_projection", true);
+  read_layers(reader, options);
+}
+
+void read_ia3(const io::JsonReader& reader, LoraOptions& options) {
+  // PEFT takes one text for an expression.
+  if (reader.is_text("feedforward_modules"))
+    throw unsupported(reader, "feedforward_modules").got("an expression").need("a list of names");
+  options.feedforward_modules = reader.texts("feedforward_modules");
+  std::sort(options.feedforward_modules.begin(), options.feedforward_modules.end());
+}
+
+// Reads the keys of LoRA alone.
+void read_lora(const io::JsonReader& reader, const std::string& text, LoraOptions& options) {
+  refuse_unsupported(reader);
+  require_no_bias(reader);
+  options.rank = reader.integer("r", 1, 1 << 20);
+  options.alpha = reader.number("lora_alpha", 1e-9, 1e9, 8.0);
+  options.dropout = reader.number("lora_dropout", 0.0, 0.999999, 0.0);
+  options.use_rslora = reader.boolean("use_rslora", false);
+  options.use_dora = reader.boolean("use_dora", false);
+  options.has_bias = reader.boolean("lora_bias", false);
+  read_layers(reader, options);
   const auto json = nlohmann::ordered_json::parse(text);
   options.rank_pattern = read_pattern<int64_t>(
       reader, json, "rank_pattern",
@@ -79,19 +126,11 @@ AdapterConfig read_adapter_config(const std::string& folder) {
   const io::JsonReader reader = io::JsonReader::parse(text, file);
   AdapterConfig config;
   config.source_file = reader.file();
-  const std::string type = reader.text("peft_type");
-  if (type != "LORA") throw unsupported(reader, "peft_type").got(type).need("LORA");
-  refuse_unsupported(reader);
+  const AdapterMethod method = config.options.method = read_method(reader);
   config.base_model = reader.text("base_model_name_or_path", "");
   config.revision = reader.text("revision", "");
   config.fan_in_fan_out = reader.boolean("fan_in_fan_out", false);
   LoraOptions& options = config.options;
-  options.rank = reader.integer("r", 1, 1 << 20);
-  options.alpha = reader.number("lora_alpha", 1e-9, 1e9, 8.0);
-  options.dropout = reader.number("lora_dropout", 0.0, 0.999999, 0.0);
-  options.use_rslora = reader.boolean("use_rslora", false);
-  options.use_dora = reader.boolean("use_dora", false);
-  options.has_bias = reader.boolean("lora_bias", false);
   options.modules_to_save = reader.texts("modules_to_save");
   if (reader.is_text("target_modules")) {
     options.target_regex = reader.text("target_modules");
@@ -106,7 +145,10 @@ AdapterConfig read_adapter_config(const std::string& folder) {
   if (options.target_modules.empty() && options.target_regex.empty() && !options.all_linear) {
     throw reader.problem("target_modules", "names no module").need("a list of names, or one expression");
   }
-  read_choices(reader, text, options);
+  read_exclusions(reader, options);
+  if (method == AdapterMethod::Lora) read_lora(reader, text, options);
+  if (method == AdapterMethod::Ia3) read_ia3(reader, options);
+  if (method == AdapterMethod::Vera) read_vera(reader, options);
   return config;
 }
 

@@ -32,7 +32,27 @@ struct LoraStart {
 // Error(Config, "LORA") for another one.
 LoraStart lora_start(const std::string& name);
 
+// Kinds of adapters: low-rank products; trained factors of outputs or inputs (ia3.h); the norms of the model,
+// trained whole ("LN tuning", Zhao et al., arXiv 2312.11420); vectors around shared random matrices (vera.h).
+enum class AdapterMethod { Lora, Ia3, Norms, Vera };
+
+class VeraProjections;
+
+// Options of AdapterMethod::Vera, named as in PEFT.
+struct VeraOptions {
+  int64_t rank = 256;
+  double d_initial = 0.1;
+  int64_t projection_prng_key = 0;  // the seed of the shared matrices
+  bool save_projection = true;      // whether the adapter's files hold them
+};
+
 struct LoraOptions {
+  // Norms need no target, and target_modules then names norms; all norms if nothing is named. Kinds other
+  // than Lora read no rank, scale, DoRA, bias and start; Ia3 and Norms no dropout either.
+  AdapterMethod method = AdapterMethod::Lora;
+  VeraOptions vera = {};
+  // Ends of the names of layers whose inputs Ia3 multiplies.
+  std::vector<std::string> feedforward_modules = {};
   int64_t rank = 8;
   double alpha = 16.0;
   double dropout = 0.0;     // on the adapter's input, in training
@@ -136,6 +156,9 @@ struct LoraTargets {
   std::vector<CarriedParameter> carried = {};
   // The family's files hold the weights of the adapted layers transposed; PEFT's config has to say so.
   bool fan_in_fan_out = false;
+  bool are_norms = false;  // `saved` are the layers of AdapterMethod::Norms
+  // The matrices that the layers of AdapterMethod::Vera share; otherwise null.
+  std::shared_ptr<VeraProjections> projections = nullptr;
 };
 
 // Puts adapters on the layers of `model` that the options name and freezes every other parameter, except in
@@ -155,7 +178,7 @@ LoraTargets find_lora_targets(const torch::nn::Module& model, const LoraOptions&
 // k_proj rather than the name of every layer.
 std::vector<std::string> kinds_of(const std::vector<std::string>& names);
 
-// Tells by its name whether a parameter belongs to a LoRA adapter, such as "<layer>.lora_A.weight".
+// Tells by its name whether a parameter belongs to an adapter of a layer, such as "<layer>.lora_A.weight".
 bool is_lora_parameter(const std::string& name);
 
 }  // namespace tessera::peft

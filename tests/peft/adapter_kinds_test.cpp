@@ -5,11 +5,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "tessera/checkpoint/random_source.h"
 #include "tessera/core/error.h"
 #include "tessera/core/rng.h"
 #include "tessera/io/file.h"
+#include "tessera/io/json_reader.h"
 #include "tessera/nn/materialize.h"
 #include "tessera/nn/random_scope.h"
 #include "tessera/parallel/box_part.h"
@@ -72,6 +74,10 @@ void save_adapter(const std::string& folder, const models::CausalLM& model, cons
     specs.push_back({tensor.name, DType::F64, tensor.shape});
     tensors[tensor.name] = at::zeros(tensor.shape, at::kDouble);
   }
+  for (const auto& [name, value] : plan.constants) {
+    specs.push_back({name, DType::F32, value.sizes().vec()});
+    tensors[name] = value;
+  }
   const auto parameters = model.named_parameters();
   for (const auto& entry : plan.table.parameters()) {
     for (const auto& overlaps : plan.table.overlaps(entry.name, checkpoint::whole_box(entry.shape))) {
@@ -118,7 +124,8 @@ TEST(AdapterKinds, StartAsTheBaseModel) {
 
 TEST(AdapterKinds, AreReadAsWrittenAndMerged) {
   for (const char* family : {"llama3", "gpt2", "qwen2"}) {
-    for (const char* kind : {"dora", "pissa", "pissa_dora", "bias"}) {
+    for (const char* kind :
+         {"dora", "pissa", "pissa_dora", "bias", "ia3", "ia3_all", "norms", "vera", "vera_generated"}) {
       SCOPED_TRACE(std::string(family) + " " + kind);
       const std::string name = kind;
       const bool has_bias = std::string(family) != "llama3";
@@ -130,6 +137,23 @@ TEST(AdapterKinds, AreReadAsWrittenAndMerged) {
       if (name.starts_with("pissa")) options.start = "pissa";
       options.has_bias = name == "bias";
       if (options.has_bias && std::string(family) == "qwen2") options.target_modules = {"q_proj", "v_proj"};
+      if (name.starts_with("ia3")) {
+        options.method = AdapterMethod::Ia3;
+        options.feedforward_modules = {options.target_modules.back()};
+      }
+      if (name == "ia3_all") {
+        options.target_modules.clear();
+        options.all_linear = true;
+        options.feedforward_modules = {std::string(family) == "gpt2" ? "mlp.c_proj" : "up_proj"};
+      }
+      if (name.starts_with("vera")) {
+        options.method = AdapterMethod::Vera;
+        options.vera = {.rank = 6, .projection_prng_key = 5, .save_projection = name == "vera"};
+      }
+      if (name == "norms") {
+        options.method = AdapterMethod::Norms;
+        options.target_modules.clear();
+      }
       const auto first = models::build_model(reference_folder(family), at::kDouble);
       const LoraTargets targets = start_adapter(*first, family, options);
       const at::Tensor before = logits_of(*first);
@@ -147,6 +171,49 @@ TEST(AdapterKinds, AreReadAsWrittenAndMerged) {
       EXPECT_LT(max_difference(logits_of(*merged), want), 1e-11);
     }
   }
+}
+
+TEST(AdapterKinds, FilesThatContradictThemselvesAreRefused) {
+  const TempFolder folder;
+  const auto write = [&](const std::string& name, const LoraOptions& options, const char* key,
+                         const char* value) {
+    const auto model = models::build_model(reference_folder("llama3"), at::kDouble);
+    const LoraTargets targets = start_adapter(*model, "llama3", options);
+    save_adapter(folder / name, *model, options, targets);
+    const std::string file = folder / (name + "/adapter_config.json");
+    auto config = nlohmann::json::parse(io::JsonReader::read_text(file));
+    config[key] = nlohmann::json::parse(value);
+    io::write_file_atomic(file, config.dump());
+  };
+  const auto text_of = [](const std::function<void()>& work) -> std::string {
+    try {
+      work();
+      return "";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  const auto load = [&](const std::string& name) {
+    return text_of([&] { load_adapter(*load_reference_model("llama3", at::kDouble), folder / name); });
+  };
+  const auto merge = [&](const std::string& name) {
+    return text_of(
+        [&] { merge_adapter(reference_folder("llama3"), folder / name, folder / (name + "_merged")); });
+  };
+  LoraOptions vera = options_of("llama3"), ia3 = vera;
+  vera.method = AdapterMethod::Vera;
+  vera.vera = {.rank = 6, .save_projection = false};
+  write("promise", vera, "save_projection", "true");
+  for (const std::string& text : {load("promise"), merge("promise")})
+    EXPECT_THAT(text, HasSubstr("the adapter lacks a matrix that save_projection promises"));
+  vera.vera.save_projection = true;
+  write("rank", vera, "r", "5");
+  EXPECT_THAT(load("rank"),
+              HasSubstr("the shared matrix does not fit the layers; got [6, 28], need [5, 28]"));
+  EXPECT_THAT(merge("rank"), HasSubstr("E-MODEL-ADAPTER"));
+  ia3.method = AdapterMethod::Ia3;
+  write("kind", ia3, "peft_type", "\"VERA\"");
+  EXPECT_THAT(merge("kind"), HasSubstr("not of the kind of adapter that its configuration says"));
 }
 
 // PEFT: y = W x + b + (m / n (W + s B A) - W) (x * mask).
@@ -237,6 +304,19 @@ TEST(AdapterKinds, WhatCannotWorkIsRefused) {
   EXPECT_THAT(text_of([](auto& o) { o.start = "pissa_niter_0"; }),
               HasSubstr("unknown start of LoRA factors"));
   EXPECT_THAT(text_of([](auto& o) { o.use_dora = o.has_bias = true; }), HasSubstr("no bias of its own"));
+  EXPECT_THAT(text_of([](auto& o) { o.method = AdapterMethod::Norms; }),
+              HasSubstr("no norm of the model is named 'q_proj'"));
+  EXPECT_THAT(text_of([](auto& o) {
+                o.method = AdapterMethod::Norms;
+                o.target_modules.clear();
+                o.all_linear = true;
+              }),
+              HasSubstr("norms are not linear layers"));
+  EXPECT_THAT(text_of([](auto& o) {
+                o.method = AdapterMethod::Ia3;
+                o.feedforward_modules = {"up_proj"};
+              }),
+              HasSubstr("'up_proj' of ia3_feedforward_modules is no target"));
 }
 
 }  // namespace

@@ -34,7 +34,11 @@ class AdapterReferenceTest : public ::testing::TestWithParam<const char*> {
   bool makes_its_start() const { return curve_.options.contains("peft_init_lora_weights"); }
 
   std::string adapter_keys() const {
-    if (!makes_its_start()) return "adapter: lora\nlora_model_dir: " + data_ + "_initial\n";
+    const std::string kind = GetParam();
+    const std::string adapter = kind == "ia3" || kind == "ln_tuning" ? kind
+                                : kind.starts_with("vera")           ? "vera"
+                                                                     : "lora";
+    if (!makes_its_start()) return "adapter: " + adapter + "\nlora_model_dir: " + data_ + "_initial\n";
     return "adapter: lora\nlora_target_linear: true\nlora_r: 4\nlora_alpha: 8\npeft_init_lora_weights: " +
            curve_.options.at("peft_init_lora_weights").get<std::string>() +
            "\npeft_use_dora: " + curve_.options.at("use_dora").dump() + "\n";
@@ -95,9 +99,11 @@ TEST_P(AdapterInFloat64Test, FollowsPeft) {
 std::string name_of_kind(const ::testing::TestParamInfo<const char*>& info) { return info.param; }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, AdapterReferenceTest,
-                         ::testing::Values("selection", "dora", "lora_bias", "pissa", "olora", "pissa_dora"),
+                         ::testing::Values("selection", "dora", "lora_bias", "ia3", "ln_tuning", "vera",
+                                           "vera_generated", "pissa", "olora", "pissa_dora"),
                          name_of_kind);
-INSTANTIATE_TEST_SUITE_P(Kinds, AdapterInFloat64Test, ::testing::Values("selection", "dora", "lora_bias"),
+INSTANTIATE_TEST_SUITE_P(Kinds, AdapterInFloat64Test,
+                         ::testing::Values("selection", "dora", "lora_bias", "ia3", "ln_tuning", "vera"),
                          name_of_kind);
 
 }  // namespace
