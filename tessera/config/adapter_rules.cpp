@@ -146,6 +146,11 @@ void validate_adapter(Rules& rules) {
           .need("pissa_niter_<1 to 1000>");
     }
   }
+  if (recipe.peft_init_lora_weights == "loftq" && !recipe.quantizes()) {
+    rules.refuse("CONFLICT", {"peft_init_lora_weights", "load_in_4bit"}, "LoftQ corrects a quantised base")
+        .got("loftq")
+        .need("adapter: qlora, load_in_4bit or load_in_8bit");
+  }
   if (recipe.peft_use_dora && recipe.lora_bias) {
     rules
         .refuse_text("CONFLICT", {"lora_bias", "peft_use_dora"},

@@ -111,7 +111,7 @@ constexpr Choice kLoraStarts[] = {
     {"olora"},
     {"eva", kNotBuilt, kOtherStart},
     {"corda", kNotBuilt, kOtherStart},
-    {"loftq", kNotBuilt, "LoftQ is not supported yet"},
+    {"loftq"},
     {"lora_ga", kNotBuilt, kOtherStart},
     {"mica", kNotBuilt, kOtherStart},
     {"orthogonal", kNotBuilt, kOtherStart},

@@ -9,6 +9,7 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/core/error.h"
 #include "tessera/core/rng.h"
 #include "tessera/device/host_memory.h"
 #include "tessera/nn/linear.h"
@@ -32,14 +33,19 @@ constexpr int64_t kPieceElements = int64_t{1} << 20;
 class AdapterStart : public checkpoint::ParameterSource {
  public:
   AdapterStart(std::shared_ptr<const checkpoint::ParameterSource> values, const torch::nn::Module& model,
-               const LoraOptions& options, const LoraTargets& targets)
-      : values_(std::move(values)), start_(lora_start(options.start)), has_magnitude_(options.use_dora) {
+               const LoraOptions& options, const LoraTargets& targets,
+               std::shared_ptr<const checkpoint::ParameterSource> plain)
+      : values_(std::move(values)),
+        plain_(std::move(plain)),
+        start_(lora_start(options.start)),
+        has_magnitude_(options.use_dora) {
     const LayerOptions options_of(options);
     const auto modules = model.named_modules("", /*include_self=*/false);
     for (const std::string& name : targets.adapted) {
       const LoraOptions own = options_of(name);
       const auto& layer = dynamic_cast<const nn::Linear&>(*modules[name]);
-      layers_[name] = {layer.out_features(), layer.in_features(), own.rank, lora_scaling(own)};
+      layers_[name] = {layer.out_features(), layer.in_features(), own.rank, lora_scaling(own),
+                       layer.form().has_value()};
     }
   }
 
@@ -68,6 +74,7 @@ class AdapterStart : public checkpoint::ParameterSource {
   struct Layer {
     int64_t out = 0, in = 0, rank = 0;
     double scaling = 1.0;
+    bool is_coded = false;
   };
   // A parameter whose values are made here.
   struct Made {
@@ -82,18 +89,21 @@ class AdapterStart : public checkpoint::ParameterSource {
     };
     if (const std::string layer = layer_of(kMagnitude); has_magnitude_ && layers_.contains(layer))
       return Made{layer, true};
-    if (!start_.takes_from_base()) return std::nullopt;
+    if (!start_.reads_base()) return std::nullopt;
     for (const auto& [suffix, is_a] : kFactors) {
       const std::string layer = layer_of(suffix);
       if (!layers_.contains(layer)) continue;
+      // LoftQ has nothing to correct in a weight that keeps its values.
+      if (!start_.takes_from_base() && !layers_.at(layer).is_coded) return std::nullopt;
       return Made{layer, false, is_a, !is_a && std::string(suffix).find("start") != std::string::npos};
     }
     return std::nullopt;
   }
 
-  at::Tensor read_rows(const std::string& parameter, int64_t first, int64_t count, int64_t width) const {
+  static at::Tensor read_rows(const checkpoint::ParameterSource& source, const std::string& parameter,
+                              int64_t first, int64_t count, int64_t width) {
     const at::Tensor rows = at::empty({count, width}, on_host(at::kDouble));
-    values_->read(parameter, {{first, 0}, {count, width}}, rows);
+    source.read(parameter, {{first, 0}, {count, width}}, rows);
     return rows;
   }
 
@@ -102,7 +112,10 @@ class AdapterStart : public checkpoint::ParameterSource {
     const Layer& layer = layers_.at(name);
     const std::scoped_lock lock(mutex_);
     if (last_ != name) {
-      const at::Tensor weight = read_rows(name + ".weight", 0, layer.out, layer.in);
+      const std::string parameter = name + ".weight";
+      at::Tensor weight = read_rows(*values_, parameter, 0, layer.out, layer.in);
+      if (!start_.takes_from_base())
+        weight = read_rows(*plain_, parameter, 0, layer.out, layer.in).sub_(weight);
       last_factors_ = initial_factors(weight, layer.rank, layer.scaling, start_, stream_of(name.c_str()));
       last_ = name;
     }
@@ -114,20 +127,21 @@ class AdapterStart : public checkpoint::ParameterSource {
     const Layer& layer = layers_.at(name);
     const bool is_same = start_.takes_from_base();
     const at::Tensor a = is_same ? at::zeros({1, layer.in}, on_host(at::kDouble))
-                                 : read_rows(name + ".lora_A.weight", 0, layer.rank, layer.in);
+                                 : read_rows(*this, name + ".lora_A.weight", 0, layer.rank, layer.in);
     const at::Tensor norms = at::empty({count}, on_host(at::kDouble));
     const int64_t step = std::max<int64_t>(1, kPieceElements / layer.in);
     for (int64_t begin = 0; begin < count; begin += step) {
       const int64_t size = std::min(step, count - begin);
-      const at::Tensor weight = read_rows(name + ".weight", first + begin, size, layer.in);
-      const at::Tensor b = is_same ? at::zeros({size, 1}, on_host(at::kDouble))
-                                   : read_rows(name + ".lora_B.weight", first + begin, size, layer.rank);
+      const at::Tensor weight = read_rows(*values_, name + ".weight", first + begin, size, layer.in);
+      const at::Tensor b = is_same
+                               ? at::zeros({size, 1}, on_host(at::kDouble))
+                               : read_rows(*this, name + ".lora_B.weight", first + begin, size, layer.rank);
       norms.narrow(0, begin, size).copy_(row_norms(weight, a, b, layer.scaling));
     }
     return norms;
   }
 
-  const std::shared_ptr<const checkpoint::ParameterSource> values_;
+  const std::shared_ptr<const checkpoint::ParameterSource> values_, plain_;
   const LoraStart start_;
   const bool has_magnitude_;
   std::map<std::string, Layer> layers_;
@@ -140,9 +154,13 @@ class AdapterStart : public checkpoint::ParameterSource {
 
 std::shared_ptr<const checkpoint::ParameterSource> with_adapter_start(
     std::shared_ptr<const checkpoint::ParameterSource> values, const torch::nn::Module& model,
-    const LoraOptions& options, const LoraTargets& targets) {
-  if (!options.use_dora && !lora_start(options.start).takes_from_base()) return values;
-  return std::make_shared<AdapterStart>(std::move(values), model, options, targets);
+    const LoraOptions& options, const LoraTargets& targets,
+    std::shared_ptr<const checkpoint::ParameterSource> plain) {
+  const LoraStart start = lora_start(options.start);
+  if (!options.use_dora && !start.reads_base()) return values;
+  TESSERA_ASSERT(plain != nullptr || start.kind != LoraStart::Kind::Loftq,
+                 "LoftQ has values to compare with");
+  return std::make_shared<AdapterStart>(std::move(values), model, options, targets, std::move(plain));
 }
 
 }  // namespace tessera::peft

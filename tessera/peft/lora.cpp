@@ -72,11 +72,9 @@ std::shared_ptr<nn::LinearAdapter> make_adapter(const nn::Linear& layer, const s
 
 LoraStart lora_start(const std::string& name) {
   using Kind = LoraStart::Kind;
-  static const std::pair<const char*, Kind> kKinds[] = {{"true", Kind::Standard},
-                                                        {"false", Kind::Random},
-                                                        {"gaussian", Kind::Gaussian},
-                                                        {"pissa", Kind::Pissa},
-                                                        {"olora", Kind::Olora}};
+  static const std::pair<const char*, Kind> kKinds[] = {{"true", Kind::Standard},     {"false", Kind::Random},
+                                                        {"gaussian", Kind::Gaussian}, {"pissa", Kind::Pissa},
+                                                        {"olora", Kind::Olora},       {"loftq", Kind::Loftq}};
   for (const auto& [known, kind] : kKinds) {
     if (name == known) return {kind, 0};
   }
@@ -90,7 +88,7 @@ LoraStart lora_start(const std::string& name) {
   }
   throw Error(ErrorKind::Config, "LORA", "unknown start of LoRA factors")
       .got("'" + name + "'")
-      .need("true, false, gaussian, pissa, pissa_niter_<number of iterations> or olora")
+      .need("true, false, gaussian, pissa, pissa_niter_<number of iterations>, olora or loftq")
       .about("peft_init_lora_weights");
 }
 

@@ -20,15 +20,19 @@ namespace tessera::peft {
 struct LoraStart {
   // Standard: A uniform in +-1/sqrt(in), B zero. Gaussian: A normal with the standard deviation 1/rank, B
   // zero. Random: A and B uniform. Pissa, Olora: with the main part of the base's weight (low_rank.h), which
-  // is taken out of the weight.
-  enum class Kind { Standard, Gaussian, Random, Pissa, Olora };
+  // is taken out of the weight. Loftq: with the main part of what quantisation has taken from the weight (Li
+  // et al., arXiv 2310.08659, algorithm 1 with one iteration).
+  enum class Kind { Standard, Gaussian, Random, Pissa, Olora, Loftq };
   Kind kind = Kind::Standard;
   int64_t iterations = 0;  // of PiSSA's fast decomposition; 0 = the exact one
 
   bool takes_from_base() const { return kind == Kind::Pissa || kind == Kind::Olora; }
+  // Tells whether the first factors are made of the base's weight at all.
+  bool reads_base() const { return takes_from_base() || kind == Kind::Loftq; }
 };
 
-// Reads PEFT's name of a start: "true", "false", "gaussian", "pissa", "pissa_niter_<N>" or "olora". Throws
+// Reads PEFT's name of a start: "true", "false", "gaussian", "pissa", "pissa_niter_<N>", "olora" or
+// "loftq". Throws
 // Error(Config, "LORA") for another one.
 LoraStart lora_start(const std::string& name);
 
@@ -100,8 +104,8 @@ void check_options(const LoraOptions& options);
 class LoraAdapter : public nn::LinearAdapter {
  public:
   // `site` is the name of the layer, from which its dropout masks and initial values derive. The rank and
-  // alpha of `options` hold, whatever its patterns say. Throws Error(Config, "LORA") for a start that takes
-  // from the base with a rank above the layer's sizes.
+  // alpha of `options` hold, whatever its patterns say. Throws Error(Config, "LORA") for a start that reads
+  // the base's weight, with a rank above the layer's sizes.
   LoraAdapter(const nn::Linear& layer, const LoraOptions& options, const std::string& site);
 
   // Takes x as [..., in] and returns [..., out], the layer's own product included. Dropout applies in

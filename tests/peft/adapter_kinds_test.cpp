@@ -7,11 +7,13 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tessera/checkpoint/coded_source.h"
 #include "tessera/checkpoint/random_source.h"
 #include "tessera/core/error.h"
 #include "tessera/core/rng.h"
 #include "tessera/io/file.h"
 #include "tessera/io/json_reader.h"
+#include "tessera/models/common/quantize_layers.h"
 #include "tessera/nn/materialize.h"
 #include "tessera/nn/random_scope.h"
 #include "tessera/parallel/box_part.h"
@@ -274,6 +276,46 @@ TEST(AdapterKinds, FirstFactorsAreTheMainPartOfTheWeight) {
   EXPECT_LT(max_difference(at::matmul(olora.b, olora.a), at::matmul(q.narrow(1, 0, 3), r.narrow(0, 0, 3))),
             1e-12);
   EXPECT_LT(max_difference(at::matmul(olora.b.t(), olora.b), at::eye(3, at::kDouble)), 1e-12);
+}
+
+// The best correction of rank r leaves the singular values of W - W' from number r + 1 on.
+TEST(AdapterKinds, LoftqBeginsWithWhatQuantisationTakesAway) {
+  using Kind = models::QuantizeOptions::Kind;
+  for (const Kind kind : {Kind::FourBit, Kind::EightBit}) {
+    const std::string folder = reference_folder("llama3"), block = "model.layers.1.self_attn.";
+    const auto model = models::build_model(folder, at::kFloat);
+    const auto base = files_of(*models::build_model(folder, at::kFloat), "llama3");
+    auto coded = models::quantize_layers(*model, models::state_dict_adapter(*model), nullptr,
+                                         {.kind = kind, .skipped = {"v_proj"}});
+    LoraOptions options = options_of("llama3");
+    options.start = "loftq";
+    const LoraTargets targets = apply_lora(*model, options);
+    const auto plain = std::make_shared<checkpoint::SourceList>(
+        std::vector<std::shared_ptr<const checkpoint::ParameterSource>>{base,
+                                                                        models::random_source(*model, 3)});
+    const auto values = checkpoint::coded_source(plain, nullptr, std::move(coded));
+    const auto start = with_adapter_start(values, *model, options, targets, plain);
+    const auto read = [&](const checkpoint::ParameterSource& source, const std::string& name,
+                          const std::vector<int64_t>& shape) {
+      const at::Tensor value = at::empty(shape, at::kDouble);
+      source.read(block + name, checkpoint::whole_box(shape), value);
+      return value;
+    };
+    const auto& layer = dynamic_cast<const nn::Linear&>(*model->named_modules()[block + "q_proj"]);
+    const int64_t out = layer.out_features(), in = layer.in_features();
+    const at::Tensor missing =
+        read(*plain, "q_proj.weight", {out, in}) - read(*start, "q_proj.weight", {out, in});
+    const at::Tensor change = lora_scaling(options) * at::mm(read(*start, "q_proj.lora_B.weight", {out, 3}),
+                                                             read(*start, "q_proj.lora_A.weight", {3, in}));
+    const at::Tensor rest = at::linalg_svdvals(missing).narrow(0, 3, std::min(in, out) - 3);
+    EXPECT_GT(change.norm().item<double>(), 0.1 * missing.norm().item<double>());
+    EXPECT_NEAR((missing - change).norm().item<double>(), rest.norm().item<double>(), 1e-12);
+    // A layer that keeps its values has nothing to correct.
+    const auto& kept = dynamic_cast<const nn::Linear&>(*model->named_modules()[block + "v_proj"]);
+    const at::Tensor b = read(*start, "v_proj.lora_B.weight", {kept.out_features(), 3});
+    EXPECT_EQ(b.abs().max().item<double>(), 0.0);
+    EXPECT_GT(read(*start, "v_proj.lora_A.weight", {3, in}).abs().max().item<double>(), 0.0);
+  }
 }
 
 TEST(AdapterKinds, ARowOfZerosHasNoLength) {

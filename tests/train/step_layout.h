@@ -22,7 +22,7 @@ inline constexpr int64_t kVocabulary = 61;  // the smallest vocabulary of the fa
 
 // QloraWithDropout is LoraWithDropout over base weights of four bits, those of experts too. Dora has no
 // dropout; the start of DoraFromPissa is a part of the base's weights. QDora is Dora over a base of four
-// bits.
+// bits, from LoftQ's factors.
 enum class Trained {
   All,
   LoraWithDropout,
@@ -104,6 +104,7 @@ inline config::Recipe recipe_of(const LayoutCase& layout) {
     recipe.lora_bias = layout.trained == Trained::LoraWithBias;
     if (layout.trained == Trained::DoraFromPissa) recipe.peft_init_lora_weights = "pissa_niter_2";
     if (is_dora) recipe.lora_dropout = 0.0;
+    if (layout.trained == Trained::QDora) recipe.peft_init_lora_weights = "loftq";
     if (layout.trained == Trained::Ia3) {
       recipe.adapter = config::AdapterKind::Ia3;
       // The inputs of Mixtral's experts, of the two c_proj of GPT-2, and of one reader and the only product

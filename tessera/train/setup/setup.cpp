@@ -355,6 +355,22 @@ models::QuantizeOptions quantize_options(const config::Recipe& recipe) {
   return options;
 }
 
+// Refuses a start that compares the weights before and after quantisation where the files hold the latter
+// alone.
+void check_start(const config::Recipe& recipe, const checkpoint::StoredTensors* files,
+                 config::Problems& problems) {
+  const char* const key = "peft_init_lora_weights";
+  if (recipe.peft_init_lora_weights != "loftq" || files == nullptr || !models::holds_blocks(*files)) return;
+  problems.add(key, recipe.place_of({key}),
+               recipe
+                   .error("LORA",
+                          "LoftQ needs the weights from before quantisation, and the base's files hold "
+                          "quantised ones",
+                          {key})
+                   .got("loftq")
+                   .hint("write peft_init_lora_weights: true, or take the model that this one was made of"));
+}
+
 // Freezes all that unfrozen_parameters leaves out; nothing where the recipe has no such key.
 void freeze_parameters(PlannedModel& planned, const config::Recipe& recipe, config::Problems& problems) {
   if (recipe.unfrozen_parameters.empty()) return;
@@ -414,6 +430,7 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::BaseModel& b
     coded = at_place_of(recipe, {"tensor_parallel_size"}, [&] {
       return models::quantize_layers(model, planned.saved, base_files.get(), quantize_options(recipe));
     });
+    check_start(recipe, base_files.get(), problems);
     std::shared_ptr<const io::ModelFiles> files;
     planned.adapter = put_adapter(model, recipe, files, problems);
     planned.saved = peft::adapter_table(model, planned.adapter->targets);
@@ -433,13 +450,14 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::BaseModel& b
   planned.pipeline = plan_pipeline(model, recipe);
   sources.push_back(models::random_source(model, seed));
   planned.source = std::make_shared<checkpoint::SourceList>(std::move(sources));
+  const auto plain = planned.source;
   if (!coded.empty()) {
     planned.source = checkpoint::coded_source(planned.source, base_files, std::move(coded));
   }
   // Adapters that begin with parts of the base read its values, also those that codes stand for.
   if (planned.adapter && recipe.lora_model_dir.empty()) {
-    planned.source =
-        peft::with_adapter_start(planned.source, model, planned.adapter->options, planned.adapter->targets);
+    planned.source = peft::with_adapter_start(planned.source, model, planned.adapter->options,
+                                              planned.adapter->targets, plain);
   }
   return planned;
 }
