@@ -23,6 +23,7 @@ GivenKeys product_keys(const Recipe& recipe) {
           {"peft_use_dora", recipe.peft_use_dora},
           {"lora_bias", recipe.lora_bias},
           {"peft_init_lora_weights", recipe.peft_init_lora_weights != defaults.peft_init_lora_weights},
+          {"peft_trainable_token_indices", !recipe.peft_trainable_token_indices.empty()},
           {"loraplus_lr_ratio", recipe.loraplus_lr_ratio > 0.0}};
 }
 

@@ -129,8 +129,6 @@ constexpr ForeignKey kTopKeys[] = {
     {"hatchery", Rule::Refuse, "training on a remote service is not supported"},
     {"trainer_cls", Rule::Refuse, "custom trainers (Python classes) cannot be loaded"},
     {"peft_layer_replication", Rule::Refuse, kNotYet},
-    {"peft_trainable_token_indices", Rule::Refuse,
-     "training single rows of the embedding is not supported yet"},
     {"peft_ensure_weight_tying", Rule::Refuse, "adapters on tied embeddings are not supported yet"},
     {"optim_args", Rule::Special, "optim_args", "a map, or a text `key=value, ...`; see `optim_args` below"},
     {"optim_target_modules", Rule::Refuse, kNotYet},

@@ -119,6 +119,7 @@ struct LoraConfig {
   bool peft_use_dora = false;
   bool lora_bias = false;                       // PEFT's
   std::string peft_init_lora_weights = "true";  // see peft::lora_start()
+  std::vector<int64_t> peft_trainable_token_indices;
   // These are ours, after PEFT's keys of the same meaning.
   std::vector<std::string> ia3_feedforward_modules;
   int64_t vera_r = 256;

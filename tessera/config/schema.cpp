@@ -536,6 +536,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"peft_use_dora", &Recipe::peft_use_dora},
     {"lora_bias", &Recipe::lora_bias},
     {"peft_init_lora_weights", &Recipe::peft_init_lora_weights, 0, 0, kLoraStarts},
+    {"peft_trainable_token_indices", &Recipe::peft_trainable_token_indices, 0, 1 << 30},
     {"ia3_feedforward_modules", &Recipe::ia3_feedforward_modules},
     {"vera_r", &Recipe::vera_r, 1, 65536},
     {"vera_d_initial", &Recipe::vera_d_initial, -1e6, 1e6},

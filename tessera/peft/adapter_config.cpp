@@ -8,6 +8,7 @@
 #include "tessera/io/file.h"
 #include "tessera/io/json_reader.h"
 #include "tessera/peft/adapter_files.h"
+#include "tessera/peft/targets.h"
 
 namespace tessera::peft {
 namespace {
@@ -20,9 +21,8 @@ Error unsupported(const io::JsonReader& reader, const std::string& key) {
 // Refuses features that change what the adapter computes, each by the key that switches it on.
 void refuse_unsupported(const io::JsonReader& reader) {
   if (reader.boolean("use_qalora", false)) throw unsupported(reader, "use_qalora");
-  for (const char* key :
-       {"layer_replication", "trainable_token_indices", "target_parameters", "alora_invocation_tokens",
-        "use_bdlora", "arrow_config", "kasa_config", "monteclora_config", "velora_config"}) {
+  for (const char* key : {"layer_replication", "target_parameters", "alora_invocation_tokens", "use_bdlora",
+                          "arrow_config", "kasa_config", "monteclora_config", "velora_config"}) {
     if (!reader.is_empty(key)) throw unsupported(reader, key);
   }
   // Accepted are only initialisations that leave the base weights as they are: the factors in the file then
@@ -62,6 +62,23 @@ void read_exclusions(const io::JsonReader& reader, LoraOptions& options) {
   } else {
     options.exclude_modules = reader.texts("exclude_modules");
   }
+}
+
+// A list, or such a list by the name of a table.
+void read_token_indices(const io::JsonReader& reader, const nlohmann::ordered_json& json,
+                        LoraOptions& options) {
+  const char* const key = "trainable_token_indices";
+  if (reader.is_empty(key)) return;
+  constexpr int64_t kMost = int64_t{1} << 40;
+  if (!json.at(key).is_object()) {
+    options.trainable_token_indices = reader.integers(key, 0, kMost);
+    return;
+  }
+  const auto object = reader.object(key);
+  const std::string table = json.at(key).begin().key(), kind = last_component(table);
+  if (json.at(key).size() != 1 || (kind != "embed_tokens" && kind != "wte"))
+    throw unsupported(reader, key).got("'" + table + "'").need("rows of the token embedding alone");
+  options.trainable_token_indices = object->integers(table, 0, kMost);
 }
 
 void read_layers(const io::JsonReader& reader, LoraOptions& options) {
@@ -110,6 +127,7 @@ void read_lora(const io::JsonReader& reader, const std::string& text, LoraOption
   options.has_bias = reader.boolean("lora_bias", false);
   read_layers(reader, options);
   const auto json = nlohmann::ordered_json::parse(text);
+  read_token_indices(reader, json, options);
   options.rank_pattern = read_pattern<int64_t>(
       reader, json, "rank_pattern",
       [](const io::JsonReader& object, const std::string& name) { return object.integer(name, 1, 1 << 20); });

@@ -82,11 +82,14 @@ nlohmann::ordered_json lora_json(const LoraOptions& trained, const LoraTargets& 
                               {"alpha_pattern", nlohmann::json::object()},
                               {"layers_to_transform", nullptr},
                               {"layers_pattern", nullptr},
+                              {"trainable_token_indices", nullptr},
                           });
   json["lora_alpha"] = alpha_json(options.alpha);
   if (options.start == "false") json["init_lora_weights"] = false;
   if (options.start == "gaussian") json["init_lora_weights"] = options.start;
   put_layers(json, options);
+  if (!options.trainable_token_indices.empty())
+    json["trainable_token_indices"] = options.trainable_token_indices;
   // The keys of a pattern stand in the order in which they count.
   for (const auto& [name, rank] : options.rank_pattern) json["rank_pattern"][name] = rank;
   for (const auto& [name, alpha] : options.alpha_pattern) json["alpha_pattern"][name] = alpha_json(alpha);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
 
@@ -21,6 +22,7 @@
 namespace tessera::peft {
 namespace {
 
+constexpr const char* kTokenRows = ".token_adapter.trainable_tokens_delta";
 constexpr const char* kMagnitude = ".lora_magnitude_vector.weight";
 // The factors, and whether each is A or B.
 constexpr std::pair<const char*, bool> kFactors[] = {{".lora_A.weight", true},
@@ -52,11 +54,13 @@ class AdapterStart : public checkpoint::ParameterSource {
   bool holds(const std::string& parameter) const override { return values_->holds(parameter); }
 
   std::optional<DType> stored_dtype(const std::string& parameter) const override {
-    return find(parameter) ? std::nullopt : values_->stored_dtype(parameter);
+    if (is_token_rows(parameter) || find(parameter)) return std::nullopt;
+    return values_->stored_dtype(parameter);
   }
 
   void read(const std::string& parameter, const parallel::Box& box,
             const at::Tensor& destination) const override {
+    if (is_token_rows(parameter)) return read_token_rows(box, destination);
     const auto found = find(parameter);
     if (!found) return values_->read(parameter, box, destination);
     if (box.numel() == 0) return;
@@ -98,6 +102,19 @@ class AdapterStart : public checkpoint::ParameterSource {
       return Made{layer, false, is_a, !is_a && std::string(suffix).find("start") != std::string::npos};
     }
     return std::nullopt;
+  }
+
+  bool is_token_rows(const std::string& parameter) const {
+    return !token_table_.empty() && parameter == token_table_ + kTokenRows;
+  }
+
+  // The table's own rows.
+  void read_token_rows(const parallel::Box& box, const at::Tensor& destination) const {
+    for (int64_t i = 0; i < box.size[0]; ++i) {
+      const int64_t id = token_ids_.at(static_cast<size_t>(box.offset[0] + i));
+      values_->read(token_table_ + ".weight", {{id, box.offset[1]}, {1, box.size[1]}},
+                    destination.narrow(0, i, 1));
+    }
   }
 
   static at::Tensor read_rows(const checkpoint::ParameterSource& source, const std::string& parameter,
@@ -144,6 +161,8 @@ class AdapterStart : public checkpoint::ParameterSource {
   const std::shared_ptr<const checkpoint::ParameterSource> values_, plain_;
   const LoraStart start_;
   const bool has_magnitude_;
+  const std::vector<int64_t> token_ids_;
+  const std::string token_table_;
   std::map<std::string, Layer> layers_;
   mutable std::mutex mutex_;
   mutable std::string last_;  // the layer of last_factors_
@@ -157,7 +176,7 @@ std::shared_ptr<const checkpoint::ParameterSource> with_adapter_start(
     const LoraOptions& options, const LoraTargets& targets,
     std::shared_ptr<const checkpoint::ParameterSource> plain) {
   const LoraStart start = lora_start(options.start);
-  if (!options.use_dora && !start.reads_base()) return values;
+  if (!options.use_dora && !start.reads_base() && targets.token_table.empty()) return values;
   TESSERA_ASSERT(plain != nullptr || start.kind != LoraStart::Kind::Loftq,
                  "LoftQ has values to compare with");
   return std::make_shared<AdapterStart>(std::move(values), model, options, targets, std::move(plain));

@@ -1,5 +1,5 @@
-// First values of adapters that depend on the base's weights: DoRA's magnitudes, and the factors of PiSSA,
-// OLoRA and LoftQ.
+// First values of adapters that depend on the base's weights: DoRA's magnitudes, the factors of PiSSA, OLoRA
+// and LoftQ, and rows of the embedding.
 #pragma once
 
 #include <memory>

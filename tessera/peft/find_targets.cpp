@@ -203,6 +203,33 @@ AdaptedLayers find_adapted(const torch::nn::Module& model, const LoraOptions& op
   return chosen;
 }
 
+std::pair<std::string, std::shared_ptr<nn::Embedding>> find_token_table(
+    const torch::nn::Module& model, const LoraOptions& options, const std::vector<std::string>& saved) {
+  const std::vector<int64_t>& ids = options.trainable_token_indices;
+  if (ids.empty()) return {};
+  const auto error = [](const std::string& what) {
+    return Error(ErrorKind::Config, "LORA-TARGET", what).about("peft_trainable_token_indices");
+  };
+  // The table of positions, if there is one, comes after that of the tokens.
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+    const auto table = std::dynamic_pointer_cast<nn::Embedding>(item.value());
+    if (table == nullptr) continue;
+    if (std::ranges::count(saved, item.key()) > 0)
+      throw error("rows of '" + item.key() + "' are to be trained, and all of it (lora_modules_to_save)");
+    std::vector<int64_t> sorted = ids;
+    std::ranges::sort(sorted);
+    if (const auto twice = std::ranges::adjacent_find(sorted); twice != sorted.end())
+      throw error("a token stands twice").got(std::to_string(*twice));
+    if (sorted.front() < 0 || sorted.back() >= table->weight.size(0)) {
+      throw error("the vocabulary has no such token")
+          .got(std::to_string(sorted.front() < 0 ? sorted.front() : sorted.back()))
+          .need("0 to " + std::to_string(table->weight.size(0) - 1));
+    }
+    return {item.key(), table};
+  }
+  throw error("the model has no embedding of tokens");
+}
+
 std::vector<std::string> kinds_of(const std::vector<std::string>& names) {
   std::vector<std::string> kinds;
   for (const std::string& name : names) {
@@ -218,6 +245,7 @@ LoraTargets find_lora_targets(const torch::nn::Module& model, const LoraOptions&
   LoraTargets targets;
   targets.saved = find_saved(model, options, untouchable);
   for (const auto& [name, layer] : find_adapted(model, options, untouchable)) targets.adapted.push_back(name);
+  targets.token_table = find_token_table(model, options, targets.saved).first;
   return targets;
 }
 

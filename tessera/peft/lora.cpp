@@ -16,10 +16,11 @@
 namespace tessera::peft {
 namespace {
 
-constexpr const char* kSuffixes[] = {
-    ".lora_A.weight",       ".lora_B.weight",       ".lora_B.bias",  ".lora_magnitude_vector.weight",
-    ".lora_A_start.weight", ".lora_B_start.weight", ".ia3_l.weight", ".vera_lambda_b.weight",
-    ".vera_lambda_d.weight"};
+constexpr const char* kSuffixes[] = {".lora_A.weight",        ".lora_B.weight",
+                                     ".lora_B.bias",          ".lora_magnitude_vector.weight",
+                                     ".lora_A_start.weight",  ".lora_B_start.weight",
+                                     ".ia3_l.weight",         ".vera_lambda_b.weight",
+                                     ".vera_lambda_d.weight", ".token_adapter.trainable_tokens_delta"};
 
 void check_dropout(double dropout) {
   if (dropout >= 0.0 && dropout < 1.0) return;
@@ -136,6 +137,8 @@ LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,
   const AdaptedLayers chosen = find_adapted(model, options, untouchable);
   if (options.method == AdapterMethod::Vera) targets.projections = make_projections(chosen, options.vera);
   const LayerOptions options_of(options);
+  const auto [table_name, table] = find_token_table(model, options, targets.saved);
+  targets.token_table = table_name;
   for (auto& parameter : model.named_parameters()) {
     const std::string& name = parameter.key();
     const size_t dot = name.rfind('.');
@@ -143,6 +146,7 @@ LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,
     const bool trained = std::find(targets.saved.begin(), targets.saved.end(), module) != targets.saved.end();
     parameter.value().set_requires_grad(trained);
   }
+  if (table != nullptr) table->set_token_rows(options.trainable_token_indices);
   for (const auto& [name, layer] : chosen) {
     const auto adapter = make_adapter(*layer, name, options, options_of, targets.projections);
     adapter->train(layer->is_training());

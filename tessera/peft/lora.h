@@ -86,6 +86,9 @@ struct LoraOptions {
   std::vector<std::pair<std::string, double>> alpha_pattern = {};
   // Modules, named as in target_modules, that are trained whole and saved with the adapter.
   std::vector<std::string> modules_to_save;
+  // Ids of tokens whose rows of the embedding are trained beside the layers (nn::Embedding::token_rows()),
+  // those of an output projection that shares the embedding's weight with them. Of Lora alone.
+  std::vector<int64_t> trainable_token_indices = {};
 };
 
 // Returns the factor of the product B A for a layer of the options' own rank and alpha (LayerOptions).
@@ -160,7 +163,8 @@ struct LoraTargets {
   std::vector<CarriedParameter> carried = {};
   // The family's files hold the weights of the adapted layers transposed; PEFT's config has to say so.
   bool fan_in_fan_out = false;
-  bool are_norms = false;  // `saved` are the layers of AdapterMethod::Norms
+  bool are_norms = false;        // `saved` are the layers of AdapterMethod::Norms
+  std::string token_table = {};  // the embedding of trainable_token_indices
   // The matrices that the layers of AdapterMethod::Vera share; otherwise null.
   std::shared_ptr<VeraProjections> projections = nullptr;
 };
@@ -169,7 +173,8 @@ struct LoraTargets {
 // modules_to_save. `untouchable` modules (whose weight another part of the model shares) may not be named in
 // modules_to_save. Throws Error(Config, "LORA-TARGET"), which lists the layers that there are, when nothing
 // matches, a name matches nothing, or target_regex matches an embedding or a module that shares its weight.
-// Errors about modules_to_save have the key() lora_modules_to_save.
+// Errors about modules_to_save have the key() lora_modules_to_save, those about tokens
+// peft_trainable_token_indices.
 LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,
                        const std::vector<std::string>& untouchable = {});
 

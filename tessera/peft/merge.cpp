@@ -107,9 +107,29 @@ void write_multiplied(const StoredTensors& base, const io::ModelFiles& adapter, 
   });
 }
 
+// Writes a table with the adapter's rows in place of those of the ids.
+void write_with_rows(const StoredTensors& base, const io::ModelFiles& adapter, const io::TensorSpec& table,
+                     DType dtype, const std::string& rows, const std::vector<int64_t>& ids,
+                     io::ShardedSafetensorsWriter& writer) {
+  const at::Tensor own =
+      read_adapter(adapter, rows, 0, static_cast<int64_t>(ids.size()), adapter.require(rows).tensor->shape);
+  write_rows(writer, table, dtype, [&](int64_t first, int64_t count) {
+    at::Tensor piece = read_piece(base, table.name, first, count, table.shape);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] >= first && ids[i] < first + count)
+        piece.select(0, ids[i] - first).copy_(own.select(0, static_cast<int64_t>(i)));
+    }
+    return piece;
+  });
+}
+
 void write_changed(const StoredTensors& base, const io::ModelFiles& adapter, const io::TensorSpec& tensor,
                    DType dtype, const Change& change, double scaling, bool is_transposed,
-                   const VeraProjections* projections, io::ShardedSafetensorsWriter& writer) {
+                   const LoraOptions& options, const VeraProjections* projections,
+                   io::ShardedSafetensorsWriter& writer) {
+  if (!change.token_rows.empty())
+    return write_with_rows(base, adapter, tensor, dtype, change.token_rows, options.trainable_token_indices,
+                           writer);
   if (!change.multiplier.empty())
     return write_multiplied(base, adapter, tensor, dtype, change, is_transposed, writer);
   if (!change.is_product()) {
@@ -179,7 +199,7 @@ MergeReport merge_adapter(const std::string& base_folder, const std::string& ada
   const auto base =
       checkpoint::model_tensors(std::make_shared<const io::ModelFiles>(io::ModelFiles::open(base_folder)));
   const io::ModelFiles adapter = open_adapter(adapter_folder);
-  const auto changes = plan_changes(*base, adapter, config);
+  const auto changes = plan_changes(*base, adapter, config, may_tie(base_folder));
   const LayerOptions options_of(config.options);
   const auto projections = projections_of(*base, adapter, config, changes);
   SideFiles side_files = read_side_files(base_folder, adapter_folder);
@@ -215,7 +235,7 @@ MergeReport merge_adapter(const std::string& base_folder, const std::string& ada
     const bool has_scaling = config.options.method == AdapterMethod::Lora;
     const double scaling = has_scaling ? lora_scaling(options_of(change->second.layer)) : 1.0;
     write_changed(*base, adapter, tensor, spec.dtype, change->second, scaling, config.fan_in_fan_out,
-                  projections.get(), writer);
+                  config.options, projections.get(), writer);
     ++(change->second.replacement.empty() ? report.num_merged : report.num_replaced);
   }
   writer.commit();

@@ -22,6 +22,7 @@ constexpr const char* kFactorA = ".lora_A.weight";
 constexpr const char* kFactorB = ".lora_B.weight";
 constexpr const char* kBiasB = ".lora_B.bias";
 constexpr const char* kMultiplier = ".ia3_l.weight";
+constexpr const char* kTokenRows = ".token_adapter.trainable_tokens_delta";
 constexpr const char* kLambdaB = ".vera_lambda_b.weight";
 constexpr const char* kLambdaD = ".vera_lambda_d.weight";
 constexpr const char* kMagnitude = ".lora_magnitude_vector.weight";
@@ -81,6 +82,8 @@ void add_change(const StoredTensors& base, const io::ModelFiles& adapter, const 
     change.is_of_inputs = multiplies_inputs(options, change.layer);
     const bool has_bias = base.find(base_name(base, change.layer + ".bias")) != nullptr;
     if (has_bias && !change.is_of_inputs) change_of(kMultiplier, ".bias").multiplier = stored;
+  } else if (name.ends_with(kTokenRows)) {
+    change_of(kTokenRows).token_rows = stored;
   } else if (!is_tied_copy(base, adapter, name)) {
     changes[base_name(base, name)].replacement = stored;
   }
@@ -99,6 +102,8 @@ void check_change(const StoredTensors& base, const io::ModelFiles& adapter, cons
                                                           : AdapterMethod::Lora;
   if (change.replacement.empty() && method != options.method)
     refuse("the tensor is not of the kind of adapter that its configuration says");
+  if (!change.token_rows.empty() && any != change.token_rows)
+    refuse("the embedding has changes of two kinds");
   if (!change.multiplier.empty() && any != change.multiplier) refuse("the layer has factors of two kinds");
   if (!change.is_product()) return;
   if (change.factor_a.empty() || change.factor_b.empty()) refuse("the other factor of the pair is missing");
@@ -136,6 +141,19 @@ void check_multiplier(const io::ModelFiles& adapter, const Change& change, std::
       change.is_of_inputs ? std::vector<int64_t>{1, changed[1]} : std::vector<int64_t>{changed[0], 1});
 }
 
+void check_token_rows(const io::ModelFiles& adapter, const Change& change, const io::TensorSpec& table,
+                      const std::vector<int64_t>& ids) {
+  if (table.shape.size() != 2)
+    throw adapter_error(adapter, change.token_rows, "the base's '" + table.name + "' is not a table");
+  expect_shape(adapter, change.token_rows, {static_cast<int64_t>(ids.size()), table.shape[1]});
+  for (const int64_t id : ids) {
+    if (id < table.shape[0]) continue;
+    throw adapter_error(adapter, change.token_rows, "the base's vocabulary has no such token")
+        .got(std::to_string(id))
+        .need("below " + std::to_string(table.shape[0]));
+  }
+}
+
 // Compares the shapes of the adapter's tensors with those of the base. `is_transposed`: the base holds W^T.
 void check_shapes(const StoredTensors& base, const io::ModelFiles& adapter, const AdapterConfig& config,
                   const Changes& changes) {
@@ -149,7 +167,9 @@ void check_shapes(const StoredTensors& base, const io::ModelFiles& adapter, cons
           .got(dtype_name(weight.dtype))
           .need("F64, F32, F16 or BF16");
     }
-    if (!change.multiplier.empty()) {
+    if (!change.token_rows.empty()) {
+      check_token_rows(adapter, change, weight, config.options.trainable_token_indices);
+    } else if (!change.multiplier.empty()) {
       check_multiplier(adapter, change, weight.shape, is_transposed);
     } else if (!change.is_product()) {
       expect_shape(adapter, change.any(), weight.shape);
@@ -171,8 +191,13 @@ void check_shapes(const StoredTensors& base, const io::ModelFiles& adapter, cons
 }  // namespace
 
 std::map<std::string, Change> plan_changes(const StoredTensors& base, const io::ModelFiles& adapter,
-                                           const AdapterConfig& config) {
+                                           const AdapterConfig& config, bool may_tie) {
   Changes changes = find_changes(base, adapter, config.options);
+  const std::string head = "lm_head.weight", embedding = checkpoint::find_embedding(base);
+  const auto found = changes.find(embedding);
+  if (may_tie && found != changes.end() && !found->second.token_rows.empty() && base.find(head) != nullptr &&
+      !changes.contains(head) && checkpoint::equal_values(base, embedding, head))
+    changes[head] = found->second;
   check_shapes(base, adapter, config, changes);
   return changes;
 }

@@ -126,8 +126,8 @@ TEST(AdapterKinds, StartAsTheBaseModel) {
 
 TEST(AdapterKinds, AreReadAsWrittenAndMerged) {
   for (const char* family : {"llama3", "gpt2", "qwen2"}) {
-    for (const char* kind :
-         {"dora", "pissa", "pissa_dora", "bias", "ia3", "ia3_all", "norms", "vera", "vera_generated"}) {
+    for (const char* kind : {"dora", "pissa", "pissa_dora", "bias", "ia3", "ia3_all", "norms", "vera",
+                             "vera_generated", "tokens"}) {
       SCOPED_TRACE(std::string(family) + " " + kind);
       const std::string name = kind;
       const bool has_bias = std::string(family) != "llama3";
@@ -152,6 +152,7 @@ TEST(AdapterKinds, AreReadAsWrittenAndMerged) {
         options.method = AdapterMethod::Vera;
         options.vera = {.rank = 6, .projection_prng_key = 5, .save_projection = name == "vera"};
       }
+      if (name == "tokens") options.trainable_token_indices = {9, 3, 15};
       if (name == "norms") {
         options.method = AdapterMethod::Norms;
         options.target_modules.clear();
@@ -202,7 +203,7 @@ TEST(AdapterKinds, FilesThatContradictThemselvesAreRefused) {
     return text_of(
         [&] { merge_adapter(reference_folder("llama3"), folder / name, folder / (name + "_merged")); });
   };
-  LoraOptions vera = options_of("llama3"), ia3 = vera;
+  LoraOptions vera = options_of("llama3"), ia3 = vera, tokens = vera;
   vera.method = AdapterMethod::Vera;
   vera.vera = {.rank = 6, .save_projection = false};
   write("promise", vera, "save_projection", "true");
@@ -216,6 +217,14 @@ TEST(AdapterKinds, FilesThatContradictThemselvesAreRefused) {
   ia3.method = AdapterMethod::Ia3;
   write("kind", ia3, "peft_type", "\"VERA\"");
   EXPECT_THAT(merge("kind"), HasSubstr("not of the kind of adapter that its configuration says"));
+  tokens.trainable_token_indices = {3, 5};
+  write("ids", tokens, "trainable_token_indices", "[3, 97]");
+  EXPECT_THAT(load("ids"), HasSubstr("the vocabulary has no such token; got 97, need 0 to 96"));
+  EXPECT_THAT(merge("ids"), HasSubstr("the base's vocabulary has no such token; got 97"));
+  write("more", tokens, "trainable_token_indices", R"({"model.embed_tokens": [3, 5, 6]})");
+  EXPECT_THAT(load("more"), HasSubstr("E-MODEL-ADAPTER"));
+  write("head", tokens, "trainable_token_indices", R"({"lm_head": [3, 5]})");
+  EXPECT_THAT(load("head"), HasSubstr("need rows of the token embedding alone"));
 }
 
 // PEFT: y = W x + b + (m / n (W + s B A) - W) (x * mask).
@@ -354,6 +363,17 @@ TEST(AdapterKinds, WhatCannotWorkIsRefused) {
                 o.all_linear = true;
               }),
               HasSubstr("norms are not linear layers"));
+  EXPECT_THAT(text_of([](auto& o) { o.trainable_token_indices = {1 << 20}; }),
+              HasSubstr("the vocabulary has no such token"));
+  EXPECT_THAT(text_of([](auto& o) {
+                o.trainable_token_indices = {4, 4};
+              }),
+              HasSubstr("a token stands twice"));
+  EXPECT_THAT(text_of([](auto& o) {
+                o.trainable_token_indices = {4};
+                o.modules_to_save = {"embed_tokens"};
+              }),
+              HasSubstr("rows of 'model.embed_tokens' are to be trained, and all of it"));
   EXPECT_THAT(text_of([](auto& o) {
                 o.method = AdapterMethod::Ia3;
                 o.feedforward_modules = {"up_proj"};

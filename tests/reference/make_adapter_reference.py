@@ -47,6 +47,9 @@ KINDS = {
     "ia3": (IA3Config(task_type="CAUSAL_LM", target_modules=["q_proj", "v_proj", "up_proj", "down_proj"],
                       feedforward_modules=["up_proj", "down_proj"]), "qwen2", None),
     "ln_tuning": (LNTuningConfig(task_type="CAUSAL_LM", target_modules=["input_layernorm", "norm"]), MODEL, None),
+    # The head of llama2 has a weight of its own, that of qwen2 is the embedding.
+    "tokens": (lora(trainable_token_indices=[7, 3, 20, 11]), "llama2", None),
+    "tokens_tied": (lora(trainable_token_indices=[7, 3, 20, 11]), "qwen2", None),
     "vera": (vera(), MODEL, None),
     "vera_generated": (vera(save_projection=False, layers_to_transform=[0, 2]), MODEL, None),
     "pissa_dora": (lora(init_lora_weights="pissa", use_dora=True), MODEL, "pissa"),
@@ -62,6 +65,8 @@ def perturb(model):
                 value.copy_(0.05 * torch.randn(value.shape, generator=generator))
             elif "vera_lambda_b" in key:
                 value.copy_(0.3 * torch.randn(value.shape, generator=generator))
+            elif "trainable_tokens" in key:
+                value.add_(0.05 * torch.randn(value.shape, generator=generator))
             elif "magnitude" in key or "ia3" in key or "ln_tuning" in key:
                 value.mul_(1 + 0.1 * torch.randn(value.shape, generator=generator))
 

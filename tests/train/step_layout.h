@@ -34,7 +34,8 @@ enum class Trained {
   LoraWithBias,
   Ia3,
   Norms,
-  VeraWithDropout
+  VeraWithDropout,
+  TokenRows
 };
 
 struct LayoutCase {
@@ -114,6 +115,8 @@ inline config::Recipe recipe_of(const LayoutCase& layout) {
                                            ? std::vector<std::string>{"c_proj"}
                                            : std::vector<std::string>{"up_proj", "down_proj"};
     }
+    // The first and the last rows, which two ranks of tp have.
+    if (layout.trained == Trained::TokenRows) recipe.peft_trainable_token_indices = {60, 3, 7, 31, 0};
     if (layout.trained == Trained::VeraWithDropout) {
       recipe.adapter = config::AdapterKind::Vera;
       recipe.vera_r = 5;

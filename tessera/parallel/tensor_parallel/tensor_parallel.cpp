@@ -121,6 +121,7 @@ class Cutter {
     if (auto* const linear = dynamic_cast<nn::Linear*>(&layer)) return cut_linear(name, *linear, style, true);
     nn::Embedding& embedding = as<nn::Embedding>(layer, name);
     embedding.set_first_row(place_cut(embedding.weight, 0, style).offset[0]);
+    if (embedding.token_rows() != nullptr) place_whole(embedding.token_rows()->rows);
     embedding.set_parallel(detail::region_output(group_, name, options_));
   }
 

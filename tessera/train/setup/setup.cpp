@@ -126,6 +126,7 @@ void for_each_lora_key(Keys& keys, Options& options, const F& f) {
   f(keys.peft_use_dora, options.use_dora);
   f(keys.lora_bias, options.has_bias);
   f(keys.peft_init_lora_weights, options.start);
+  f(keys.peft_trainable_token_indices, options.trainable_token_indices);
   f(keys.ia3_feedforward_modules, options.feedforward_modules);
   f(keys.vera_r, options.vera.rank);
   f(keys.vera_d_initial, options.vera.d_initial);
@@ -163,6 +164,7 @@ peft::LoraOptions adapter_options(const config::Recipe& recipe) {
     options.use_dora = defaults.use_dora;
     options.has_bias = defaults.has_bias;
     options.start = defaults.start;
+    options.trainable_token_indices.clear();
   }
   return options;
 }
@@ -243,6 +245,8 @@ void check_continued(const config::Recipe& recipe, const models::CausalLM& model
   hold("peft_use_rslora", given.use_rslora, adapter.options.use_rslora);
   hold("peft_use_dora", given.use_dora, adapter.options.use_dora);
   hold("lora_bias", given.has_bias, adapter.options.has_bias);
+  hold("peft_trainable_token_indices", given.trainable_token_indices,
+       adapter.options.trainable_token_indices);
   hold("lora_rank_pattern", given.rank_pattern, adapter.options.rank_pattern);
   hold("lora_alpha_pattern", given.alpha_pattern, adapter.options.alpha_pattern);
   // Targets are compared by the layers that they mean, since PEFT writes names where a recipe says
