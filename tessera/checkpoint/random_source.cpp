@@ -61,6 +61,7 @@ void fill_box(const at::Tensor& destination, const std::string& name, const std:
   switch (value.kind) {
     case nn::InitialValue::Kind::Zeros: destination.zero_(); return;
     case nn::InitialValue::Kind::Ones: destination.fill_(1.0); return;
+    case nn::InitialValue::Kind::Constant: destination.fill_(value.scale); return;
     case nn::InitialValue::Kind::Normal:
     case nn::InitialValue::Kind::Gaussian:
       return fill(destination, shape, box, [&](uint64_t index) { return value.scale * rng.normal(index); });

@@ -155,7 +155,16 @@ void save_folder(const parallel::ShardedModel& model, const FolderPlan& plan, co
                  comm::AgreedWork& work) {
   const Parameters parameters = parameters_of(model);
   std::optional<io::ShardedSafetensorsWriter> writer;
-  work.run_on_first([&] { writer.emplace(folder, specs_of(model, plan.table, plan.dtype), plan.weights); });
+  work.run_on_first([&] {
+    std::vector<io::TensorSpec> specs = specs_of(model, plan.table, plan.dtype);
+    for (const auto& [name, value] : plan.constants)
+      specs.push_back({name, to_dtype(value.scalar_type()), value.sizes().vec()});
+    writer.emplace(folder, specs, plan.weights);
+    for (const auto& [name, value] : plan.constants) {
+      const at::Tensor dense = value.contiguous();
+      writer->write(name, 0, host_span<const char>(dense).data(), static_cast<int64_t>(dense.nbytes()));
+    }
+  });
   for (const StoredParameter& entry : plan.table.parameters()) {
     at::Tensor whole = model.full_tensor(*parameters.at(entry.name));
     work.run_on_first([&] {

@@ -21,6 +21,8 @@ struct FolderPlan {
   io::ShardedSafetensorsWriter::Options weights;           // names and sizes of the files of tensors
   std::vector<std::pair<std::string, std::string>> files;  // name and text of each small file
   std::optional<DType> dtype;  // type of all written weights; nothing = each parameter's own type
+  // Tensors on the host, by name, that are written beside the table's and in the type that they have.
+  std::vector<std::pair<std::string, at::Tensor>> constants = {};
 };
 
 // The base model's small files as they were when a run began. They are saved with the result later.
@@ -42,7 +44,7 @@ FolderPlan model_folder(StateDictAdapter table, const BaseFiles& base, DType dty
 // Returns the plan changed to weights of type `dtype`, also in its config.json if it has one.
 FolderPlan with_dtype(FolderPlan plan, DType dtype);
 
-// Returns the bytes of the tensors that save_folder() writes; `dtype` as in FolderPlan.
+// Returns the bytes of the table's tensors that save_folder() writes; `dtype` as in FolderPlan.
 int64_t weight_bytes(const parallel::ShardedModel& model, const StateDictAdapter& table,
                      std::optional<DType> dtype = {});
 

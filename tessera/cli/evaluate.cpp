@@ -22,6 +22,7 @@
 #include "tessera/core/strings.h"
 #include "tessera/generation/load_for_inference.h"
 #include "tessera/io/file.h"
+#include "tessera/peft/adapter_files.h"
 #include "tessera/train/run/evaluate_model.h"
 #include "tessera/train/setup/setup.h"
 
@@ -75,6 +76,16 @@ config::Recipe recipe_of_file(const Options& options, const std::vector<std::str
   return recipe;
 }
 
+config::AdapterKind kind_of(const std::string& adapter) {
+  switch (peft::read_adapter_config(adapter).options.method) {
+    case peft::AdapterMethod::Ia3: return config::AdapterKind::Ia3;
+    case peft::AdapterMethod::Norms: return config::AdapterKind::LnTuning;
+    case peft::AdapterMethod::Vera: return config::AdapterKind::Vera;
+    case peft::AdapterMethod::Lora: break;
+  }
+  return config::AdapterKind::Lora;
+}
+
 // Returns the recipe with base_model and adapter of the model that is to be evaluated.
 config::Recipe load(const Options& options, const std::string& model) {
   std::vector<std::string> overrides;
@@ -92,9 +103,10 @@ config::Recipe load(const Options& options, const std::string& model) {
   // The keys of a new adapter say nothing of the model that is there.
   recipe = train::with_lora_options(std::move(recipe), {});
   std::erase_if(recipe.key_places, [](const auto& key) {
-    return key.first.starts_with("lora_") || key.first.starts_with("peft_");
+    const auto begins = [&](const char* prefix) { return key.first.starts_with(prefix); };
+    return begins("lora_") || begins("peft_") || begins("ia3_") || begins("vera_");
   });
-  recipe.adapter = is_adapter ? config::AdapterKind::Lora : config::AdapterKind::None;
+  recipe.adapter = is_adapter ? kind_of(model) : config::AdapterKind::None;
   recipe.lora_model_dir = is_adapter ? absolute(model) : "";
   if (is_adapter && recipe.tokenizer_config.empty() && has_file(model, "tokenizer.json"))
     recipe.tokenizer_config = recipe.lora_model_dir;

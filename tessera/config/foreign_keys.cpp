@@ -113,7 +113,7 @@ constexpr ForeignKey kTopKeys[] = {
     {"virtual_pipeline_model_parallel_size", Rule::Hint, "pipeline_stages_per_rank"},
     {"noisy_embedding_alpha", Rule::Rename, "neftune_noise_alpha"},
     {"lora_dora", Rule::Rename, "peft_use_dora"},
-    {"peft", Rule::Refuse, "LoftQ and other PEFT settings are not supported yet"},
+    {"peft", Rule::Enter, "peft"},
     {"lora_target_parameters", Rule::Refuse,
      "adapters on fused expert weights are not supported; lora_target_linear: true adapts the layers of "
      "every expert"},
@@ -129,8 +129,6 @@ constexpr ForeignKey kTopKeys[] = {
     {"hatchery", Rule::Refuse, "training on a remote service is not supported"},
     {"trainer_cls", Rule::Refuse, "custom trainers (Python classes) cannot be loaded"},
     {"peft_layer_replication", Rule::Refuse, kNotYet},
-    {"peft_trainable_token_indices", Rule::Refuse,
-     "training single rows of the embedding is not supported yet"},
     {"peft_ensure_weight_tying", Rule::Refuse, "adapters on tied embeddings are not supported yet"},
     {"optim_args", Rule::Special, "optim_args", "a map, or a text `key=value, ...`; see `optim_args` below"},
     {"optim_target_modules", Rule::Refuse, kNotYet},
@@ -485,6 +483,15 @@ constexpr ForeignKey kBitsAndBytesKeys[] = {
     {"llm_int8_enable_fp32_cpu_offload", Rule::Quiet, kMemory},
 };
 
+constexpr ForeignKey kPeftKeys[] = {
+    {"loftq_config", Rule::Enter, "peft.loftq_config"},
+    {"*", Rule::Refuse, kNotYet},
+};
+constexpr ForeignKey kLoftqKeys[] = {
+    {"loftq_bits", Rule::Map, "peft_init_lora_weights", "4=loftq 8=loftq"},
+    {"loftq_iter", Rule::Refuse, "the base is quantised once, before the factors are made", "1"},
+};
+
 constexpr ForeignKey kModelConfigKeys[] = {
     {"output_router_logits", Rule::Special, "router_logits",
      "`false` means `router_aux_loss_coef: 0`; `true` is refused: write `router_aux_loss_coef`"},
@@ -532,6 +539,8 @@ constexpr Section kOwnSections[] = {
     {"model_config", "", false, kModelConfigKeys},
     {"optim_args", "", false, kOptimizerArguments},
     {"bnb_config_kwargs", "", false, kBitsAndBytesKeys},
+    {"peft", "", false, kPeftKeys},
+    {"peft.loftq_config", "", false, kLoftqKeys},
     {"lr_groups", "", false, {}},
 };
 

@@ -31,7 +31,7 @@ using tessera::OptimizerKind;
 enum class StateType { OfWeights, BFloat16 };
 // Type of the weights of the result: that of the base model's weights, or a given one.
 enum class SaveType { OfBase, Float32, BFloat16, Float16 };
-enum class AdapterKind { None, Lora };
+enum class AdapterKind { None, Lora, Ia3, LnTuning, Vera };
 // Codes of weights of four bits.
 enum class FourBitType { Nf4, Fp4 };
 enum class ComputeType { Float32, Float64, BFloat16, Float16, Auto };
@@ -119,6 +119,13 @@ struct LoraConfig {
   bool peft_use_dora = false;
   bool lora_bias = false;                       // PEFT's
   std::string peft_init_lora_weights = "true";  // see peft::lora_start()
+  std::vector<int64_t> peft_trainable_token_indices;
+  // These are ours, after PEFT's keys of the same meaning.
+  std::vector<std::string> ia3_feedforward_modules;
+  int64_t vera_r = 256;
+  double vera_d_initial = 0.1;
+  int64_t vera_projection_prng_key = 0;
+  bool vera_save_projection = true;
 };
 
 // Keys of a base model whose weights are quantised while they are read, under the names of Axolotl and of

@@ -39,6 +39,8 @@ class Rules {
   std::optional<Error> ignored_;  // the last one that was not added
 };
 
+// Checks the keys of adapters, each by the kind of adapter.
+void validate_adapter(Rules& rules);
 // Checks the optimizer's options, and what it can do.
 void validate_optimizer(Rules& rules);
 // Checks the keys about datasets, chat templates, the order of rows and streaming.

@@ -96,7 +96,8 @@ constexpr Choice kWarmupRamps[] = {
 constexpr Choice kAdapters[] = {
     {"lora", as_int(AdapterKind::Lora)},      {"none", as_int(AdapterKind::None)},
     {"qlora", as_int(AdapterKind::Lora)},  // settle_keys() adds load_in_4bit
-    {"ia3", kNotBuilt, "not supported yet"},  {"llama-adapter", kNotBuilt, "not supported yet"},
+    {"ia3", as_int(AdapterKind::Ia3)},        {"ln_tuning", as_int(AdapterKind::LnTuning)},
+    {"vera", as_int(AdapterKind::Vera)},      {"llama-adapter", kNotBuilt, "not supported yet"},
     {"oft", kNotBuilt, "not supported yet"},  {"mora", kNotBuilt, "MoRA is not supported yet"},
     {"loha", kNotBuilt, "not supported yet"}, {"lokr", kNotBuilt, "not supported yet"},
 };
@@ -110,7 +111,7 @@ constexpr Choice kLoraStarts[] = {
     {"olora"},
     {"eva", kNotBuilt, kOtherStart},
     {"corda", kNotBuilt, kOtherStart},
-    {"loftq", kNotBuilt, "LoftQ is not supported yet"},
+    {"loftq"},
     {"lora_ga", kNotBuilt, kOtherStart},
     {"mica", kNotBuilt, kOtherStart},
     {"orthogonal", kNotBuilt, kOtherStart},
@@ -542,6 +543,12 @@ const Key<Recipe> kRecipeKeys[] = {
     {"peft_use_dora", &Recipe::peft_use_dora},
     {"lora_bias", &Recipe::lora_bias},
     {"peft_init_lora_weights", &Recipe::peft_init_lora_weights, 0, 0, kLoraStarts},
+    {"peft_trainable_token_indices", &Recipe::peft_trainable_token_indices, 0, 1 << 30},
+    {"ia3_feedforward_modules", &Recipe::ia3_feedforward_modules},
+    {"vera_r", &Recipe::vera_r, 1, 65536},
+    {"vera_d_initial", &Recipe::vera_d_initial, -1e6, 1e6},
+    {"vera_projection_prng_key", &Recipe::vera_projection_prng_key, 0, 1e15},
+    {"vera_save_projection", &Recipe::vera_save_projection},
     // Quantised base
     {"load_in_4bit", &Recipe::load_in_4bit},
     {"load_in_8bit", &Recipe::load_in_8bit},

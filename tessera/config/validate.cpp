@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "tessera/config/rules.h"
-#include "tessera/config/scalar.h"
 #include "tessera/core/nearest_size.h"
 
 namespace tessera::config {
@@ -114,76 +113,6 @@ void validate_quantization(Rules& rules) {
                           "' exclude each other: both say how the layers' "
                           "weights are multiplied");
   }
-}
-
-void validate_adapter(Rules& rules) {
-  const Recipe& recipe = rules.recipe();
-  if (recipe.adapter == AdapterKind::None) {
-    const Recipe defaults;
-    const std::pair<const char*, bool> keys[] = {
-        {"lora_r", recipe.lora_r != defaults.lora_r},
-        {"lora_alpha", recipe.lora_alpha != defaults.lora_alpha},
-        {"lora_dropout", recipe.lora_dropout != defaults.lora_dropout},
-        {"lora_target_modules", !recipe.lora_target_modules.empty()},
-        {"lora_target_regex", !recipe.lora_target_regex.empty()},
-        {"lora_target_linear", recipe.lora_target_linear},
-        {"lora_exclude_modules", !recipe.lora_exclude_modules.empty()},
-        {"lora_exclude_regex", !recipe.lora_exclude_regex.empty()},
-        {"peft_layers_to_transform", !recipe.peft_layers_to_transform.empty()},
-        {"peft_layers_pattern", !recipe.peft_layers_pattern.empty()},
-        {"lora_rank_pattern", !recipe.lora_rank_pattern.empty()},
-        {"lora_alpha_pattern", !recipe.lora_alpha_pattern.empty()},
-        {"lora_modules_to_save", !recipe.lora_modules_to_save.empty()},
-        {"lora_model_dir", !recipe.lora_model_dir.empty()},
-        {"peft_use_rslora", recipe.peft_use_rslora},
-        {"peft_use_dora", recipe.peft_use_dora},
-        {"lora_bias", recipe.lora_bias},
-        {"peft_init_lora_weights", recipe.peft_init_lora_weights != defaults.peft_init_lora_weights},
-        {"loraplus_lr_ratio", recipe.loraplus_lr_ratio > 0.0},
-    };
-    for (const auto& [key, is_changed] : keys) {
-      if (is_changed) rules.warn_idle(key, "without 'adapter: lora'");
-    }
-    return;
-  }
-  if (!recipe.unfrozen_parameters.empty()) {
-    rules
-        .refuse_text("CONFLICT", {"unfrozen_parameters", "adapter"},
-                     "keys 'unfrozen_parameters' and 'adapter' exclude each other")
-        .hint("with an adapter all weights are frozen; lora_modules_to_save trains whole modules");
-  }
-  if (!recipe.lora_target_linear && recipe.lora_target_modules.empty() && recipe.lora_target_regex.empty() &&
-      recipe.lora_model_dir.empty()) {
-    rules
-        .refuse("MISSING",
-                {"adapter", "lora_target_linear", "lora_target_modules", "lora_target_regex",
-                 "lora_target_parameters"},
-                "lora has no layers to adapt")
-        .need("lora_target_linear: true or lora_target_modules");
-  }
-  if (!recipe.peft_layers_to_transform.empty() && !recipe.lora_target_regex.empty()) {
-    rules
-        .refuse_text("CONFLICT", {"peft_layers_to_transform", "lora_target_regex"},
-                     "keys 'peft_layers_to_transform' and 'lora_target_regex' exclude each other")
-        .hint("the expression itself can select layers: .*layers[.][01][.].*_proj");
-  }
-  constexpr std::string_view kFast = "pissa_niter_";
-  if (recipe.peft_init_lora_weights.starts_with(kFast)) {
-    const auto iterations = parse_integer(recipe.peft_init_lora_weights.substr(kFast.size()));
-    if (iterations.status != IntegerStatus::Ok || iterations.value < 1 || iterations.value > 1000) {
-      rules.refuse("VALUE", {"peft_init_lora_weights"}, "no number of iterations")
-          .got(recipe.peft_init_lora_weights)
-          .need("pissa_niter_<1 to 1000>");
-    }
-  }
-  if (recipe.peft_use_dora && recipe.lora_bias) {
-    rules
-        .refuse_text("CONFLICT", {"lora_bias", "peft_use_dora"},
-                     "keys 'lora_bias' and 'peft_use_dora' exclude each other")
-        .hint("PEFT has no bias in DoRA either");
-  }
-  if (!recipe.peft_layers_pattern.empty() && recipe.peft_layers_to_transform.empty())
-    rules.warn_idle("peft_layers_pattern", "without 'peft_layers_to_transform'");
 }
 
 // Checks the keys that read the losses of evaluations.

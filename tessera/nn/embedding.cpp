@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/core/error.h"
 #include "tessera/nn/random_scope.h"
 #include "tessera/ops/embedding.h"
 
@@ -14,10 +15,18 @@ Embedding::Embedding(int64_t num_embeddings, int64_t hidden_size, at::ScalarType
 
 at::Tensor Embedding::forward(const at::Tensor& input_ids) const {
   return run(input_ids, [this](const ops::Activation& ids) {
-    const at::Tensor y = first_row_ ? ops::embedding_part(weight, *first_row_, ids.value())
-                                    : ops::embedding(weight, ids.value());
+    at::Tensor y = first_row_ ? ops::embedding_part(weight, *first_row_, ids.value())
+                              : ops::embedding(weight, ids.value());
+    if (token_rows_ != nullptr) y = token_rows_->on_tokens(y, ids.value(), part());
     return noise_alpha_ > 0.0 && is_training() ? with_noise(y, ids.value()) : y;
   });
+}
+
+void Embedding::set_token_rows(std::vector<int64_t> ids) {
+  TESSERA_ASSERT(token_rows_ == nullptr, "tokens get rows once");
+  token_rows_ = register_module(
+      "token_adapter",
+      std::make_shared<TokenRows>(std::move(ids), weight.size(0), weight.size(1), weight.scalar_type()));
 }
 
 at::Tensor Embedding::with_noise(const at::Tensor& y, const at::Tensor& input_ids) const {

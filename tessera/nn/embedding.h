@@ -1,10 +1,13 @@
 // The token embedding.
 #pragma once
 
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "tessera/nn/initial_value.h"
 #include "tessera/nn/layer.h"
+#include "tessera/nn/token_rows.h"
 
 namespace tessera::nn {
 
@@ -24,12 +27,21 @@ class Embedding : public Layer, public HasInitialValues {
   // of the tokens whose rows it holds.
   void set_noise(double alpha) { noise_alpha_ = alpha; }
 
+  // Gives these ids rows of their own from now on, which become the child token_adapter; an output projection
+  // that has the table's weight takes them too (OutputHead). Called once; they are made on the meta device.
+  void set_token_rows(std::vector<int64_t> ids);
+  // Returns null if no ids have rows of their own.
+  const std::shared_ptr<TokenRows>& token_rows() const { return token_rows_; }
+  // Returns which rows of the table the weight holds.
+  TokenRows::Part part() const { return {first_row_.value_or(0), weight.size(0)}; }
+
   at::Tensor weight;  // [num_embeddings, hidden_size]
 
  private:
   at::Tensor with_noise(const at::Tensor& y, const at::Tensor& input_ids) const;
 
   std::optional<int64_t> first_row_;
+  std::shared_ptr<TokenRows> token_rows_;
   double noise_alpha_ = 0.0;
 };
 

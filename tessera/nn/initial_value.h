@@ -6,14 +6,15 @@
 namespace tessera::nn {
 
 struct InitialValue {
-  enum class Kind { Zeros, Ones, Normal, Gaussian, Uniform };
+  enum class Kind { Zeros, Ones, Constant, Normal, Gaussian, Uniform };
   Kind kind = Kind::Zeros;
-  // Normal: the standard deviation as a multiple of the one in the model's configuration. Gaussian: the
-  // standard deviation. Uniform: values lie in [-scale, scale).
+  // Constant: the value. Normal: the standard deviation as a multiple of the one in the model's
+  // configuration. Gaussian: the standard deviation. Uniform: values lie in [-scale, scale).
   double scale = 1.0;
 
   static InitialValue zeros() { return {Kind::Zeros}; }
   static InitialValue ones() { return {Kind::Ones}; }
+  static InitialValue constant(double value) { return {Kind::Constant, value}; }
   static InitialValue normal(double multiple = 1.0) { return {Kind::Normal, multiple}; }
   static InitialValue gaussian(double standard_deviation) { return {Kind::Gaussian, standard_deviation}; }
   static InitialValue uniform(double bound) { return {Kind::Uniform, bound}; }

@@ -41,6 +41,8 @@ class LinearAdapter : public torch::nn::Module {
   // Declares that x holds only some columns of an input of width `in_features`: those from `first` on. `sum`
   // adds up a tensor, in place, over the ranks that hold all columns together; it is collective among them.
   virtual void set_input_part(int64_t first, int64_t in_features, const ops::ChangeInPlace& sum) = 0;
+  // Declares that the layer gives only some of its outputs: those from `first` on.
+  virtual void set_output_part(int64_t first) { (void)first; }
 };
 
 // A run of `size` outputs: they begin at row `begin` in the layer and at row `stored_begin` in the family's

@@ -1,19 +1,19 @@
 #include "tessera/peft/adapter_files.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <utility>
 
 #include <ATen/ATen.h>
-#include <nlohmann/json.hpp>
 
 #include "tessera/checkpoint/layer_parts.h"
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
 #include "tessera/io/file.h"
+#include "tessera/peft/adapter_config_text.h"
 #include "tessera/peft/carried_parameters.h"
 #include "tessera/peft/targets.h"
+#include "tessera/peft/vera_files.h"
 
 namespace tessera::peft {
 namespace {
@@ -46,78 +46,6 @@ std::string describe(const checkpoint::TensorMismatches& mismatches, size_t num_
     return "tensors of a type other than F64, F32, F16, BF16: " + capped_list(mismatches.wrong_type);
   }
   return "";
-}
-
-// PEFT declares alphas as integers, and most files hold them as such.
-nlohmann::ordered_json alpha_json(double alpha) {
-  if (alpha == std::floor(alpha) && alpha < 1e15) return static_cast<int64_t>(alpha);
-  return alpha;
-}
-
-// Writes which of the targets have an adapter, and which rank and alpha.
-void put_choices(nlohmann::ordered_json& json, const LoraOptions& options) {
-  if (!options.exclude_modules.empty()) json["exclude_modules"] = options.exclude_modules;
-  if (!options.exclude_regex.empty()) json["exclude_modules"] = options.exclude_regex;
-  if (!options.layers_to_transform.empty()) json["layers_to_transform"] = options.layers_to_transform;
-  if (!options.layers_pattern.empty()) json["layers_pattern"] = options.layers_pattern;
-  for (const auto& [name, rank] : options.rank_pattern) json["rank_pattern"][name] = rank;
-  for (const auto& [name, alpha] : options.alpha_pattern) json["alpha_pattern"][name] = alpha_json(alpha);
-}
-
-// Returns the options of the adapter that the files hold: with factors of the start in them, a plain one of
-// twice the rank and the same scaling, as PEFT makes it too (subtract_mutated_init).
-LoraOptions stored_options(LoraOptions options) {
-  if (!lora_start(options.start).takes_from_base()) return options;
-  const double growth = options.use_rslora ? std::sqrt(2.0) : 2.0;
-  options.rank *= 2;
-  options.alpha *= growth;
-  for (auto& [name, rank] : options.rank_pattern) rank *= 2;
-  for (auto& [name, alpha] : options.alpha_pattern) alpha *= growth;
-  options.start = "true";
-  return options;
-}
-
-nlohmann::ordered_json config_json(const LoraOptions& trained, const LoraTargets& targets,
-                                   const std::string& base_model) {
-  const LoraOptions options = stored_options(trained);
-  nlohmann::json sorted = {
-      {"peft_type", "LORA"},
-      {"task_type", "CAUSAL_LM"},
-      {"base_model_name_or_path", base_model},
-      {"r", options.rank},
-      {"lora_alpha", options.alpha},
-      {"lora_dropout", options.dropout},
-      {"use_rslora", options.use_rslora},
-      {"bias", "none"},
-      {"fan_in_fan_out", targets.fan_in_fan_out},
-      {"init_lora_weights", true},
-      {"inference_mode", true},
-      {"use_dora", options.use_dora},
-      {"lora_bias", options.has_bias},
-      {"rank_pattern", nlohmann::json::object()},
-      {"alpha_pattern", nlohmann::json::object()},
-      {"exclude_modules", nullptr},
-      {"layers_to_transform", nullptr},
-      {"layers_pattern", nullptr},
-      {"modules_to_save", nullptr},
-      {"auto_mapping", nullptr},
-      {"revision", nullptr},
-  };
-  // Keys stand in the order of the alphabet, but those of a pattern in the order in which they count.
-  auto json = nlohmann::ordered_json::parse(sorted.dump());
-  json["lora_alpha"] = alpha_json(options.alpha);
-  if (options.start == "false") json["init_lora_weights"] = false;
-  if (options.start == "gaussian") json["init_lora_weights"] = options.start;
-  put_choices(json, options);
-  if (!options.modules_to_save.empty()) json["modules_to_save"] = options.modules_to_save;
-  if (options.all_linear) {
-    json["target_modules"] = kinds_of(targets.adapted);
-  } else if (!options.target_regex.empty()) {
-    json["target_modules"] = options.target_regex;
-  } else {
-    json["target_modules"] = options.target_modules;
-  }
-  return json;
 }
 
 }  // namespace
@@ -169,7 +97,9 @@ checkpoint::StateDictAdapter adapter_table(const torch::nn::Module& model, const
     if (carried != nullptr) {
       for (const std::string& alias : carried->aliases) aliases.push_back(to_peft_name(alias));
     }
-    table.push_back({name, parameter.sizes().vec(), parts.of(parameter, to_peft_name(name), aliases)});
+    const bool is_norm = targets.are_norms && carried == nullptr;
+    const std::string stored = is_norm ? to_peft_norm_name(name) : to_peft_name(name);
+    table.push_back({name, parameter.sizes().vec(), parts.of(parameter, stored, aliases)});
     using Factor = std::pair<std::string, size_t>;
     for (const auto& [factor, rank_dim] : {Factor(".lora_A", 0), Factor(".lora_B", 1)}) {
       const std::string own = factor + ".weight", start = factor + "_start.weight";
@@ -187,8 +117,9 @@ std::shared_ptr<const checkpoint::ParameterSource> adapter_source(
     const std::shared_ptr<const io::ModelFiles>& files) {
   checkpoint::StateDictAdapter table = adapter_table(model, targets);
   auto stored = checkpoint::stored_tensors(files);
-  const auto mismatches =
-      checkpoint::compare_tensors(table, *stored, [](const std::string&) { return false; });
+  const auto mismatches = checkpoint::compare_tensors(table, *stored, [&](const std::string& name) {
+    return targets.projections != nullptr && is_projection(name);
+  });
   const std::string problem = describe(mismatches, table.stored_tensors().size());
   if (problem.empty()) return checkpoint::stored_source(std::move(stored), std::move(table));
   throw Error(ErrorKind::Model, "ADAPTER", problem)
@@ -203,6 +134,8 @@ LoraTargets apply_adapter(torch::nn::Module& model, const AdapterConfig& config,
     for (const auto& [alias, owner] : tied) untouchable.insert(untouchable.end(), {alias, owner});
     LoraTargets targets = apply_lora(model, config.options, untouchable);
     targets.carried = read_carried(model, targets, files, tied);
+    if (targets.projections != nullptr && config.options.vera.save_projection)
+      read_projections(*targets.projections, files);
     return targets;
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Config) throw;
@@ -228,7 +161,10 @@ checkpoint::FolderPlan adapter_folder(checkpoint::StateDictAdapter table, const 
   // PEFT reads no shards, so the adapter goes into one file.
   plan.weights.name = kWeightsStem;
   plan.weights.max_shard_bytes = std::numeric_limits<int64_t>::max();
-  plan.files.emplace_back(kConfigName, config_json(options, targets, base_model).dump(2) + "\n");
+  if (targets.projections != nullptr && options.vera.save_projection) {
+    plan.constants = {{kProjectionA, targets.projections->a()}, {kProjectionB, targets.projections->b()}};
+  }
+  plan.files.emplace_back(kConfigName, adapter_config_text(options, targets, base_model));
   return plan;
 }
 

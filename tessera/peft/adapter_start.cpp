@@ -6,9 +6,11 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
 
+#include "tessera/core/error.h"
 #include "tessera/core/rng.h"
 #include "tessera/device/host_memory.h"
 #include "tessera/nn/linear.h"
@@ -20,6 +22,7 @@
 namespace tessera::peft {
 namespace {
 
+constexpr const char* kTokenRows = ".token_adapter.trainable_tokens_delta";
 constexpr const char* kMagnitude = ".lora_magnitude_vector.weight";
 // The factors, and whether each is A or B.
 constexpr std::pair<const char*, bool> kFactors[] = {{".lora_A.weight", true},
@@ -32,25 +35,32 @@ constexpr int64_t kPieceElements = int64_t{1} << 20;
 class AdapterStart : public checkpoint::ParameterSource {
  public:
   AdapterStart(std::shared_ptr<const checkpoint::ParameterSource> values, const torch::nn::Module& model,
-               const LoraOptions& options, const LoraTargets& targets)
-      : values_(std::move(values)), start_(lora_start(options.start)), has_magnitude_(options.use_dora) {
+               const LoraOptions& options, const LoraTargets& targets,
+               std::shared_ptr<const checkpoint::ParameterSource> plain)
+      : values_(std::move(values)),
+        plain_(std::move(plain)),
+        start_(lora_start(options.start)),
+        has_magnitude_(options.use_dora) {
     const LayerOptions options_of(options);
     const auto modules = model.named_modules("", /*include_self=*/false);
     for (const std::string& name : targets.adapted) {
       const LoraOptions own = options_of(name);
       const auto& layer = dynamic_cast<const nn::Linear&>(*modules[name]);
-      layers_[name] = {layer.out_features(), layer.in_features(), own.rank, lora_scaling(own)};
+      layers_[name] = {layer.out_features(), layer.in_features(), own.rank, lora_scaling(own),
+                       layer.form().has_value()};
     }
   }
 
   bool holds(const std::string& parameter) const override { return values_->holds(parameter); }
 
   std::optional<DType> stored_dtype(const std::string& parameter) const override {
-    return find(parameter) ? std::nullopt : values_->stored_dtype(parameter);
+    if (is_token_rows(parameter) || find(parameter)) return std::nullopt;
+    return values_->stored_dtype(parameter);
   }
 
   void read(const std::string& parameter, const parallel::Box& box,
             const at::Tensor& destination) const override {
+    if (is_token_rows(parameter)) return read_token_rows(box, destination);
     const auto found = find(parameter);
     if (!found) return values_->read(parameter, box, destination);
     if (box.numel() == 0) return;
@@ -68,6 +78,7 @@ class AdapterStart : public checkpoint::ParameterSource {
   struct Layer {
     int64_t out = 0, in = 0, rank = 0;
     double scaling = 1.0;
+    bool is_coded = false;
   };
   // A parameter whose values are made here.
   struct Made {
@@ -82,18 +93,34 @@ class AdapterStart : public checkpoint::ParameterSource {
     };
     if (const std::string layer = layer_of(kMagnitude); has_magnitude_ && layers_.contains(layer))
       return Made{layer, true};
-    if (!start_.takes_from_base()) return std::nullopt;
+    if (!start_.reads_base()) return std::nullopt;
     for (const auto& [suffix, is_a] : kFactors) {
       const std::string layer = layer_of(suffix);
       if (!layers_.contains(layer)) continue;
+      // LoftQ has nothing to correct in a weight that keeps its values.
+      if (!start_.takes_from_base() && !layers_.at(layer).is_coded) return std::nullopt;
       return Made{layer, false, is_a, !is_a && std::string(suffix).find("start") != std::string::npos};
     }
     return std::nullopt;
   }
 
-  at::Tensor read_rows(const std::string& parameter, int64_t first, int64_t count, int64_t width) const {
+  bool is_token_rows(const std::string& parameter) const {
+    return !token_table_.empty() && parameter == token_table_ + kTokenRows;
+  }
+
+  // The table's own rows.
+  void read_token_rows(const parallel::Box& box, const at::Tensor& destination) const {
+    for (int64_t i = 0; i < box.size[0]; ++i) {
+      const int64_t id = token_ids_.at(static_cast<size_t>(box.offset[0] + i));
+      values_->read(token_table_ + ".weight", {{id, box.offset[1]}, {1, box.size[1]}},
+                    destination.narrow(0, i, 1));
+    }
+  }
+
+  static at::Tensor read_rows(const checkpoint::ParameterSource& source, const std::string& parameter,
+                              int64_t first, int64_t count, int64_t width) {
     const at::Tensor rows = at::empty({count, width}, on_host(at::kDouble));
-    values_->read(parameter, {{first, 0}, {count, width}}, rows);
+    source.read(parameter, {{first, 0}, {count, width}}, rows);
     return rows;
   }
 
@@ -102,7 +129,10 @@ class AdapterStart : public checkpoint::ParameterSource {
     const Layer& layer = layers_.at(name);
     const std::scoped_lock lock(mutex_);
     if (last_ != name) {
-      const at::Tensor weight = read_rows(name + ".weight", 0, layer.out, layer.in);
+      const std::string parameter = name + ".weight";
+      at::Tensor weight = read_rows(*values_, parameter, 0, layer.out, layer.in);
+      if (!start_.takes_from_base())
+        weight = read_rows(*plain_, parameter, 0, layer.out, layer.in).sub_(weight);
       last_factors_ = initial_factors(weight, layer.rank, layer.scaling, start_, stream_of(name.c_str()));
       last_ = name;
     }
@@ -114,22 +144,25 @@ class AdapterStart : public checkpoint::ParameterSource {
     const Layer& layer = layers_.at(name);
     const bool is_same = start_.takes_from_base();
     const at::Tensor a = is_same ? at::zeros({1, layer.in}, on_host(at::kDouble))
-                                 : read_rows(name + ".lora_A.weight", 0, layer.rank, layer.in);
+                                 : read_rows(*this, name + ".lora_A.weight", 0, layer.rank, layer.in);
     const at::Tensor norms = at::empty({count}, on_host(at::kDouble));
     const int64_t step = std::max<int64_t>(1, kPieceElements / layer.in);
     for (int64_t begin = 0; begin < count; begin += step) {
       const int64_t size = std::min(step, count - begin);
-      const at::Tensor weight = read_rows(name + ".weight", first + begin, size, layer.in);
-      const at::Tensor b = is_same ? at::zeros({size, 1}, on_host(at::kDouble))
-                                   : read_rows(name + ".lora_B.weight", first + begin, size, layer.rank);
+      const at::Tensor weight = read_rows(*values_, name + ".weight", first + begin, size, layer.in);
+      const at::Tensor b = is_same
+                               ? at::zeros({size, 1}, on_host(at::kDouble))
+                               : read_rows(*this, name + ".lora_B.weight", first + begin, size, layer.rank);
       norms.narrow(0, begin, size).copy_(row_norms(weight, a, b, layer.scaling));
     }
     return norms;
   }
 
-  const std::shared_ptr<const checkpoint::ParameterSource> values_;
+  const std::shared_ptr<const checkpoint::ParameterSource> values_, plain_;
   const LoraStart start_;
   const bool has_magnitude_;
+  const std::vector<int64_t> token_ids_;
+  const std::string token_table_;
   std::map<std::string, Layer> layers_;
   mutable std::mutex mutex_;
   mutable std::string last_;  // the layer of last_factors_
@@ -140,9 +173,13 @@ class AdapterStart : public checkpoint::ParameterSource {
 
 std::shared_ptr<const checkpoint::ParameterSource> with_adapter_start(
     std::shared_ptr<const checkpoint::ParameterSource> values, const torch::nn::Module& model,
-    const LoraOptions& options, const LoraTargets& targets) {
-  if (!options.use_dora && !lora_start(options.start).takes_from_base()) return values;
-  return std::make_shared<AdapterStart>(std::move(values), model, options, targets);
+    const LoraOptions& options, const LoraTargets& targets,
+    std::shared_ptr<const checkpoint::ParameterSource> plain) {
+  const LoraStart start = lora_start(options.start);
+  if (!options.use_dora && !start.reads_base() && targets.token_table.empty()) return values;
+  TESSERA_ASSERT(plain != nullptr || start.kind != LoraStart::Kind::Loftq,
+                 "LoftQ has values to compare with");
+  return std::make_shared<AdapterStart>(std::move(values), model, options, targets, std::move(plain));
 }
 
 }  // namespace tessera::peft

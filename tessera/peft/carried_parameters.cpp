@@ -9,16 +9,19 @@
 #include "tessera/io/file.h"
 
 namespace tessera::peft {
-namespace {
-
-constexpr const char* kPrefix = "base_model.model.";
-constexpr const char* kMagnitude = ".lora_magnitude_vector";
 
 Error adapter_error(const io::ModelFiles& files, const std::string& tensor, const std::string& what) {
   Error error(ErrorKind::Model, "ADAPTER", what);
   error.in(io::join_path(files.folder(), "adapter_model.safetensors") + ": tensor '" + tensor + "'");
   return error;
 }
+
+namespace {
+
+constexpr const char* kPrefix = "base_model.model.";
+// Modules of adapters whose weight files hold under the module's name.
+constexpr const char* kVectors[] = {".lora_magnitude_vector", ".ia3_l", ".vera_lambda_b", ".vera_lambda_d"};
+constexpr char kNorms[] = ".ln_tuning_layers";
 
 void check_shape(const io::ModelFiles& files, const io::TensorInfo& tensor, const at::Tensor& parameter) {
   const std::vector<int64_t> need = parameter.sizes().vec();
@@ -47,13 +50,25 @@ std::string to_peft_name(const std::string& parameter) {
   for (const char* ending : {"A_start.weight", "B_start.weight"}) {
     if (name.ends_with(std::string(".lora_") + ending)) name.erase(name.size() - 13, 6);
   }
-  if (name.ends_with(std::string(kMagnitude) + ".weight")) name.erase(name.size() - 7);
+  for (const std::string vector : kVectors) {
+    if (name.ends_with(vector + ".weight")) name.resize(name.size() - 7);
+  }
   return name;
+}
+
+std::string to_peft_norm_name(const std::string& parameter) {
+  std::string name = to_peft_name(parameter);
+  return name.insert(name.rfind('.'), kNorms);
 }
 
 std::optional<std::string> from_peft_name(const std::string& stored) {
   if (!stored.starts_with(kPrefix)) return std::nullopt;
-  return stored.substr(std::string(kPrefix).size()) + (stored.ends_with(kMagnitude) ? ".weight" : "");
+  std::string name = stored.substr(std::string(kPrefix).size());
+  for (const char* vector : kVectors) {
+    if (name.ends_with(vector)) return name + ".weight";
+  }
+  if (const size_t norm = name.rfind(kNorms); norm != std::string::npos) name.erase(norm, sizeof(kNorms) - 1);
+  return name;
 }
 
 std::vector<CarriedParameter> read_carried(const torch::nn::Module& model, const LoraTargets& targets,

@@ -9,17 +9,23 @@
 
 #include <torch/nn/module.h>
 
+#include "tessera/core/error.h"
 #include "tessera/io/model_files.h"
 #include "tessera/peft/lora.h"
 
 namespace tessera::peft {
 
+// Returns an Error(Model, "ADAPTER") about a tensor of an adapter's files.
+Error adapter_error(const io::ModelFiles& files, const std::string& tensor, const std::string& what);
+
 // Convert between the name of a parameter in the model, such as
 // "model.layers.0.self_attn.q_proj.lora_A.weight", and in an adapter's file,
 // "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight". Files call DoRA's magnitudes
 // "...lora_magnitude_vector", and hold the factors of LoraAdapter's start in the tensors of its trained
-// factors. from_peft_name() returns nothing for a name of another form.
+// factors. to_peft_norm_name() is for the parameters of AdapterMethod::Norms. from_peft_name() returns
+// nothing for a name of another form.
 std::string to_peft_name(const std::string& parameter);
+std::string to_peft_norm_name(const std::string& parameter);
 std::optional<std::string> from_peft_name(const std::string& stored);
 
 // Pairs of modules that share a weight: "lm_head", and "model.embed_tokens" which has it.

@@ -6,6 +6,7 @@
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
 #include "tessera/nn/embedding.h"
+#include "tessera/nn/norm.h"
 #include "tessera/peft/targets.h"
 
 namespace tessera::peft {
@@ -115,10 +116,45 @@ void refuse_target(const TargetMatcher& matcher, const std::string& name, const 
       .hint("lora_target_linear: true selects all of them");
 }
 
+// Refuses ends of names that PEFT refuses too, or that no target has.
+void check_feedforward(const LoraOptions& options, const AdaptedLayers& chosen) {
+  const bool is_list = !options.all_linear && options.target_regex.empty();
+  for (const std::string& end : options.feedforward_modules) {
+    const bool is_end =
+        std::ranges::any_of(chosen, [&](const auto& one) { return one.first.ends_with(end); });
+    if (is_end && (!is_list || std::ranges::count(options.target_modules, end) > 0)) continue;
+    std::vector<std::string> names;
+    for (const auto& [name, layer] : chosen) names.push_back(name);
+    throw Error(ErrorKind::Config, "LORA-TARGET", "'" + end + "' of ia3_feedforward_modules is no target")
+        .about("ia3_feedforward_modules")
+        .need(join(is_list ? options.target_modules : kinds_of(names), ", "));
+  }
+}
+
+// Finds the norms that the targets name, or all where there are no targets.
+std::vector<std::string> find_norms(const torch::nn::Module& model, const LoraOptions& options) {
+  TargetMatcher matcher(options);
+  const bool takes_all = options.target_modules.empty() && options.target_regex.empty();
+  std::vector<std::string> found, all;
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+    if (std::dynamic_pointer_cast<nn::Norm>(item.value()) == nullptr) continue;
+    all.push_back(item.key());
+    const bool is_named = matcher.matches(item.key(), /*takes_adapter=*/false);
+    if (is_named || (takes_all && !matcher.is_excluded(item.key()))) found.push_back(item.key());
+  }
+  const std::vector<std::string> unmet = matcher.unmet();
+  if (!found.empty() && unmet.empty()) return found;
+  throw Error(ErrorKind::Config, "LORA-TARGET",
+              unmet.empty() ? "no norm of the model is chosen"
+                            : "no norm of the model is named '" + join(unmet, "', '") + "'")
+      .need(join(kinds_of(all), ", "));
+}
+
 }  // namespace
 
 std::vector<std::string> find_saved(const torch::nn::Module& model, const LoraOptions& options,
                                     const std::vector<std::string>& untouchable) {
+  if (options.method == AdapterMethod::Norms) return find_norms(model, options);
   std::vector<std::string> saved, all;
   for (const auto& item : model.named_modules("", /*include_self=*/false)) {
     if (item.value()->parameters(/*recurse=*/false).empty()) continue;
@@ -146,6 +182,7 @@ std::vector<std::string> find_saved(const torch::nn::Module& model, const LoraOp
 
 AdaptedLayers find_adapted(const torch::nn::Module& model, const LoraOptions& options,
                            const std::vector<std::string>& untouchable) {
+  if (options.method == AdapterMethod::Norms) return {};
   TargetMatcher matcher(options);
   for (const std::string& name : untouchable)
     refuse_target(matcher, name, options, "shares its weight with another module (tied embeddings)");
@@ -162,7 +199,35 @@ AdaptedLayers find_adapted(const torch::nn::Module& model, const LoraOptions& op
     if (matcher.matches(item.key(), takes_adapter)) chosen.emplace_back(item.key(), layer);
   }
   if (chosen.empty() || !matcher.unmet().empty()) throw no_such_layer(options, matcher, linear_names);
+  check_feedforward(options, chosen);
   return chosen;
+}
+
+std::pair<std::string, std::shared_ptr<nn::Embedding>> find_token_table(
+    const torch::nn::Module& model, const LoraOptions& options, const std::vector<std::string>& saved) {
+  const std::vector<int64_t>& ids = options.trainable_token_indices;
+  if (ids.empty()) return {};
+  const auto error = [](const std::string& what) {
+    return Error(ErrorKind::Config, "LORA-TARGET", what).about("peft_trainable_token_indices");
+  };
+  // The table of positions, if there is one, comes after that of the tokens.
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+    const auto table = std::dynamic_pointer_cast<nn::Embedding>(item.value());
+    if (table == nullptr) continue;
+    if (std::ranges::count(saved, item.key()) > 0)
+      throw error("rows of '" + item.key() + "' are to be trained, and all of it (lora_modules_to_save)");
+    std::vector<int64_t> sorted = ids;
+    std::ranges::sort(sorted);
+    if (const auto twice = std::ranges::adjacent_find(sorted); twice != sorted.end())
+      throw error("a token stands twice").got(std::to_string(*twice));
+    if (sorted.front() < 0 || sorted.back() >= table->weight.size(0)) {
+      throw error("the vocabulary has no such token")
+          .got(std::to_string(sorted.front() < 0 ? sorted.front() : sorted.back()))
+          .need("0 to " + std::to_string(table->weight.size(0) - 1));
+    }
+    return {item.key(), table};
+  }
+  throw error("the model has no embedding of tokens");
 }
 
 std::vector<std::string> kinds_of(const std::vector<std::string>& names) {
@@ -180,6 +245,7 @@ LoraTargets find_lora_targets(const torch::nn::Module& model, const LoraOptions&
   LoraTargets targets;
   targets.saved = find_saved(model, options, untouchable);
   for (const auto& [name, layer] : find_adapted(model, options, untouchable)) targets.adapted.push_back(name);
+  targets.token_table = find_token_table(model, options, targets.saved).first;
   return targets;
 }
 

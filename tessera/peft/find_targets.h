@@ -8,6 +8,7 @@
 
 #include <torch/nn/module.h>
 
+#include "tessera/nn/embedding.h"
 #include "tessera/nn/linear.h"
 #include "tessera/peft/lora.h"
 
@@ -22,5 +23,11 @@ AdaptedLayers find_adapted(const torch::nn::Module& model, const LoraOptions& op
                            const std::vector<std::string>& untouchable);
 std::vector<std::string> find_saved(const torch::nn::Module& model, const LoraOptions& options,
                                     const std::vector<std::string>& untouchable);
+
+// Finds the token embedding, if the options train rows of it; otherwise returns nothing. `saved`: the modules
+// that are trained whole. Throws Error(Config, "LORA-TARGET") for ids that it has not, for an id that stands
+// twice, and for an embedding that is trained whole; the key() is peft_trainable_token_indices.
+std::pair<std::string, std::shared_ptr<nn::Embedding>> find_token_table(
+    const torch::nn::Module& model, const LoraOptions& options, const std::vector<std::string>& saved);
 
 }  // namespace tessera::peft

@@ -9,24 +9,73 @@
 
 #include "tessera/core/error.h"
 #include "tessera/peft/find_targets.h"
+#include "tessera/peft/ia3.h"
 #include "tessera/peft/layer_options.h"
+#include "tessera/peft/vera.h"
 
 namespace tessera::peft {
 namespace {
 
-constexpr const char* kSuffixes[] = {".lora_A.weight",       ".lora_B.weight",
-                                     ".lora_B.bias",         ".lora_magnitude_vector.weight",
-                                     ".lora_A_start.weight", ".lora_B_start.weight"};
+constexpr const char* kSuffixes[] = {".lora_A.weight",        ".lora_B.weight",
+                                     ".lora_B.bias",          ".lora_magnitude_vector.weight",
+                                     ".lora_A_start.weight",  ".lora_B_start.weight",
+                                     ".ia3_l.weight",         ".vera_lambda_b.weight",
+                                     ".vera_lambda_d.weight", ".token_adapter.trainable_tokens_delta"};
+
+void check_dropout(double dropout) {
+  if (dropout >= 0.0 && dropout < 1.0) return;
+  throw Error(ErrorKind::Config, "LORA", "bad LoRA dropout")
+      .got(std::to_string(dropout))
+      .need("at least 0, below 1");
+}
+
+// Refuses options that give no target, or two kinds of targets.
+void check_targets(const LoraOptions& o) {
+  const auto refuse = [](const char* what, const char* got, const char* need) {
+    throw Error(ErrorKind::Config, "LORA", what).got(got).need(need);
+  };
+  const bool needs_target = o.method != AdapterMethod::Norms;
+  if (needs_target && !o.all_linear && o.target_regex.empty() && o.target_modules.empty()) {
+    refuse("LoRA has no layers to adapt", "no target", "lora_target_linear: true, or lora_target_modules");
+  }
+  if (!needs_target && o.all_linear) refuse("norms are not linear layers", "all-linear", "names of norms");
+  if (!o.target_regex.empty() && !o.target_modules.empty()) {
+    refuse("LoRA targets are either a list or one expression", "both", "one of them");
+  }
+  if (!o.layers_to_transform.empty() && !o.target_regex.empty()) {
+    refuse("LoRA can select layers by number only among named targets", "one expression",
+           "target modules as a list");
+  }
+}
+
+// Makes the shared matrices as large as the largest of the layers needs them.
+std::shared_ptr<VeraProjections> make_projections(const AdaptedLayers& layers, const VeraOptions& options) {
+  int64_t in = 0, out = 0;
+  for (const auto& [name, layer] : layers) {
+    in = std::max(in, layer->in_features());
+    out = std::max(out, layer->out_features());
+  }
+  return std::make_shared<VeraProjections>(options.rank, in, out,
+                                           static_cast<uint64_t>(options.projection_prng_key));
+}
+
+std::shared_ptr<nn::LinearAdapter> make_adapter(const nn::Linear& layer, const std::string& name,
+                                                const LoraOptions& options, const LayerOptions& options_of,
+                                                const std::shared_ptr<VeraProjections>& projections) {
+  if (options.method == AdapterMethod::Lora)
+    return std::make_shared<LoraAdapter>(layer, options_of(name), name);
+  if (options.method == AdapterMethod::Vera)
+    return std::make_shared<VeraAdapter>(layer, options, projections, name);
+  return std::make_shared<Ia3Adapter>(layer, multiplies_inputs(options, name));
+}
 
 }  // namespace
 
 LoraStart lora_start(const std::string& name) {
   using Kind = LoraStart::Kind;
-  static const std::pair<const char*, Kind> kKinds[] = {{"true", Kind::Standard},
-                                                        {"false", Kind::Random},
-                                                        {"gaussian", Kind::Gaussian},
-                                                        {"pissa", Kind::Pissa},
-                                                        {"olora", Kind::Olora}};
+  static const std::pair<const char*, Kind> kKinds[] = {{"true", Kind::Standard},     {"false", Kind::Random},
+                                                        {"gaussian", Kind::Gaussian}, {"pissa", Kind::Pissa},
+                                                        {"olora", Kind::Olora},       {"loftq", Kind::Loftq}};
   for (const auto& [known, kind] : kKinds) {
     if (name == known) return {kind, 0};
   }
@@ -40,7 +89,7 @@ LoraStart lora_start(const std::string& name) {
   }
   throw Error(ErrorKind::Config, "LORA", "unknown start of LoRA factors")
       .got("'" + name + "'")
-      .need("true, false, gaussian, pissa, pissa_niter_<number of iterations> or olora")
+      .need("true, false, gaussian, pissa, pissa_niter_<number of iterations>, olora or loftq")
       .about("peft_init_lora_weights");
 }
 
@@ -53,21 +102,18 @@ void check_options(const LoraOptions& o) {
   const auto refuse = [](const std::string& what, const std::string& got, const std::string& need) {
     throw Error(ErrorKind::Config, "LORA", what).got(got).need(need);
   };
+  check_targets(o);
+  if (o.method == AdapterMethod::Vera) {
+    const int64_t key = o.vera.projection_prng_key;
+    if (o.vera.rank < 1 || o.vera.rank > (1 << 20))
+      refuse("bad VeRA rank", std::to_string(o.vera.rank), "1 to 1048576");
+    if (key < 0) refuse("bad projection_prng_key of VeRA", std::to_string(key), "0 or more");
+    if (!std::isfinite(o.vera.d_initial)) refuse("bad d_initial of VeRA", "no finite number", "0.1, say");
+  }
+  if (o.method == AdapterMethod::Lora || o.method == AdapterMethod::Vera) check_dropout(o.dropout);
+  if (o.method != AdapterMethod::Lora) return;
   if (o.rank < 1 || o.rank > (1 << 20)) refuse("bad LoRA rank", std::to_string(o.rank), "1 or more");
   if (!std::isfinite(o.alpha) || o.alpha <= 0.0) refuse("bad LoRA alpha", std::to_string(o.alpha), "above 0");
-  if (!(o.dropout >= 0.0 && o.dropout < 1.0)) {
-    refuse("bad LoRA dropout", std::to_string(o.dropout), "at least 0, below 1");
-  }
-  if (!o.all_linear && o.target_regex.empty() && o.target_modules.empty()) {
-    refuse("LoRA has no layers to adapt", "no target", "lora_target_linear: true, or lora_target_modules");
-  }
-  if (!o.target_regex.empty() && !o.target_modules.empty()) {
-    refuse("LoRA targets are either a list or one expression", "both", "one of them");
-  }
-  if (!o.layers_to_transform.empty() && !o.target_regex.empty()) {
-    refuse("LoRA can select layers by number only among named targets", "one expression",
-           "target modules as a list");
-  }
   if (o.use_dora && o.has_bias)
     refuse("DoRA has no bias of its own", "both", "one of use_dora and lora_bias");
   (void)lora_start(o.start);
@@ -87,8 +133,12 @@ LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,
   check_options(options);
   LoraTargets targets;
   targets.saved = find_saved(model, options, untouchable);
+  targets.are_norms = options.method == AdapterMethod::Norms;
   const AdaptedLayers chosen = find_adapted(model, options, untouchable);
+  if (options.method == AdapterMethod::Vera) targets.projections = make_projections(chosen, options.vera);
   const LayerOptions options_of(options);
+  const auto [table_name, table] = find_token_table(model, options, targets.saved);
+  targets.token_table = table_name;
   for (auto& parameter : model.named_parameters()) {
     const std::string& name = parameter.key();
     const size_t dot = name.rfind('.');
@@ -96,8 +146,9 @@ LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,
     const bool trained = std::find(targets.saved.begin(), targets.saved.end(), module) != targets.saved.end();
     parameter.value().set_requires_grad(trained);
   }
+  if (table != nullptr) table->set_token_rows(options.trainable_token_indices);
   for (const auto& [name, layer] : chosen) {
-    const auto adapter = std::make_shared<LoraAdapter>(*layer, options_of(name), name);
+    const auto adapter = make_adapter(*layer, name, options, options_of, targets.projections);
     adapter->train(layer->is_training());
     layer->set_adapter(adapter, name);
     targets.adapted.push_back(name);

@@ -20,19 +20,43 @@ namespace tessera::peft {
 struct LoraStart {
   // Standard: A uniform in +-1/sqrt(in), B zero. Gaussian: A normal with the standard deviation 1/rank, B
   // zero. Random: A and B uniform. Pissa, Olora: with the main part of the base's weight (low_rank.h), which
-  // is taken out of the weight.
-  enum class Kind { Standard, Gaussian, Random, Pissa, Olora };
+  // is taken out of the weight. Loftq: with the main part of what quantisation has taken from the weight (Li
+  // et al., arXiv 2310.08659, algorithm 1 with one iteration).
+  enum class Kind { Standard, Gaussian, Random, Pissa, Olora, Loftq };
   Kind kind = Kind::Standard;
   int64_t iterations = 0;  // of PiSSA's fast decomposition; 0 = the exact one
 
   bool takes_from_base() const { return kind == Kind::Pissa || kind == Kind::Olora; }
+  // Tells whether the first factors are made of the base's weight at all.
+  bool reads_base() const { return takes_from_base() || kind == Kind::Loftq; }
 };
 
-// Reads PEFT's name of a start: "true", "false", "gaussian", "pissa", "pissa_niter_<N>" or "olora". Throws
+// Reads PEFT's name of a start: "true", "false", "gaussian", "pissa", "pissa_niter_<N>", "olora" or
+// "loftq". Throws
 // Error(Config, "LORA") for another one.
 LoraStart lora_start(const std::string& name);
 
+// Kinds of adapters: low-rank products; trained factors of outputs or inputs (ia3.h); the norms of the model,
+// trained whole ("LN tuning", Zhao et al., arXiv 2312.11420); vectors around shared random matrices (vera.h).
+enum class AdapterMethod { Lora, Ia3, Norms, Vera };
+
+class VeraProjections;
+
+// Options of AdapterMethod::Vera, named as in PEFT.
+struct VeraOptions {
+  int64_t rank = 256;
+  double d_initial = 0.1;
+  int64_t projection_prng_key = 0;  // the seed of the shared matrices
+  bool save_projection = true;      // whether the adapter's files hold them
+};
+
 struct LoraOptions {
+  // Norms need no target, and target_modules then names norms; all norms if nothing is named. Kinds other
+  // than Lora read no rank, scale, DoRA, bias and start; Ia3 and Norms no dropout either.
+  AdapterMethod method = AdapterMethod::Lora;
+  VeraOptions vera = {};
+  // Ends of the names of layers whose inputs Ia3 multiplies.
+  std::vector<std::string> feedforward_modules = {};
   int64_t rank = 8;
   double alpha = 16.0;
   double dropout = 0.0;     // on the adapter's input, in training
@@ -62,6 +86,9 @@ struct LoraOptions {
   std::vector<std::pair<std::string, double>> alpha_pattern = {};
   // Modules, named as in target_modules, that are trained whole and saved with the adapter.
   std::vector<std::string> modules_to_save;
+  // Ids of tokens whose rows of the embedding are trained beside the layers (nn::Embedding::token_rows()),
+  // those of an output projection that shares the embedding's weight with them. Of Lora alone.
+  std::vector<int64_t> trainable_token_indices = {};
 };
 
 // Returns the factor of the product B A for a layer of the options' own rank and alpha (LayerOptions).
@@ -80,8 +107,8 @@ void check_options(const LoraOptions& options);
 class LoraAdapter : public nn::LinearAdapter {
  public:
   // `site` is the name of the layer, from which its dropout masks and initial values derive. The rank and
-  // alpha of `options` hold, whatever its patterns say. Throws Error(Config, "LORA") for a start that takes
-  // from the base with a rank above the layer's sizes.
+  // alpha of `options` hold, whatever its patterns say. Throws Error(Config, "LORA") for a start that reads
+  // the base's weight, with a rank above the layer's sizes.
   LoraAdapter(const nn::Linear& layer, const LoraOptions& options, const std::string& site);
 
   // Takes x as [..., in] and returns [..., out], the layer's own product included. Dropout applies in
@@ -136,13 +163,18 @@ struct LoraTargets {
   std::vector<CarriedParameter> carried = {};
   // The family's files hold the weights of the adapted layers transposed; PEFT's config has to say so.
   bool fan_in_fan_out = false;
+  bool are_norms = false;        // `saved` are the layers of AdapterMethod::Norms
+  std::string token_table = {};  // the embedding of trainable_token_indices
+  // The matrices that the layers of AdapterMethod::Vera share; otherwise null.
+  std::shared_ptr<VeraProjections> projections = nullptr;
 };
 
 // Puts adapters on the layers of `model` that the options name and freezes every other parameter, except in
 // modules_to_save. `untouchable` modules (whose weight another part of the model shares) may not be named in
 // modules_to_save. Throws Error(Config, "LORA-TARGET"), which lists the layers that there are, when nothing
 // matches, a name matches nothing, or target_regex matches an embedding or a module that shares its weight.
-// Errors about modules_to_save have the key() lora_modules_to_save.
+// Errors about modules_to_save have the key() lora_modules_to_save, those about tokens
+// peft_trainable_token_indices.
 LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,
                        const std::vector<std::string>& untouchable = {});
 
@@ -155,7 +187,7 @@ LoraTargets find_lora_targets(const torch::nn::Module& model, const LoraOptions&
 // k_proj rather than the name of every layer.
 std::vector<std::string> kinds_of(const std::vector<std::string>& names);
 
-// Tells by its name whether a parameter belongs to a LoRA adapter, such as "<layer>.lora_A.weight".
+// Tells by its name whether a parameter belongs to an adapter of a layer, such as "<layer>.lora_A.weight".
 bool is_lora_parameter(const std::string& name);
 
 }  // namespace tessera::peft

@@ -74,8 +74,8 @@ LoraAdapter::LoraAdapter(const nn::Linear& layer, const LoraOptions& options, co
   b_ = add("lora_B", {out, rank}, of_b);
   if (options.has_bias) b_->add_bias(out);
   if (options.use_dora) magnitude_ = add("lora_magnitude_vector", {out}, nn::InitialValue::ones());
+  if (start.reads_base()) check_rank(layer, options, site);
   if (!start.takes_from_base()) return;
-  check_rank(layer, options, site);
   a_start_ = add("lora_A_start", {rank, in}, of_a);
   b_start_ = add("lora_B_start", {out, rank}, nn::InitialValue::zeros());
   a_start_->freeze();

@@ -49,7 +49,7 @@ at::Tensor signs_of(const at::Tensor& columns) {
 
 LowRank initial_factors(const at::Tensor& weight, int64_t rank, double scaling, const LoraStart& start,
                         uint64_t stream) {
-  TESSERA_ASSERT(start.takes_from_base() && rank <= std::min(weight.size(0), weight.size(1)),
+  TESSERA_ASSERT(start.reads_base() && rank <= std::min(weight.size(0), weight.size(1)),
                  "factors of a weight");
   const at::NoGradGuard no_grad;
   if (start.kind == LoraStart::Kind::Olora) {

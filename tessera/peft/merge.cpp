@@ -13,7 +13,6 @@
 #include "tessera/checkpoint/rewrite_folder.h"
 #include "tessera/checkpoint/save_folder.h"
 #include "tessera/checkpoint/stored_tensors.h"
-#include "tessera/checkpoint/tied_weights.h"
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
 #include "tessera/device/host_memory.h"
@@ -23,8 +22,11 @@
 #include "tessera/io/model_files.h"
 #include "tessera/io/result_folder.h"
 #include "tessera/peft/adapter_files.h"
+#include "tessera/peft/carried_parameters.h"
 #include "tessera/peft/layer_options.h"
+#include "tessera/peft/merge_changes.h"
 #include "tessera/peft/merge_files.h"
+#include "tessera/peft/vera_files.h"
 
 namespace tessera::peft {
 namespace {
@@ -35,128 +37,6 @@ constexpr int64_t kPieceBytes = int64_t{16} << 20;
 // Merged weights above this are refused. It is far above any trained weight: a sum of a few hundred products
 // of two such values overflows float32.
 constexpr double kLargestWeight = 1e18;
-constexpr const char* kFactorA = ".lora_A.weight";
-constexpr const char* kFactorB = ".lora_B.weight";
-constexpr const char* kBiasB = ".lora_B.bias";
-constexpr const char* kMagnitude = ".lora_magnitude_vector.weight";
-
-// The change of one tensor of the base: a product of two factors is added, a vector is added, or another
-// tensor takes its place. All but `layer` are names in the adapter's file, and empty where there is none.
-struct Change {
-  std::string layer;  // the model's name for the layer that is adapted
-  std::string factor_a, factor_b;
-  std::string magnitude;    // beside factors: of the rows after the addition (dora.h)
-  std::string addition;     // to a bias, without any of the others
-  std::string replacement;  // without any of the others
-
-  const std::string& any() const {
-    for (const std::string* name : {&factor_a, &factor_b, &magnitude, &addition}) {
-      if (!name->empty()) return *name;
-    }
-    return replacement;
-  }
-  bool is_product() const { return addition.empty() && replacement.empty(); }
-};
-
-Error adapter_error(const io::ModelFiles& adapter, const std::string& tensor, const std::string& what) {
-  return Error(ErrorKind::Model, "ADAPTER", what)
-      .in(io::join_path(adapter.folder(), "adapter_model.safetensors") + ": tensor '" + tensor + "'");
-}
-
-void expect_shape(const io::ModelFiles& adapter, const std::string& name, const std::vector<int64_t>& need) {
-  const auto& got = adapter.require(name).tensor->shape;
-  if (got != need)
-    throw adapter_error(adapter, name, "another shape").got(format_shape(got)).need(format_shape(need));
-}
-
-// Returns the name of the base's tensor for a parameter that the adapter names. Files of a model without its
-// head lack the first component: "h.0.attn.c_attn.weight" for "transformer.h.0.attn.c_attn.weight".
-std::string base_name(const StoredTensors& base, const std::string& parameter) {
-  const std::string rest = parameter.substr(parameter.find('.') + 1);
-  return !base.find(parameter) && base.find(rest) ? rest : parameter;
-}
-
-// Tells whether a weight that the adapter brings is the head of a model whose files have no head, and repeats
-// the embedding that the adapter brings too: PEFT saves a tied weight under both names.
-bool is_tied_copy(const StoredTensors& base, const io::ModelFiles& adapter, const std::string& name) {
-  if (name != "lm_head.weight" || base.find(name)) return false;
-  const std::shared_ptr<const io::ModelFiles> borrowed(std::shared_ptr<void>(), &adapter);
-  const auto tensors = checkpoint::stored_tensors(borrowed);
-  const std::string embedding = checkpoint::find_embedding(*tensors);
-  return !embedding.empty() && checkpoint::equal_values(*tensors, embedding, to_peft_name(name));
-}
-
-// Plans the changes, by the names of the base's tensors. Every tensor of the adapter has to belong to one.
-std::map<std::string, Change> plan_changes(const StoredTensors& base, const io::ModelFiles& adapter,
-                                           bool has_magnitudes) {
-  std::map<std::string, Change> changes;
-  for (const io::TensorInfo* tensor : adapter.tensors()) {
-    const auto name = from_peft_name(tensor->name);
-    if (!name.has_value()) throw adapter_error(adapter, tensor->name, "not a name that PEFT gives");
-    const auto change_of = [&](const std::string& factor, const char* changed = ".weight") -> Change& {
-      const std::string layer = name->substr(0, name->size() - factor.size());
-      Change& change = changes[base_name(base, layer + changed)];
-      change.layer = layer;
-      return change;
-    };
-    if (name->ends_with(kFactorA)) {
-      change_of(kFactorA).factor_a = tensor->name;
-    } else if (name->ends_with(kFactorB)) {
-      change_of(kFactorB).factor_b = tensor->name;
-    } else if (name->ends_with(kMagnitude)) {
-      change_of(kMagnitude).magnitude = tensor->name;
-    } else if (name->ends_with(kBiasB)) {
-      change_of(kBiasB, ".bias").addition = tensor->name;
-    } else if (!is_tied_copy(base, adapter, *name)) {
-      changes[base_name(base, *name)].replacement = tensor->name;
-    }
-  }
-  if (changes.empty()) {
-    throw Error(ErrorKind::Model, "ADAPTER", "the adapter contains no tensor").at(adapter.folder());
-  }
-  for (const auto& [name, change] : changes) {
-    const std::string& any = change.any();
-    if (!base.find(name)) throw adapter_error(adapter, any, "the base model has no tensor '" + name + "'");
-    if (!change.replacement.empty() && any != change.replacement) {
-      throw adapter_error(adapter, any, "the weight is both adapted and replaced");
-    }
-    if (!change.is_product()) continue;
-    if (change.factor_a.empty() || change.factor_b.empty())
-      throw adapter_error(adapter, any, "the other factor of the pair is missing");
-    if (change.magnitude.empty() == has_magnitudes) {
-      throw adapter_error(adapter, any,
-                          has_magnitudes ? "the layer's lora_magnitude_vector is missing"
-                                         : "there is a lora_magnitude_vector without use_dora");
-    }
-  }
-  return changes;
-}
-
-// Compares the shapes of the adapter's tensors with those of the base. `is_transposed`: the base holds W^T.
-void check_shapes(const StoredTensors& base, const io::ModelFiles& adapter, const LayerOptions& options_of,
-                  bool is_transposed, const std::map<std::string, Change>& changes) {
-  for (const auto& [name, change] : changes) {
-    const io::TensorSpec& weight = *base.find(name);
-    if (!checkpoint::is_weight_dtype(weight.dtype)) {
-      throw Error(ErrorKind::Model, "DTYPE", "an adapter cannot be merged into a weight of this type")
-          .in(base.place() + ": tensor '" + name + "'")
-          .got(dtype_name(weight.dtype))
-          .need("F64, F32, F16 or BF16");
-    }
-    if (!change.is_product()) {
-      expect_shape(adapter, change.any(), weight.shape);
-    } else if (weight.shape.size() != 2) {
-      throw adapter_error(adapter, change.factor_a, "the base's '" + name + "' is not a matrix");
-    } else {
-      const int64_t rank = options_of(change.layer).rank;
-      expect_shape(adapter, change.factor_a, {rank, weight.shape[is_transposed ? 0 : 1]});
-      expect_shape(adapter, change.factor_b, {weight.shape[is_transposed ? 1 : 0], rank});
-      if (!change.magnitude.empty())
-        expect_shape(adapter, change.magnitude, {weight.shape[is_transposed ? 1 : 0]});
-    }
-  }
-}
-
 void check_weight(const io::TensorSpec& tensor, const at::Tensor& piece) {
   if (piece.numel() == 0) return;
   const double largest = piece.abs().max().item<double>();  // NaN where there is one
@@ -210,9 +90,48 @@ at::Tensor read_adapter(const io::ModelFiles& adapter, const std::string& name, 
   throw adapter_error(adapter, name, "the adapter contains a value that is not finite");
 }
 
+// Writes a weight, or a bias, times the factors of its outputs or inputs.
+void write_multiplied(const StoredTensors& base, const io::ModelFiles& adapter, const io::TensorSpec& tensor,
+                      DType dtype, const Change& change, bool is_transposed,
+                      io::ShardedSafetensorsWriter& writer) {
+  const auto& shape = adapter.require(change.multiplier).tensor->shape;
+  at::Tensor factors = read_adapter(adapter, change.multiplier, 0, shape[0], shape);
+  const bool is_bias = tensor.shape.size() == 1;
+  if (is_bias) factors = factors.flatten();
+  if (!is_bias && is_transposed) factors = factors.t();
+  // The outputs are the rows of a stored W, the inputs those of a stored W^T.
+  const bool are_of_rows = is_bias || change.is_of_inputs == is_transposed;
+  write_rows(writer, tensor, dtype, [&](int64_t first, int64_t count) {
+    return read_piece(base, tensor.name, first, count, tensor.shape)
+        .mul_(are_of_rows ? factors.narrow(0, first, count) : factors);
+  });
+}
+
+// Writes a table with the adapter's rows in place of those of the ids.
+void write_with_rows(const StoredTensors& base, const io::ModelFiles& adapter, const io::TensorSpec& table,
+                     DType dtype, const std::string& rows, const std::vector<int64_t>& ids,
+                     io::ShardedSafetensorsWriter& writer) {
+  const at::Tensor own =
+      read_adapter(adapter, rows, 0, static_cast<int64_t>(ids.size()), adapter.require(rows).tensor->shape);
+  write_rows(writer, table, dtype, [&](int64_t first, int64_t count) {
+    at::Tensor piece = read_piece(base, table.name, first, count, table.shape);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] >= first && ids[i] < first + count)
+        piece.select(0, ids[i] - first).copy_(own.select(0, static_cast<int64_t>(i)));
+    }
+    return piece;
+  });
+}
+
 void write_changed(const StoredTensors& base, const io::ModelFiles& adapter, const io::TensorSpec& tensor,
                    DType dtype, const Change& change, double scaling, bool is_transposed,
+                   const LoraOptions& options, const VeraProjections* projections,
                    io::ShardedSafetensorsWriter& writer) {
+  if (!change.token_rows.empty())
+    return write_with_rows(base, adapter, tensor, dtype, change.token_rows, options.trainable_token_indices,
+                           writer);
+  if (!change.multiplier.empty())
+    return write_multiplied(base, adapter, tensor, dtype, change, is_transposed, writer);
   if (!change.is_product()) {
     write_rows(writer, tensor, dtype, [&](int64_t first, int64_t count) {
       const at::Tensor own = read_adapter(adapter, change.any(), first, count, tensor.shape);
@@ -225,8 +144,13 @@ void write_changed(const StoredTensors& base, const io::ModelFiles& adapter, con
     const std::vector<int64_t>& shape = adapter.require(name).tensor->shape;
     return read_adapter(adapter, name, 0, shape[0], shape);
   };
+  at::Tensor a = read_whole(change.factor_a), b = read_whole(change.factor_b);
+  if (change.is_vera) {
+    const int64_t in = tensor.shape[is_transposed ? 0 : 1];
+    a = a.unsqueeze(1) * projections->columns_of_a(0, in, a.options());
+    b = b.unsqueeze(1) * projections->rows_of_b({{0, b.size(0)}}, b.options());
+  }
   // Rows of a stored W take rows of B; rows of a stored W^T take rows of A^T.
-  const at::Tensor a = read_whole(change.factor_a), b = read_whole(change.factor_b);
   const at::Tensor rows = is_transposed ? a.t() : b, columns = is_transposed ? b.t() : a;
   const auto changed = [&](int64_t first, int64_t count) {
     const at::Tensor weight = read_piece(base, tensor.name, first, count, tensor.shape);
@@ -248,6 +172,25 @@ void write_changed(const StoredTensors& base, const io::ModelFiles& adapter, con
   });
 }
 
+// Returns the matrices that the layers of VeRA share; null for other kinds of adapters.
+std::shared_ptr<VeraProjections> projections_of(const StoredTensors& base, const io::ModelFiles& adapter,
+                                                const AdapterConfig& config,
+                                                const std::map<std::string, Change>& changes) {
+  const VeraOptions& options = config.options.vera;
+  if (config.options.method != AdapterMethod::Vera) return nullptr;
+  int64_t in = 0, out = 0;
+  for (const auto& [name, change] : changes) {
+    if (!change.is_vera) continue;
+    const std::vector<int64_t>& shape = base.find(name)->shape;
+    in = std::max(in, shape[config.fan_in_fan_out ? 0 : 1]);
+    out = std::max(out, shape[config.fan_in_fan_out ? 1 : 0]);
+  }
+  auto projections = std::make_shared<VeraProjections>(options.rank, in, out,
+                                                       static_cast<uint64_t>(options.projection_prng_key));
+  if (options.save_projection) read_projections(*projections, adapter);
+  return projections;
+}
+
 }  // namespace
 
 MergeReport merge_adapter(const std::string& base_folder, const std::string& adapter_folder,
@@ -256,9 +199,9 @@ MergeReport merge_adapter(const std::string& base_folder, const std::string& ada
   const auto base =
       checkpoint::model_tensors(std::make_shared<const io::ModelFiles>(io::ModelFiles::open(base_folder)));
   const io::ModelFiles adapter = open_adapter(adapter_folder);
-  const auto changes = plan_changes(*base, adapter, config.options.use_dora);
+  const auto changes = plan_changes(*base, adapter, config, may_tie(base_folder));
   const LayerOptions options_of(config.options);
-  check_shapes(*base, adapter, options_of, config.fan_in_fan_out, changes);
+  const auto projections = projections_of(*base, adapter, config, changes);
   SideFiles side_files = read_side_files(base_folder, adapter_folder);
   if (const auto file = side_files.texts.find("config.json"); dtype && file != side_files.texts.end()) {
     (void)io::JsonReader::parse(file->second,
@@ -289,8 +232,10 @@ MergeReport merge_adapter(const std::string& base_folder, const std::string& ada
       checkpoint::copy_tensor(*base, tensor, spec.dtype, writer);
       continue;
     }
-    const double scaling = lora_scaling(options_of(change->second.layer));
-    write_changed(*base, adapter, tensor, spec.dtype, change->second, scaling, config.fan_in_fan_out, writer);
+    const bool has_scaling = config.options.method == AdapterMethod::Lora;
+    const double scaling = has_scaling ? lora_scaling(options_of(change->second.layer)) : 1.0;
+    write_changed(*base, adapter, tensor, spec.dtype, change->second, scaling, config.fan_in_fan_out,
+                  config.options, projections.get(), writer);
     ++(change->second.replacement.empty() ? report.num_merged : report.num_replaced);
   }
   writer.commit();

@@ -16,6 +16,7 @@
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/io/file.h"
+#include "tessera/io/json_reader.h"
 #include "tessera/io/model_files.h"
 #include "tessera/text/tokenizer/tokenizer.h"
 
@@ -54,10 +55,14 @@ checkpoint::BaseFiles with_tokens_of(const std::string& folder, checkpoint::Base
   }
 }
 
+bool config_may_tie(const std::string& config) {
+  const auto json = nlohmann::json::parse(config, nullptr, /*allow_exceptions=*/false);
+  return json.is_object() && json.value("tie_word_embeddings", nlohmann::json(true)) == true;
+}
+
 // Tells whether config.json may tie the embedding to a head that the files hold with other values.
 bool ties_what_differs(const std::string& folder, const std::string& config) {
-  const auto json = nlohmann::json::parse(config, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || json.value("tie_word_embeddings", nlohmann::json(true)) != true) return false;
+  if (!config_may_tie(config)) return false;
   const auto files =
       checkpoint::stored_tensors(std::make_shared<const io::ModelFiles>(io::ModelFiles::open(folder)));
   const std::string embedding = checkpoint::find_embedding(*files);
@@ -66,6 +71,11 @@ bool ties_what_differs(const std::string& folder, const std::string& config) {
 }
 
 }  // namespace
+
+bool may_tie(const std::string& folder) {
+  const std::string config = io::join_path(folder, "config.json");
+  return io::exists(config) && config_may_tie(io::JsonReader::read_text(config));
+}
 
 // The tokenizer comes whole from one folder: the adapter's where that has a vocabulary, else the base's. An
 // adapter without a vocabulary may still bring settings and a chat template. It was trained with them, so

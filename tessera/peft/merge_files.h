@@ -11,6 +11,9 @@ struct SideFiles {
   bool has_own_tokens = false;               // whether the adapter brings a tokenizer, or settings of one
 };
 
+// Tells whether the config.json of this folder may tie the output projection to the embedding.
+bool may_tie(const std::string& folder);
+
 // Reads the small files of the result of a merge, as they are now in the folders of base and adapter.
 SideFiles read_side_files(const std::string& base, const std::string& adapter);
 

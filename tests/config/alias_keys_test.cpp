@@ -362,8 +362,9 @@ TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
             "error[E-CONFIG-UNSUPPORTED]: r.yaml:4:1: key 'lora_target_parameters': adapters on fused expert "
             "weights are not supported; lora_target_linear: true adapts the layers of every expert; got a "
             "list of 1");
-  EXPECT_THAT(message_of(kMinimal + "adapter: ia3\n"),
-              HasSubstr("key 'adapter': 'ia3': not supported yet; need lora, none"));
+  EXPECT_THAT(
+      message_of(kMinimal + "adapter: loha\n"),
+      HasSubstr("key 'adapter': 'loha': not supported yet; need lora, none, qlora, ia3, ln_tuning, vera"));
   for (const char* line :
        {"float16: true", "fp8_recipe: rowwise", "peft_init_lora_weights: eva",
         "peft_layer_replication: [[0, 2]]", "rl: grpo", "pretraining_sample_concatenation: false",
@@ -441,6 +442,24 @@ TEST(AliasKeysTest, ReadsWhichLayersAnAdapterChanges) {
   EXPECT_THAT(
       message_of(kMinimal + "adapter: lora\nlora_target_modules: .*proj\npeft_layers_to_transform: 1\n"),
       HasSubstr("'peft_layers_to_transform' and 'lora_target_regex' exclude each other"));
+}
+
+TEST(AliasKeysTest, KindsOfAdaptersHaveKeysOfTheirOwn) {
+  const std::string ia3 = kMinimal + "adapter: ia3\nlora_target_modules: [k_proj, down_proj]\n";
+  const Recipe recipe = parse_recipe(ia3 + "ia3_feedforward_modules: [down_proj]\n", "r.yaml");
+  EXPECT_EQ(recipe.adapter, AdapterKind::Ia3);
+  EXPECT_EQ(recipe.ia3_feedforward_modules, std::vector<std::string>{"down_proj"});
+  EXPECT_THAT(message_of(ia3 + "peft_layers_to_transform: [1]\n"),
+              HasSubstr("'peft_layers_to_transform' and 'adapter: ia3' exclude each other"));
+  const Recipe vera =
+      parse_recipe(kMinimal + "adapter: vera\nlora_target_linear: true\nvera_r: 64\n", "r.yaml");
+  EXPECT_EQ(vera.adapter, AdapterKind::Vera);
+  EXPECT_EQ(vera.vera_r, 64);
+  EXPECT_THAT(message_of(kMinimal + "adapter: vera\n"), HasSubstr("vera has no layers to adapt"));
+  const std::string norms = kMinimal + "adapter: ln_tuning\n";
+  EXPECT_EQ(parse_recipe(norms, "r.yaml").adapter, AdapterKind::LnTuning);
+  EXPECT_THAT(message_of(norms + "lora_modules_to_save: [lm_head]\n"),
+              HasSubstr("'lora_modules_to_save' and 'adapter: ln_tuning' exclude each other"));
 }
 
 TEST(AliasKeysTest, AnAdapterLeavesNoParameterUnfrozen) {

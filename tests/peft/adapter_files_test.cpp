@@ -196,7 +196,7 @@ TEST(AdapterFiles, MismatchesAreModelErrors) {
   EXPECT_EQ(with([](json& c) { c["rank_pattern"] = {{"(q_proj", 2}}; }), "E-MODEL-ADAPTER");
   EXPECT_EQ(with([](json& c) { c["exclude_modules"] = {"q_proj"}; }), "E-MODEL-ADAPTER");
   EXPECT_THAT(text, HasSubstr("no target in its configuration"));
-  EXPECT_EQ(with([](json& c) { c["peft_type"] = "IA3"; }), "E-MODEL-UNSUPPORTED");
+  EXPECT_EQ(with([](json& c) { c["peft_type"] = "LOHA"; }), "E-MODEL-UNSUPPORTED");
   EXPECT_EQ(with([](json& c) { c["bias"] = "all"; }), "E-MODEL-UNSUPPORTED");
   EXPECT_EQ(with([](json& c) { c["init_lora_weights"] = "pissa"; }), "E-MODEL-UNSUPPORTED");
   EXPECT_EQ(with([](json& c) { c["r"] = 0; }), "E-MODEL-CONFIG");

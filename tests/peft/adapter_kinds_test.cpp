@@ -5,11 +5,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
+#include "tessera/checkpoint/coded_source.h"
 #include "tessera/checkpoint/random_source.h"
 #include "tessera/core/error.h"
 #include "tessera/core/rng.h"
 #include "tessera/io/file.h"
+#include "tessera/io/json_reader.h"
+#include "tessera/models/common/quantize_layers.h"
 #include "tessera/nn/materialize.h"
 #include "tessera/nn/random_scope.h"
 #include "tessera/parallel/box_part.h"
@@ -72,6 +76,10 @@ void save_adapter(const std::string& folder, const models::CausalLM& model, cons
     specs.push_back({tensor.name, DType::F64, tensor.shape});
     tensors[tensor.name] = at::zeros(tensor.shape, at::kDouble);
   }
+  for (const auto& [name, value] : plan.constants) {
+    specs.push_back({name, DType::F32, value.sizes().vec()});
+    tensors[name] = value;
+  }
   const auto parameters = model.named_parameters();
   for (const auto& entry : plan.table.parameters()) {
     for (const auto& overlaps : plan.table.overlaps(entry.name, checkpoint::whole_box(entry.shape))) {
@@ -118,7 +126,8 @@ TEST(AdapterKinds, StartAsTheBaseModel) {
 
 TEST(AdapterKinds, AreReadAsWrittenAndMerged) {
   for (const char* family : {"llama3", "gpt2", "qwen2"}) {
-    for (const char* kind : {"dora", "pissa", "pissa_dora", "bias"}) {
+    for (const char* kind : {"dora", "pissa", "pissa_dora", "bias", "ia3", "ia3_all", "norms", "vera",
+                             "vera_generated", "tokens"}) {
       SCOPED_TRACE(std::string(family) + " " + kind);
       const std::string name = kind;
       const bool has_bias = std::string(family) != "llama3";
@@ -130,6 +139,24 @@ TEST(AdapterKinds, AreReadAsWrittenAndMerged) {
       if (name.starts_with("pissa")) options.start = "pissa";
       options.has_bias = name == "bias";
       if (options.has_bias && std::string(family) == "qwen2") options.target_modules = {"q_proj", "v_proj"};
+      if (name.starts_with("ia3")) {
+        options.method = AdapterMethod::Ia3;
+        options.feedforward_modules = {options.target_modules.back()};
+      }
+      if (name == "ia3_all") {
+        options.target_modules.clear();
+        options.all_linear = true;
+        options.feedforward_modules = {std::string(family) == "gpt2" ? "mlp.c_proj" : "up_proj"};
+      }
+      if (name.starts_with("vera")) {
+        options.method = AdapterMethod::Vera;
+        options.vera = {.rank = 6, .projection_prng_key = 5, .save_projection = name == "vera"};
+      }
+      if (name == "tokens") options.trainable_token_indices = {9, 3, 15};
+      if (name == "norms") {
+        options.method = AdapterMethod::Norms;
+        options.target_modules.clear();
+      }
       const auto first = models::build_model(reference_folder(family), at::kDouble);
       const LoraTargets targets = start_adapter(*first, family, options);
       const at::Tensor before = logits_of(*first);
@@ -147,6 +174,57 @@ TEST(AdapterKinds, AreReadAsWrittenAndMerged) {
       EXPECT_LT(max_difference(logits_of(*merged), want), 1e-11);
     }
   }
+}
+
+TEST(AdapterKinds, FilesThatContradictThemselvesAreRefused) {
+  const TempFolder folder;
+  const auto write = [&](const std::string& name, const LoraOptions& options, const char* key,
+                         const char* value) {
+    const auto model = models::build_model(reference_folder("llama3"), at::kDouble);
+    const LoraTargets targets = start_adapter(*model, "llama3", options);
+    save_adapter(folder / name, *model, options, targets);
+    const std::string file = folder / (name + "/adapter_config.json");
+    auto config = nlohmann::json::parse(io::JsonReader::read_text(file));
+    config[key] = nlohmann::json::parse(value);
+    io::write_file_atomic(file, config.dump());
+  };
+  const auto text_of = [](const std::function<void()>& work) -> std::string {
+    try {
+      work();
+      return "";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  const auto load = [&](const std::string& name) {
+    return text_of([&] { load_adapter(*load_reference_model("llama3", at::kDouble), folder / name); });
+  };
+  const auto merge = [&](const std::string& name) {
+    return text_of(
+        [&] { merge_adapter(reference_folder("llama3"), folder / name, folder / (name + "_merged")); });
+  };
+  LoraOptions vera = options_of("llama3"), ia3 = vera, tokens = vera;
+  vera.method = AdapterMethod::Vera;
+  vera.vera = {.rank = 6, .save_projection = false};
+  write("promise", vera, "save_projection", "true");
+  for (const std::string& text : {load("promise"), merge("promise")})
+    EXPECT_THAT(text, HasSubstr("the adapter lacks a matrix that save_projection promises"));
+  vera.vera.save_projection = true;
+  write("rank", vera, "r", "5");
+  EXPECT_THAT(load("rank"),
+              HasSubstr("the shared matrix does not fit the layers; got [6, 28], need [5, 28]"));
+  EXPECT_THAT(merge("rank"), HasSubstr("E-MODEL-ADAPTER"));
+  ia3.method = AdapterMethod::Ia3;
+  write("kind", ia3, "peft_type", "\"VERA\"");
+  EXPECT_THAT(merge("kind"), HasSubstr("not of the kind of adapter that its configuration says"));
+  tokens.trainable_token_indices = {3, 5};
+  write("ids", tokens, "trainable_token_indices", "[3, 97]");
+  EXPECT_THAT(load("ids"), HasSubstr("the vocabulary has no such token; got 97, need 0 to 96"));
+  EXPECT_THAT(merge("ids"), HasSubstr("the base's vocabulary has no such token; got 97"));
+  write("more", tokens, "trainable_token_indices", R"({"model.embed_tokens": [3, 5, 6]})");
+  EXPECT_THAT(load("more"), HasSubstr("E-MODEL-ADAPTER"));
+  write("head", tokens, "trainable_token_indices", R"({"lm_head": [3, 5]})");
+  EXPECT_THAT(load("head"), HasSubstr("need rows of the token embedding alone"));
 }
 
 // PEFT: y = W x + b + (m / n (W + s B A) - W) (x * mask).
@@ -209,6 +287,46 @@ TEST(AdapterKinds, FirstFactorsAreTheMainPartOfTheWeight) {
   EXPECT_LT(max_difference(at::matmul(olora.b.t(), olora.b), at::eye(3, at::kDouble)), 1e-12);
 }
 
+// The best correction of rank r leaves the singular values of W - W' from number r + 1 on.
+TEST(AdapterKinds, LoftqBeginsWithWhatQuantisationTakesAway) {
+  using Kind = models::QuantizeOptions::Kind;
+  for (const Kind kind : {Kind::FourBit, Kind::EightBit}) {
+    const std::string folder = reference_folder("llama3"), block = "model.layers.1.self_attn.";
+    const auto model = models::build_model(folder, at::kFloat);
+    const auto base = files_of(*models::build_model(folder, at::kFloat), "llama3");
+    auto coded = models::quantize_layers(*model, models::state_dict_adapter(*model), nullptr,
+                                         {.kind = kind, .skipped = {"v_proj"}});
+    LoraOptions options = options_of("llama3");
+    options.start = "loftq";
+    const LoraTargets targets = apply_lora(*model, options);
+    const auto plain = std::make_shared<checkpoint::SourceList>(
+        std::vector<std::shared_ptr<const checkpoint::ParameterSource>>{base,
+                                                                        models::random_source(*model, 3)});
+    const auto values = checkpoint::coded_source(plain, nullptr, std::move(coded));
+    const auto start = with_adapter_start(values, *model, options, targets, plain);
+    const auto read = [&](const checkpoint::ParameterSource& source, const std::string& name,
+                          const std::vector<int64_t>& shape) {
+      const at::Tensor value = at::empty(shape, at::kDouble);
+      source.read(block + name, checkpoint::whole_box(shape), value);
+      return value;
+    };
+    const auto& layer = dynamic_cast<const nn::Linear&>(*model->named_modules()[block + "q_proj"]);
+    const int64_t out = layer.out_features(), in = layer.in_features();
+    const at::Tensor missing =
+        read(*plain, "q_proj.weight", {out, in}) - read(*start, "q_proj.weight", {out, in});
+    const at::Tensor change = lora_scaling(options) * at::mm(read(*start, "q_proj.lora_B.weight", {out, 3}),
+                                                             read(*start, "q_proj.lora_A.weight", {3, in}));
+    const at::Tensor rest = at::linalg_svdvals(missing).narrow(0, 3, std::min(in, out) - 3);
+    EXPECT_GT(change.norm().item<double>(), 0.1 * missing.norm().item<double>());
+    EXPECT_NEAR((missing - change).norm().item<double>(), rest.norm().item<double>(), 1e-12);
+    // A layer that keeps its values has nothing to correct.
+    const auto& kept = dynamic_cast<const nn::Linear&>(*model->named_modules()[block + "v_proj"]);
+    const at::Tensor b = read(*start, "v_proj.lora_B.weight", {kept.out_features(), 3});
+    EXPECT_EQ(b.abs().max().item<double>(), 0.0);
+    EXPECT_GT(read(*start, "v_proj.lora_A.weight", {3, in}).abs().max().item<double>(), 0.0);
+  }
+}
+
 TEST(AdapterKinds, ARowOfZerosHasNoLength) {
   const at::Tensor weight = at::zeros({2, 3}, at::kDouble);
   weight[1].fill_(2.0);
@@ -237,6 +355,30 @@ TEST(AdapterKinds, WhatCannotWorkIsRefused) {
   EXPECT_THAT(text_of([](auto& o) { o.start = "pissa_niter_0"; }),
               HasSubstr("unknown start of LoRA factors"));
   EXPECT_THAT(text_of([](auto& o) { o.use_dora = o.has_bias = true; }), HasSubstr("no bias of its own"));
+  EXPECT_THAT(text_of([](auto& o) { o.method = AdapterMethod::Norms; }),
+              HasSubstr("no norm of the model is named 'q_proj'"));
+  EXPECT_THAT(text_of([](auto& o) {
+                o.method = AdapterMethod::Norms;
+                o.target_modules.clear();
+                o.all_linear = true;
+              }),
+              HasSubstr("norms are not linear layers"));
+  EXPECT_THAT(text_of([](auto& o) { o.trainable_token_indices = {1 << 20}; }),
+              HasSubstr("the vocabulary has no such token"));
+  EXPECT_THAT(text_of([](auto& o) {
+                o.trainable_token_indices = {4, 4};
+              }),
+              HasSubstr("a token stands twice"));
+  EXPECT_THAT(text_of([](auto& o) {
+                o.trainable_token_indices = {4};
+                o.modules_to_save = {"embed_tokens"};
+              }),
+              HasSubstr("rows of 'model.embed_tokens' are to be trained, and all of it"));
+  EXPECT_THAT(text_of([](auto& o) {
+                o.method = AdapterMethod::Ia3;
+                o.feedforward_modules = {"up_proj"};
+              }),
+              HasSubstr("'up_proj' of ia3_feedforward_modules is no target"));
 }
 
 }  // namespace

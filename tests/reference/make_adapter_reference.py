@@ -14,7 +14,7 @@ from make_training_reference import (ROWS_FILE, load_model, logits_of, read_rows
 from reference_common import DATA, everything_in_float64, save
 
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import IA3Config, LNTuningConfig, LoraConfig, PeftModel, VeraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
 FOLDER = os.path.join(DATA, "adapters")
@@ -29,6 +29,13 @@ def lora(**changes):
     return LoraConfig(**settings)
 
 
+def vera(**changes):
+    settings = dict(r=12, projection_prng_key=5, d_initial=0.3, task_type="CAUSAL_LM",
+                    target_modules=["q_proj", "v_proj", "up_proj", "down_proj"])
+    settings.update(changes)
+    return VeraConfig(**settings)
+
+
 # kind: (config, base model, keys of a recipe that starts the adapter itself; None = from <kind>_initial)
 KINDS = {
     "selection": (lora(rank_pattern={"k_proj": 2, r".*\.mlp\..*": 3}, alpha_pattern={"1.mlp.up_proj": 5.0},
@@ -37,6 +44,14 @@ KINDS = {
     "lora_bias": (lora(lora_bias=True, target_modules=["q_proj", "k_proj", "v_proj"]), "qwen2", None),
     "pissa": (lora(init_lora_weights="pissa"), MODEL, "pissa"),
     "olora": (lora(init_lora_weights="olora"), MODEL, "olora"),
+    "ia3": (IA3Config(task_type="CAUSAL_LM", target_modules=["q_proj", "v_proj", "up_proj", "down_proj"],
+                      feedforward_modules=["up_proj", "down_proj"]), "qwen2", None),
+    "ln_tuning": (LNTuningConfig(task_type="CAUSAL_LM", target_modules=["input_layernorm", "norm"]), MODEL, None),
+    # The head of llama2 has a weight of its own, that of qwen2 is the embedding.
+    "tokens": (lora(trainable_token_indices=[7, 3, 20, 11]), "llama2", None),
+    "tokens_tied": (lora(trainable_token_indices=[7, 3, 20, 11]), "qwen2", None),
+    "vera": (vera(), MODEL, None),
+    "vera_generated": (vera(save_projection=False, layers_to_transform=[0, 2]), MODEL, None),
     "pissa_dora": (lora(init_lora_weights="pissa", use_dora=True), MODEL, "pissa"),
 }
 
@@ -48,7 +63,11 @@ def perturb(model):
         for key, value in model.named_parameters():
             if "lora_B" in key:
                 value.copy_(0.05 * torch.randn(value.shape, generator=generator))
-            elif "magnitude" in key:
+            elif "vera_lambda_b" in key:
+                value.copy_(0.3 * torch.randn(value.shape, generator=generator))
+            elif "trainable_tokens" in key:
+                value.add_(0.05 * torch.randn(value.shape, generator=generator))
+            elif "magnitude" in key or "ia3" in key or "ln_tuning" in key:
                 value.mul_(1 + 0.1 * torch.randn(value.shape, generator=generator))
 
 
@@ -79,7 +98,8 @@ def make(kind, options):
         model = PeftModel.from_pretrained(load_model(base_folder), initial, is_trainable=True)
     tensors = {"ids": torch.tensor(ids), "logits_initial": logits_of(model, ids)}
     curve = train(model, rows, options)
-    if start is None:
+    # In float64, PEFT draws other projections, which it reads where they are saved.
+    if start is None and getattr(config, "save_projection", True):
         for step, wide in zip(curve, wide_curve(model_name, rows, options, initial)):
             step["loss_f64"], step["grad_norm_f64"] = wide["loss"], wide["grad_norm"]
     tensors["logits_final"] = logits_of(model, ids)

@@ -22,9 +22,11 @@ struct Axes {
   int64_t readers = 1;
 };
 
-std::vector<Axes> layouts_of(int64_t ranks) {
+std::vector<Axes> layouts_of(int64_t ranks, const Curve& curve) {
   if (ranks == 1) return {{"", 1}};
   if (ranks == 2) return {{"", 2}, {"zero_stage: 2\n", 2}, {"tensor_parallel_size: 2\n", 1}};
+  if (ranks == 3 && curve.options.at("model") == "llama2")
+    return {{"context_parallel_size: 3\n", 1}};  // two layers
   if (ranks == 3) return {{"context_parallel_size: 3\n", 1}, {"pipeline_parallel_size: 3\n", 1}};
   return {{"tensor_parallel_size: 2\n", 2}, {"pipeline_parallel_size: 2\n", 2}};
 }
@@ -34,7 +36,11 @@ class AdapterReferenceTest : public ::testing::TestWithParam<const char*> {
   bool makes_its_start() const { return curve_.options.contains("peft_init_lora_weights"); }
 
   std::string adapter_keys() const {
-    if (!makes_its_start()) return "adapter: lora\nlora_model_dir: " + data_ + "_initial\n";
+    const std::string kind = GetParam();
+    const std::string adapter = kind == "ia3" || kind == "ln_tuning" ? kind
+                                : kind.starts_with("vera")           ? "vera"
+                                                                     : "lora";
+    if (!makes_its_start()) return "adapter: " + adapter + "\nlora_model_dir: " + data_ + "_initial\n";
     return "adapter: lora\nlora_target_linear: true\nlora_r: 4\nlora_alpha: 8\npeft_init_lora_weights: " +
            curve_.options.at("peft_init_lora_weights").get<std::string>() +
            "\npeft_use_dora: " + curve_.options.at("use_dora").dump() + "\n";
@@ -75,7 +81,8 @@ class AdapterReferenceTest : public ::testing::TestWithParam<const char*> {
 
 TEST_P(AdapterReferenceTest, FollowsPeft) {
   testing::Random random = testing::shared_random();
-  for (const Axes& axes : testing::some_of(layouts_of(world_->size()), 1, random)) follow(axes, "float32");
+  for (const Axes& axes : testing::some_of(layouts_of(world_->size(), curve_), 1, random))
+    follow(axes, "float32");
   if (world_->rank() != 0) return;
   EXPECT_LE(difference(base(), output_, "logits_final"), 2e-3);
   peft::merge_adapter(base(), output_, folder_ / "merged");
@@ -89,15 +96,20 @@ class AdapterInFloat64Test : public AdapterReferenceTest {};
 
 TEST_P(AdapterInFloat64Test, FollowsPeft) {
   testing::Random random = testing::shared_random();
-  for (const Axes& axes : testing::some_of(layouts_of(world_->size()), 1, random)) follow(axes, "float64");
+  for (const Axes& axes : testing::some_of(layouts_of(world_->size(), curve_), 1, random))
+    follow(axes, "float64");
 }
 
 std::string name_of_kind(const ::testing::TestParamInfo<const char*>& info) { return info.param; }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, AdapterReferenceTest,
-                         ::testing::Values("selection", "dora", "lora_bias", "pissa", "olora", "pissa_dora"),
+                         ::testing::Values("selection", "dora", "lora_bias", "ia3", "ln_tuning", "vera",
+                                           "vera_generated", "tokens", "tokens_tied", "pissa", "olora",
+                                           "pissa_dora"),
                          name_of_kind);
-INSTANTIATE_TEST_SUITE_P(Kinds, AdapterInFloat64Test, ::testing::Values("selection", "dora", "lora_bias"),
+INSTANTIATE_TEST_SUITE_P(Kinds, AdapterInFloat64Test,
+                         ::testing::Values("selection", "dora", "lora_bias", "ia3", "ln_tuning", "vera",
+                                           "tokens", "tokens_tied"),
                          name_of_kind);
 
 }  // namespace

@@ -107,8 +107,9 @@ struct ProductCase {
   size_t turn;
 };
 
-constexpr Trained kTrained[] = {Trained::All, Trained::LoraWithDropout, Trained::QloraWithDropout,
-                                Trained::DoraFromPissa, Trained::LoraWithBias};
+constexpr Trained kTrained[] = {Trained::All,           Trained::LoraWithDropout, Trained::QloraWithDropout,
+                                Trained::DoraFromPissa, Trained::LoraWithBias,    Trained::Ia3,
+                                Trained::Norms,         Trained::VeraWithDropout, Trained::TokenRows};
 
 std::vector<ProductCase> all_cases(const std::vector<ParallelDims>& products) {
   std::vector<ProductCase> cases;

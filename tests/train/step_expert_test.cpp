@@ -12,8 +12,9 @@
 namespace tessera::train {
 namespace {
 
-constexpr Trained kTrained[] = {Trained::All, Trained::LoraWithDropout, Trained::DoraFromPissa,
-                                Trained::LoraWithBias};
+constexpr Trained kTrained[] = {Trained::All,           Trained::LoraWithDropout,
+                                Trained::DoraFromPissa, Trained::LoraWithBias,
+                                Trained::Ia3,           Trained::VeraWithDropout};
 constexpr config::ZeroStage kStages[] = {config::ZeroStage::Zero3, config::ZeroStage::Zero1,
                                          config::ZeroStage::Zero2};
 constexpr config::Checkpointing kCheckpointing[] = {config::Checkpointing::Off, config::Checkpointing::Block,

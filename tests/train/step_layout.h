@@ -22,7 +22,7 @@ inline constexpr int64_t kVocabulary = 61;  // the smallest vocabulary of the fa
 
 // QloraWithDropout is LoraWithDropout over base weights of four bits, those of experts too. Dora has no
 // dropout; the start of DoraFromPissa is a part of the base's weights. QDora is Dora over a base of four
-// bits.
+// bits, from LoftQ's factors.
 enum class Trained {
   All,
   LoraWithDropout,
@@ -31,7 +31,11 @@ enum class Trained {
   Dora,
   QDora,
   DoraFromPissa,
-  LoraWithBias
+  LoraWithBias,
+  Ia3,
+  Norms,
+  VeraWithDropout,
+  TokenRows
 };
 
 struct LayoutCase {
@@ -104,6 +108,28 @@ inline config::Recipe recipe_of(const LayoutCase& layout) {
     recipe.lora_bias = layout.trained == Trained::LoraWithBias;
     if (layout.trained == Trained::DoraFromPissa) recipe.peft_init_lora_weights = "pissa_niter_2";
     if (is_dora) recipe.lora_dropout = 0.0;
+    if (layout.trained == Trained::QDora) recipe.peft_init_lora_weights = "loftq";
+    if (layout.trained == Trained::Ia3) {
+      recipe.adapter = config::AdapterKind::Ia3;
+      // The inputs of Mixtral's experts, of the two c_proj of GPT-2, and of one reader and the only product
+      // of other MLPs.
+      recipe.ia3_feedforward_modules = layout.family == "mixtral" ? std::vector<std::string>{"w3", "w2"}
+                                       : layout.family == "gpt2"
+                                           ? std::vector<std::string>{"c_proj"}
+                                           : std::vector<std::string>{"up_proj", "down_proj"};
+    }
+    // The first and the last rows, which two ranks of tp have.
+    if (layout.trained == Trained::TokenRows) recipe.peft_trainable_token_indices = {60, 3, 7, 31, 0};
+    if (layout.trained == Trained::VeraWithDropout) {
+      recipe.adapter = config::AdapterKind::Vera;
+      recipe.vera_r = 5;
+      recipe.vera_d_initial = 0.8;
+    }
+    if (layout.trained == Trained::Norms) {
+      recipe.adapter = config::AdapterKind::LnTuning;
+      recipe.lora_target_linear = false;
+      recipe.lora_modules_to_save.clear();
+    }
   }
   return recipe;
 }
@@ -154,7 +180,8 @@ inline TrainedModel set_up(const LayoutCase& layout, const parallel::DeviceMesh&
   trained.model->train();
   for (const auto& parameter : trained.sharded->parameters()) {
     // Gives adapters values under which they have an effect from the start.
-    if (parameter.name.find("lora_B") == std::string::npos || parameter.tile.numel() == 0) continue;
+    const auto is = [&](const char* part) { return parameter.name.find(part) != std::string::npos; };
+    if ((!is("lora_B") && !is("vera_lambda_b")) || parameter.tile.numel() == 0) continue;
     checkpoint::fill_box(parameter.tile.detach(), "b." + std::to_string(parameter.name.size()) + ".weight",
                          parameter.layout.shape(), parameter.box, nn::InitialValue::normal(0.1), 9);
   }

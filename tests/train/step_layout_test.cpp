@@ -56,7 +56,8 @@ void check_layouts(const std::vector<LayoutCase>& layouts) {
   for (LayoutCase layout : layouts) {
     for (const Trained trained :
          {Trained::All, Trained::LoraWithDropout, Trained::QloraWithDropout, Trained::SomeFrozen,
-          Trained::Dora, Trained::QDora, Trained::DoraFromPissa, Trained::LoraWithBias}) {
+          Trained::Dora, Trained::QDora, Trained::DoraFromPissa, Trained::LoraWithBias, Trained::Ia3,
+          Trained::Norms, Trained::VeraWithDropout, Trained::TokenRows}) {
       layout.trained = trained;
       ++index;
       for (const config::Checkpointing kind : kKinds) {

@@ -15,8 +15,9 @@ struct ScheduleCase {
 constexpr ScheduleCase kSchedules[] = {{PipelineKind::GPipe, 1},       {PipelineKind::OneFOneB, 1},
                                        {PipelineKind::Interleaved, 2}, {PipelineKind::ZeroBubble, 1},
                                        {PipelineKind::ZeroBubble, 2},  {PipelineKind::GPipe, 2}};
-constexpr Trained kTrained[] = {Trained::All, Trained::LoraWithDropout, Trained::DoraFromPissa,
-                                Trained::LoraWithBias};
+constexpr Trained kTrained[] = {
+    Trained::All, Trained::LoraWithDropout, Trained::DoraFromPissa, Trained::LoraWithBias,
+    Trained::Ia3, Trained::VeraWithDropout, Trained::TokenRows};
 constexpr config::ZeroStage kStages[] = {config::ZeroStage::Zero3, config::ZeroStage::Zero1,
                                          config::ZeroStage::Zero2, config::ZeroStage::Ddp};
 constexpr config::Checkpointing kCheckpointing[] = {config::Checkpointing::Off, config::Checkpointing::Block,

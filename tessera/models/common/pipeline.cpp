@@ -30,7 +30,10 @@ double idle_work_of(const torch::nn::Module& block, const ModelConfig& config) {
 parallel::PipelineParts pipeline_parts(const CausalLM& model) {
   const auto& blocks = model.blocks();
   parallel::PipelineParts parts{{}, {blocks.begin(), blocks.end()}, model.head().used_parameters()};
-  for (const auto& embedding : model.embeddings()) parts.first.push_back(embedding->weight);
+  for (const auto& embedding : model.embeddings()) {
+    parts.first.push_back(embedding->weight);
+    if (embedding->token_rows() != nullptr) parts.first.push_back(embedding->token_rows()->rows);
+  }
   return parts;
 }
 

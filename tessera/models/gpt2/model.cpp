@@ -72,8 +72,8 @@ Gpt2ForCausalLM::Gpt2ForCausalLM(const Gpt2Config& config, at::ScalarType dtype)
     lm_head->refuse_adapter(
         "is computed together with the loss; list it in lora_modules_to_save to train it whole");
   }
-  head_ = std::make_shared<nn::OutputHead>(transformer->ln_f,
-                                           lm_head != nullptr ? lm_head->weight : transformer->wte->weight);
+  head_ = lm_head != nullptr ? std::make_shared<nn::OutputHead>(transformer->ln_f, lm_head->weight)
+                             : std::make_shared<nn::OutputHead>(transformer->ln_f, transformer->wte);
 }
 
 std::vector<TiedParameter> Gpt2ForCausalLM::tied_parameters() const {

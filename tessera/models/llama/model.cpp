@@ -53,8 +53,8 @@ LlamaForCausalLM::LlamaForCausalLM(const LlamaConfig& config, at::ScalarType dty
     lm_head->refuse_adapter(
         "is computed together with the loss; list it in lora_modules_to_save to train it whole");
   }
-  head_ = std::make_shared<nn::OutputHead>(
-      model->norm, lm_head != nullptr ? lm_head->weight : model->embed_tokens->weight);
+  head_ = lm_head != nullptr ? std::make_shared<nn::OutputHead>(model->norm, lm_head->weight)
+                             : std::make_shared<nn::OutputHead>(model->norm, model->embed_tokens);
 }
 
 std::vector<TiedParameter> LlamaForCausalLM::tied_parameters() const {

@@ -110,7 +110,7 @@ class Cutter {
       const std::optional<int64_t>& dim = is_colwise ? parameter.out_dim : parameter.in_dim;
       dim ? static_cast<void>(place_cut(parameter.tensor, *dim, style)) : place_whole(parameter.tensor);
     }
-    if (is_colwise) return;
+    if (is_colwise) return linear.adapter()->set_output_part(box.offset[0]);
     const int64_t first =
         linear.form() ? box.offset[1] / linear.form()->bytes * linear.form()->elements : box.offset[1];
     linear.adapter()->set_input_part(first, in_features,
@@ -121,6 +121,7 @@ class Cutter {
     if (auto* const linear = dynamic_cast<nn::Linear*>(&layer)) return cut_linear(name, *linear, style, true);
     nn::Embedding& embedding = as<nn::Embedding>(layer, name);
     embedding.set_first_row(place_cut(embedding.weight, 0, style).offset[0]);
+    if (embedding.token_rows() != nullptr) place_whole(embedding.token_rows()->rows);
     embedding.set_parallel(detail::region_output(group_, name, options_));
   }
 

@@ -128,6 +128,12 @@ void for_each_lora_key(Keys& keys, Options& options, const F& f) {
   f(keys.peft_use_dora, options.use_dora);
   f(keys.lora_bias, options.has_bias);
   f(keys.peft_init_lora_weights, options.start);
+  f(keys.peft_trainable_token_indices, options.trainable_token_indices);
+  f(keys.ia3_feedforward_modules, options.feedforward_modules);
+  f(keys.vera_r, options.vera.rank);
+  f(keys.vera_d_initial, options.vera.d_initial);
+  f(keys.vera_projection_prng_key, options.vera.projection_prng_key);
+  f(keys.vera_save_projection, options.vera.save_projection);
   f(keys.lora_target_linear, options.all_linear);
   f(keys.lora_target_regex, options.target_regex);
   f(keys.lora_target_modules, options.target_modules);
@@ -145,6 +151,23 @@ void for_each_lora_key(Keys& keys, Options& options, const F& f) {
 peft::LoraOptions lora_options(const config::LoraConfig& keys) {
   peft::LoraOptions options;
   for_each_lora_key(keys, options, [](const auto& key, auto& option) { option = key; });
+  return options;
+}
+
+peft::LoraOptions adapter_options(const config::Recipe& recipe) {
+  peft::LoraOptions options = lora_options(recipe);
+  if (recipe.adapter == config::AdapterKind::Ia3) options.method = peft::AdapterMethod::Ia3;
+  if (recipe.adapter == config::AdapterKind::LnTuning) options.method = peft::AdapterMethod::Norms;
+  if (recipe.adapter == config::AdapterKind::Vera) options.method = peft::AdapterMethod::Vera;
+  if (options.method == peft::AdapterMethod::Norms) options.all_linear = false;
+  if (options.method != peft::AdapterMethod::Lora) {
+    // Keys without effect, of which the recipe's check has warned.
+    const peft::LoraOptions defaults;
+    options.use_dora = defaults.use_dora;
+    options.has_bias = defaults.has_bias;
+    options.start = defaults.start;
+    options.trainable_token_indices.clear();
+  }
   return options;
 }
 
@@ -209,12 +232,23 @@ void check_continued(const config::Recipe& recipe, const models::CausalLM& model
     if (!recipe.key_places.contains(key) || given == wanted) return;
     refuse(key, nlohmann::json(given).dump(), nlohmann::json(wanted).dump());
   };
-  const peft::LoraOptions given = lora_options(recipe);
+  const peft::LoraOptions given = adapter_options(recipe);
+  if (given.method != adapter.options.method) {
+    refuse("adapter", "another kind of adapter", "that of the file");
+    return;
+  }
+  if (!same_names(given.feedforward_modules, adapter.options.feedforward_modules))
+    hold("ia3_feedforward_modules", given.feedforward_modules, adapter.options.feedforward_modules);
+  hold("vera_r", given.vera.rank, adapter.options.vera.rank);
+  hold("vera_projection_prng_key", given.vera.projection_prng_key, adapter.options.vera.projection_prng_key);
+  hold("vera_save_projection", given.vera.save_projection, adapter.options.vera.save_projection);
   hold("lora_r", given.rank, adapter.options.rank);
   hold("lora_alpha", given.alpha, adapter.options.alpha);
   hold("peft_use_rslora", given.use_rslora, adapter.options.use_rslora);
   hold("peft_use_dora", given.use_dora, adapter.options.use_dora);
   hold("lora_bias", given.has_bias, adapter.options.has_bias);
+  hold("peft_trainable_token_indices", given.trainable_token_indices,
+       adapter.options.trainable_token_indices);
   hold("lora_rank_pattern", given.rank_pattern, adapter.options.rank_pattern);
   hold("lora_alpha_pattern", given.alpha_pattern, adapter.options.alpha_pattern);
   // Targets are compared by the layers that they mean, since PEFT writes names where a recipe says
@@ -259,7 +293,7 @@ AdapterSetup put_adapter(models::CausalLM& model, const config::Recipe& recipe,
                          std::shared_ptr<const io::ModelFiles>& files, config::Problems& problems) {
   AdapterSetup adapter;
   if (recipe.lora_model_dir.empty()) {
-    adapter.options = lora_options(recipe);
+    adapter.options = adapter_options(recipe);
     attempt_targets(recipe, problems, [&] {
       adapter.targets = peft::apply_lora(model, adapter.options, shared_modules(model));
     });
@@ -327,6 +361,22 @@ models::QuantizeOptions quantize_options(const config::Recipe& recipe) {
   return options;
 }
 
+// Refuses a start that compares the weights before and after quantisation where the files hold the latter
+// alone.
+void check_start(const config::Recipe& recipe, const checkpoint::StoredTensors* files,
+                 config::Problems& problems) {
+  const char* const key = "peft_init_lora_weights";
+  if (recipe.peft_init_lora_weights != "loftq" || files == nullptr || !models::holds_blocks(*files)) return;
+  problems.add(key, recipe.place_of({key}),
+               recipe
+                   .error("LORA",
+                          "LoftQ needs the weights from before quantisation, and the base's files hold "
+                          "quantised ones",
+                          {key})
+                   .got("loftq")
+                   .hint("write peft_init_lora_weights: true, or take the model that this one was made of"));
+}
+
 // Freezes all that unfrozen_parameters leaves out; nothing where the recipe has no such key.
 void freeze_parameters(PlannedModel& planned, const config::Recipe& recipe, config::Problems& problems) {
   if (recipe.unfrozen_parameters.empty()) return;
@@ -386,8 +436,7 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::BaseModel& b
     coded = at_place_of(recipe, {"tensor_parallel_size"}, [&] {
       return models::quantize_layers(model, planned.saved, base_files.get(), quantize_options(recipe));
     });
-  }
-  if (recipe.adapter == config::AdapterKind::Lora) {
+    check_start(recipe, base_files.get(), problems);
     std::shared_ptr<const io::ModelFiles> files;
     planned.adapter = put_adapter(model, recipe, files, problems);
     planned.saved = peft::adapter_table(model, planned.adapter->targets);
@@ -407,13 +456,14 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::BaseModel& b
   planned.pipeline = plan_pipeline(model, recipe);
   sources.push_back(models::random_source(model, seed));
   planned.source = std::make_shared<checkpoint::SourceList>(std::move(sources));
+  const auto plain = planned.source;
   if (!coded.empty()) {
     planned.source = checkpoint::coded_source(planned.source, base_files, std::move(coded));
   }
   // Adapters that begin with parts of the base read its values, also those that codes stand for.
   if (planned.adapter && recipe.lora_model_dir.empty()) {
-    planned.source =
-        peft::with_adapter_start(planned.source, model, planned.adapter->options, planned.adapter->targets);
+    planned.source = peft::with_adapter_start(planned.source, model, planned.adapter->options,
+                                              planned.adapter->targets, plain);
   }
   return planned;
 }

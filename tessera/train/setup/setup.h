@@ -61,9 +61,11 @@ struct RunTypes {
 };
 RunTypes run_types(const config::Recipe& recipe);
 
-// Returns the options that these keys stand for.
+// Returns the options of the adapter that these keys, or the keys of the recipe, stand for; the former leave
+// the method to the latter.
 peft::LoraOptions lora_options(const config::LoraConfig& keys);
-// Returns the recipe with its LoRA keys as these options have them.
+peft::LoraOptions adapter_options(const config::Recipe& recipe);
+// Returns the recipe with its adapter's keys as these options have them, but for the kind of the adapter.
 config::Recipe with_lora_options(config::Recipe recipe, const peft::LoraOptions& options);
 
 // A model that is known to fit its files and adapter. It lies on the meta device: its parameters have no

@@ -1,0 +1,163 @@
+// Rules of the keys of adapters.
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tessera/config/rules.h"
+#include "tessera/config/scalar.h"
+
+namespace tessera::config {
+namespace {
+
+using GivenKeys = std::vector<std::pair<const char*, bool>>;
+
+// The keys of low-rank products, and whether they differ from their defaults.
+GivenKeys product_keys(const Recipe& recipe) {
+  const Recipe defaults;
+  return {{"lora_r", recipe.lora_r != defaults.lora_r},
+          {"lora_alpha", recipe.lora_alpha != defaults.lora_alpha},
+          {"lora_rank_pattern", !recipe.lora_rank_pattern.empty()},
+          {"lora_alpha_pattern", !recipe.lora_alpha_pattern.empty()},
+          {"peft_use_rslora", recipe.peft_use_rslora},
+          {"peft_use_dora", recipe.peft_use_dora},
+          {"lora_bias", recipe.lora_bias},
+          {"peft_init_lora_weights", recipe.peft_init_lora_weights != defaults.peft_init_lora_weights},
+          {"peft_trainable_token_indices", !recipe.peft_trainable_token_indices.empty()},
+          {"loraplus_lr_ratio", recipe.loraplus_lr_ratio > 0.0}};
+}
+
+// The keys of VeRA alone.
+GivenKeys vera_keys(const Recipe& recipe) {
+  const Recipe defaults;
+  return {{"vera_r", recipe.vera_r != defaults.vera_r},
+          {"vera_d_initial", recipe.vera_d_initial != defaults.vera_d_initial},
+          {"vera_projection_prng_key", recipe.vera_projection_prng_key != defaults.vera_projection_prng_key},
+          {"vera_save_projection", !recipe.vera_save_projection}};
+}
+
+// The keys that choose the layers of an adapter.
+GivenKeys target_keys(const Recipe& recipe) {
+  return {{"lora_target_modules", !recipe.lora_target_modules.empty()},
+          {"lora_target_regex", !recipe.lora_target_regex.empty()},
+          {"lora_target_linear", recipe.lora_target_linear},
+          {"lora_exclude_modules", !recipe.lora_exclude_modules.empty()},
+          {"lora_exclude_regex", !recipe.lora_exclude_regex.empty()},
+          {"peft_layers_to_transform", !recipe.peft_layers_to_transform.empty()},
+          {"peft_layers_pattern", !recipe.peft_layers_pattern.empty()},
+          {"lora_modules_to_save", !recipe.lora_modules_to_save.empty()},
+          {"lora_model_dir", !recipe.lora_model_dir.empty()}};
+}
+
+void warn_idle(Rules& rules, const GivenKeys& keys, const std::string& why) {
+  for (const auto& [key, is_changed] : keys) {
+    if (is_changed) rules.warn_idle(key, why);
+  }
+}
+
+const char* kind_name(AdapterKind kind) {
+  switch (kind) {
+    case AdapterKind::Ia3: return "ia3";
+    case AdapterKind::LnTuning: return "ln_tuning";
+    case AdapterKind::Vera: return "vera";
+    default: return "lora";
+  }
+}
+
+// Warns of keys that only other kinds of adapters read.
+void warn_of_other_kinds(Rules& rules) {
+  const Recipe& recipe = rules.recipe();
+  const AdapterKind kind = recipe.adapter;
+  const std::string with = std::string("with 'adapter: ") + kind_name(kind) + "'";
+  if (kind != AdapterKind::Lora) warn_idle(rules, product_keys(recipe), with);
+  if (kind != AdapterKind::Lora && kind != AdapterKind::Vera && recipe.lora_dropout > 0.0)
+    rules.warn_idle("lora_dropout", with);
+  if (kind != AdapterKind::Ia3 && !recipe.ia3_feedforward_modules.empty())
+    rules.warn_idle("ia3_feedforward_modules", "without 'adapter: ia3'");
+  if (kind != AdapterKind::Vera) warn_idle(rules, vera_keys(recipe), "without 'adapter: vera'");
+  if (kind == AdapterKind::LnTuning && recipe.lora_target_linear) rules.warn_idle("lora_target_linear", with);
+}
+
+// Refuses keys that PEFT's configuration of some kinds of adapters has no place for.
+void refuse_foreign_choices(Rules& rules) {
+  const Recipe& recipe = rules.recipe();
+  const std::string kind = std::string("adapter: ") + kind_name(recipe.adapter);
+  const auto refuse = [&](const char* key, const char* hint) {
+    rules
+        .refuse_text("CONFLICT", {key, "adapter"},
+                     "keys '" + std::string(key) + "' and '" + kind + "' exclude each other")
+        .hint(hint);
+  };
+  const bool is_norms = recipe.adapter == AdapterKind::LnTuning;
+  if ((is_norms || recipe.adapter == AdapterKind::Ia3) && !recipe.peft_layers_to_transform.empty())
+    refuse("peft_layers_to_transform", "lora_target_modules as an expression can choose blocks too");
+  if (is_norms && !recipe.lora_modules_to_save.empty())
+    refuse("lora_modules_to_save", "adapter: lora trains whole modules beside its own");
+}
+
+void validate_targets(Rules& rules) {
+  const Recipe& recipe = rules.recipe();
+  if (!recipe.lora_target_linear && recipe.lora_target_modules.empty() && recipe.lora_target_regex.empty() &&
+      recipe.lora_model_dir.empty() && recipe.adapter != AdapterKind::LnTuning) {
+    rules
+        .refuse("MISSING",
+                {"adapter", "lora_target_linear", "lora_target_modules", "lora_target_regex",
+                 "lora_target_parameters"},
+                std::string(kind_name(recipe.adapter)) + " has no layers to adapt")
+        .need("lora_target_linear: true or lora_target_modules");
+  }
+  if (!recipe.peft_layers_to_transform.empty() && !recipe.lora_target_regex.empty()) {
+    rules
+        .refuse_text("CONFLICT", {"peft_layers_to_transform", "lora_target_regex"},
+                     "keys 'peft_layers_to_transform' and 'lora_target_regex' exclude each other")
+        .hint("the expression itself can select layers: .*layers[.][01][.].*_proj");
+  }
+  if (!recipe.peft_layers_pattern.empty() && recipe.peft_layers_to_transform.empty())
+    rules.warn_idle("peft_layers_pattern", "without 'peft_layers_to_transform'");
+}
+
+}  // namespace
+
+void validate_adapter(Rules& rules) {
+  const Recipe& recipe = rules.recipe();
+  if (recipe.adapter == AdapterKind::None) {
+    warn_idle(rules, product_keys(recipe), "without 'adapter: lora'");
+    warn_idle(rules, target_keys(recipe), "without 'adapter: lora'");
+    if (recipe.lora_dropout > 0.0) rules.warn_idle("lora_dropout", "without 'adapter: lora'");
+    if (!recipe.ia3_feedforward_modules.empty())
+      rules.warn_idle("ia3_feedforward_modules", "without 'adapter: ia3'");
+    warn_idle(rules, vera_keys(recipe), "without 'adapter: vera'");
+    return;
+  }
+  warn_of_other_kinds(rules);
+  refuse_foreign_choices(rules);
+  validate_targets(rules);
+  if (!recipe.unfrozen_parameters.empty()) {
+    rules
+        .refuse_text("CONFLICT", {"unfrozen_parameters", "adapter"},
+                     "keys 'unfrozen_parameters' and 'adapter' exclude each other")
+        .hint("with an adapter all weights are frozen; lora_modules_to_save trains whole modules");
+  }
+  constexpr std::string_view kFast = "pissa_niter_";
+  if (recipe.peft_init_lora_weights.starts_with(kFast)) {
+    const auto iterations = parse_integer(recipe.peft_init_lora_weights.substr(kFast.size()));
+    if (iterations.status != IntegerStatus::Ok || iterations.value < 1 || iterations.value > 1000) {
+      rules.refuse("VALUE", {"peft_init_lora_weights"}, "no number of iterations")
+          .got(recipe.peft_init_lora_weights)
+          .need("pissa_niter_<1 to 1000>");
+    }
+  }
+  if (recipe.peft_init_lora_weights == "loftq" && !recipe.quantizes()) {
+    rules.refuse("CONFLICT", {"peft_init_lora_weights", "load_in_4bit"}, "LoftQ corrects a quantised base")
+        .got("loftq")
+        .need("adapter: qlora, load_in_4bit or load_in_8bit");
+  }
+  if (recipe.peft_use_dora && recipe.lora_bias) {
+    rules
+        .refuse_text("CONFLICT", {"lora_bias", "peft_use_dora"},
+                     "keys 'lora_bias' and 'peft_use_dora' exclude each other")
+        .hint("PEFT has no bias in DoRA either");
+  }
+}
+
+}  // namespace tessera::config
