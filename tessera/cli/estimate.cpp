@@ -16,6 +16,7 @@
 #include "tessera/core/error.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/core/strings.h"
+#include "tessera/device/device.h"
 #include "tessera/measure/known_estimates.h"
 #include "tessera/models/common/base_model.h"
 #include "tessera/models/registry.h"
@@ -34,7 +35,7 @@ struct EstimateOptions {
   std::string zero2 = "documented";
 };
 
-// What one rank needs.
+// The memory of one rank.
 struct Column {
   train::RankMemory memory;
   int64_t program_bytes = 0;
@@ -82,7 +83,7 @@ void print_json(const std::vector<Column>& columns, int64_t num_ranks) {
 
 int estimate_run(const EstimateOptions& options) {
   const config::Recipe recipe = config::load_recipe(options.recipe, options.overrides, "");
-  const bool is_on_gpu = train::device_of(recipe).type() != at::kCPU;
+  const bool is_on_gpu = train::device_of(recipe).type() != kHost;
   std::vector<Column> columns;
   for (const int64_t rank : train::ranks_to_estimate(recipe, options.nproc))
     columns.push_back({train::estimate_memory(recipe, options.nproc, rank)});

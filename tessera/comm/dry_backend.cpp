@@ -59,7 +59,7 @@ class DryBackend : public detail::TensorBackend {
 
   at::Tensor shared_bytes(const Call&, int64_t num_bytes) override {
     if (!shares_memory_ || size_ == 1) return at::Tensor();
-    return at::empty({num_bytes}, at::TensorOptions(at::kMeta).dtype(at::kByte));
+    return at::empty({num_bytes}, at::TensorOptions().dtype(at::kByte).device(at::kMeta));
   }
   std::shared_ptr<Work> write_shared(const Call& call, int64_t, std::function<void()>) override {
     return done(call);

@@ -57,10 +57,22 @@ at::Tensor& binary_out(const at::Tensor& x, const at::Tensor& y, at::Tensor& out
   return out;
 }
 
+at::Tensor floor_divide(const at::Tensor& x, const at::Tensor& y) {
+  const at::TensorOptions options = x.options().dtype(at::result_type(x, y));
+  return at::empty(at::infer_size(x.sizes(), y.sizes()), options.device(at::kMeta));
+}
+
+at::Tensor isnan(const at::Tensor& x) { return at::empty(x.sizes(), x.options().dtype(at::kBool)); }
+
+at::Tensor max(const at::Tensor& x) { return at::empty({}, x.options()); }
+
 void add_meta_kernels() {
   static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__, __LINE__);
   library.impl("index_select", &index_select);
   library.impl("where.self", &where);
+  library.impl("floor_divide", &floor_divide);
+  library.impl("isnan", &isnan);
+  library.impl("max", &max);
   for (const char* const name : {"abs.out", "logical_not.out"}) library.impl(name, &unary_out);
   for (const char* const name : {"logical_and.out", "logical_or.out"}) library.impl(name, &binary_out);
 }

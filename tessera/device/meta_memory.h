@@ -3,8 +3,8 @@
 
 namespace tessera {
 
-// From the first call on, every tensor of the meta device counts in the memory ledger (core/memory_ledger.h)
-// while one is running, as a tensor of the host's memory does.
+// Makes every tensor of the meta device that is made from now on count in the memory ledger
+// (core/memory_ledger.h) while that is on, as a tensor of the host's memory does.
 void count_meta_memory();
 
 }  // namespace tessera

@@ -76,7 +76,7 @@ std::string deepspeed_zero3_table(const ModelCounts& model, int64_t gpus_per_nod
   std::string text = header(millions(model.parameters) + " total params, " + millions(model.largest_layer) +
                                 " largest layer params",
                             gpus_per_node, nodes);
-  // With zero_init a node holds one part of the states; without, each process begins with the whole model.
+  // A node holds one part of the states with zero_init; each process begins with the whole model without.
   const auto offloaded = [&](double bytes, bool has_zero_init) {
     const double part = bytes / static_cast<double>(nodes);
     return p * (has_zero_init ? part : std::max(copies, part)) * kBufferFactor;

@@ -6,7 +6,7 @@
 
 namespace tessera::measure {
 
-// What DeepSpeed's estimators take. A layer is a module with parameters of its own.
+// Holds what DeepSpeed's estimators take. A layer is a module with parameters of its own.
 struct ModelCounts {
   int64_t parameters = 0;     // each counted once, also where modules share it
   int64_t largest_layer = 0;  // parameters of the largest layer

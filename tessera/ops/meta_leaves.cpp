@@ -54,7 +54,7 @@ AttentionResult attend_spans(const at::Tensor& q, const at::Tensor&, const at::T
 AttentionGradients attend_spans_backward(const at::Tensor&, const at::Tensor& q, const at::Tensor& k,
                                          const at::Tensor& v, const AttentionResult&,
                                          const std::vector<AttentionSpan>&, const AttentionFormula&) {
-  // Where several heads share keys, each head of a long span has its own sums on the way.
+  // Each head of a long span has its own sums on the way if several heads share keys.
   const auto options = q.options().dtype(compute_type(q.scalar_type()));
   const bool has_shares = q.size(1) > k.size(1);
   const at::Tensor shares = at::empty({has_shares ? 2 * k.size(0) : 0, q.size(1), q.size(2)}, options);

@@ -142,7 +142,8 @@ class TableBackend : public detail::TensorBackend {
   std::shared_ptr<Work> barrier(const detail::Call& call) override {
     return run(call, {}, [](std::vector<Brought>&) {});
   }
-  std::unique_ptr<TensorBackend> split(const detail::Call& call, int64_t color, int64_t key) override {
+  std::unique_ptr<TensorBackend> split(const detail::Call& call, int64_t color, int64_t key,
+                                       int64_t) override {
     run(call, {{}, {}, {}, {color, key}}, [&](std::vector<Brought>& ranks) {
       table_->parts.clear();
       table_->members.clear();

@@ -43,6 +43,7 @@ TEST_F(VerbsTest, HelpOfEveryVerb) {
       {{"bench", "tokenize"}, {"--model", "--file", "--passes", "--json"}},
       {{"bench", "generate"}, {"--batch", "--prompt-tokens", "--new-tokens", "--dtype", "--json"}},
       {{"bench", "train"}, {"--micro-batch", "--seq", "--steps", "--adapter", "--json"}},
+      {{"estimate"}, {"recipe", "--nproc", "--json", "--deepspeed", "--accelerate"}},
       {{"debug"}, {"logits", "tokenize", "schedule"}},
       {{"debug", "logits"}, {"--ids", "--out"}},
       {{"debug", "tokenize"}, {"--file"}},
@@ -104,6 +105,34 @@ TEST_F(VerbsTest, DoctorTellsWhatThereIs) {
   for (const char* part : {"processor", "cores", "instruction sets", "memory", "disk", "LibTorch", "MPI",
                            "float32", "bfloat16"}) {
     EXPECT_NE(result.out.find(part), std::string::npos) << part << "\n" << result.told();
+  }
+}
+
+TEST_F(VerbsTest, EstimateTellsTheMemoryOfARank) {
+  write_text(here / "rows.jsonl", "{\"input_ids\": [1, 2], \"labels\": [1, 2]}\n");
+  write_text(here / "memory.yaml",
+             "base_model: model\ndatasets: [{path: rows.jsonl}]\nlearning_rate: 0.1\nsequence_len: 32\n");
+  const ProgramResult table =
+      run_well({"estimate", "memory.yaml", "pipeline_parallel_size=2", "--nproc", "2"});
+  for (const char* part : {"memory of a rank, of 2, by stage", "parameters", "optimizer state", "peak"})
+    EXPECT_NE(table.out.find(part), std::string::npos) << part << "\n" << table.told();
+  const auto json = nlohmann::json::parse(
+      ProgramResult::lines(run_well({"estimate", "memory.yaml", "--nproc", "3", "--json"}).out).back());
+  EXPECT_EQ(json.at("ranks"), 3);
+  EXPECT_GT(json.at("memory").at(0).at("peak_bytes").at("parameters"), 0);
+  const ProgramResult known = run_well({"estimate", "--deepspeed", "--model", "model", "--nodes", "2"});
+  EXPECT_NE(known.out.find("HW: Setup with 2 nodes, 1 GPU per node."), std::string::npos) << known.told();
+  EXPECT_NE(run_well({"estimate", "--accelerate", "--model", "model"}).out.find("float32"),
+            std::string::npos);
+  const std::vector<std::pair<Words, const char*>> mistakes = {
+      {{"estimate"}, "no recipe is given"},
+      {{"estimate", "--deepspeed"}, "need the size of a model"},
+      {{"estimate", "memory.yaml", "tensor_parallel_size=5", "--nproc", "5"}, "tensor_parallel_size"},
+      {{"estimate", "none.yaml"}, "none.yaml"}};
+  for (const auto& [words, part] : mistakes) {
+    const ProgramResult result = run(words);
+    EXPECT_EQ(result.exit_code, 2) << result.told();
+    EXPECT_NE(result.err.find(part), std::string::npos) << result.told();
   }
 }
 

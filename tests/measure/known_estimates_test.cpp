@@ -53,10 +53,10 @@ TEST(KnownEstimatesTest, Accelerate) {
   EXPECT_EQ(accelerate_table("bert-base-cased", 89'075'712, 433'249'280),
             "Memory Usage for loading `bert-base-cased`\n"
             "|  dtype  | Largest Layer | Total Size | Training using Adam |\n"
-            "| float32 |    84.95 MB   | 413.18 MB  |       1.61 GB       |\n"
-            "| float16 |    42.47 MB   | 206.59 MB  |      826.36 MB      |\n"
-            "|   int8  |    21.24 MB   | 103.29 MB  |         N/A         |\n"
-            "|   int4  |    10.62 MB   |  51.65 MB  |         N/A         |\n");
+            "| float32 |   84.95 MB    | 413.18 MB  |       1.61 GB       |\n"
+            "| float16 |   42.47 MB    | 206.59 MB  |      826.36 MB      |\n"
+            "|  int8   |   21.24 MB    | 103.29 MB  |         N/A         |\n"
+            "|  int4   |   10.62 MB    |  51.65 MB  |         N/A         |\n");
 }
 
 }  // namespace

@@ -21,7 +21,7 @@
 namespace tessera::train {
 namespace {
 
-// What a run needs, and what there is of it.
+// The memory that a run needs.
 struct Need {
   RankMemory worst;           // the rank that needs most
   int64_t mean_bytes = 0;     // of a rank at its peak
@@ -44,7 +44,7 @@ Need need_of(const config::Recipe& recipe, int64_t num_ranks) {
   return need;
 }
 
-// Where the tensors of this machine's ranks lie.
+// The memory in which the tensors of this machine's ranks lie.
 struct Room {
   int64_t bytes = 0;      // for tensors; 0 if it is not known
   int64_t num_ranks = 1;  // that share it
