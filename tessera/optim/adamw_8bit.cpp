@@ -228,6 +228,7 @@ class AdamW8bitRule : public Rule {
   }
   bool is_elementwise() const override { return false; }
   int64_t num_rounds() const override { return 1; }
+  bool changes_tiles(int64_t round) const override { return round == 1; }
   comm::ReduceOp joined_by() const override { return comm::ReduceOp::Max; }
   int64_t measured_size(int64_t, const RuleParameter& parameter) const override {
     return 2 * num_blocks(parameter);

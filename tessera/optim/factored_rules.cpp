@@ -84,6 +84,7 @@ class AdafactorRule : public Rule {
   bool is_elementwise() const override { return false; }
   // First the averages of squares, then the root mean square of the update.
   int64_t num_rounds() const override { return 2; }
+  bool changes_tiles(int64_t round) const override { return round == 1; }
   int64_t measured_size(int64_t round, const RuleParameter& parameter) const override {
     return round == 1 ? 1 : is_factored(parameter) ? Factors::numel(parameter) : 0;
   }
@@ -129,6 +130,7 @@ class CameRule : public Rule {
   bool is_elementwise() const override { return false; }
   // First the averages of squares, then the root mean square of the update, then the averages of residuals.
   int64_t num_rounds() const override { return 3; }
+  bool changes_tiles(int64_t round) const override { return round > 0; }
   int64_t measured_size(int64_t round, const RuleParameter& parameter) const override {
     if (round == 1) return 1;
     return is_factored(parameter) ? Factors::numel(parameter) : 0;

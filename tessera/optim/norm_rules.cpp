@@ -16,6 +16,7 @@ class StableAdamWRule : public Rule {
   std::vector<RuleState> states(const RuleParameter&) const override { return {{"exp_avg"}, {"exp_avg_sq"}}; }
   bool is_elementwise() const override { return false; }
   int64_t num_rounds() const override { return 1; }
+  bool changes_tiles(int64_t round) const override { return round == 0; }
   int64_t measured_size(int64_t, const RuleParameter&) const override { return 1; }
   at::Tensor measure(int64_t, RuleUpdate& u) const override {
     // Averages with these weights have no bias.
@@ -46,6 +47,7 @@ class LambRule : public Rule {
   std::vector<RuleState> states(const RuleParameter&) const override { return {{"exp_avg"}, {"exp_avg_sq"}}; }
   bool is_elementwise() const override { return false; }
   int64_t num_rounds() const override { return 1; }
+  bool changes_tiles(int64_t round) const override { return round == 0; }
   int64_t measured_size(int64_t, const RuleParameter&) const override { return 2; }
   at::Tensor measure(int64_t, RuleUpdate& u) const override {
     u.states[0].mul_(o_.beta1).add_(u.gradient, 1.0 - o_.beta1);

@@ -76,6 +76,9 @@ class Rule {
   virtual at::Tensor measure(int64_t round, RuleUpdate& update) const;
   virtual void absorb(int64_t round, RuleUpdate& update) const;
   virtual void apply(RuleUpdate& update) const = 0;
+  // Says whether measure() changes Tile states in this round; round num_rounds() stands for apply(). States
+  // that are as they were need not go back to a drive.
+  virtual bool changes_tiles(int64_t /*round*/) const { return true; }
 
   // A rule with a matrix() transforms it as a whole, on one of the ranks that hold a tile of it, between the
   // rounds and apply(): matrix() returns this tile's part, of a type that depends on the parameter alone, and

@@ -134,19 +134,22 @@ class RuledOptimizer : public Optimizer {
     const auto moves = [](const RuledTile& ruled) { return ruled.rule->has_average() && ruled.numel() > 0; };
     std::vector<bool> wanted;
     for (const RuledTile& ruled : tiles_) wanted.push_back(moves(ruled));
-    RuledStates::Visit visit(states_, wanted, /*changes=*/false);
+    RuledStates::Visit visit(states_, wanted);
     for (size_t i = 0; i < tiles_.size(); ++i) {
       const RuledTile& ruled = tiles_[i];
       if (!moves(ruled)) continue;
       std::vector<at::Tensor> states = ruled.states;
-      visit.run(ruled, i, states, [&](int64_t begin, int64_t size) {
-        const bool is_all = size == ruled.numel();
-        const at::Tensor all = ruled.tile.tile.detach();
-        const at::Tensor value = is_all ? all : all.view({-1}).narrow(0, begin, size);
-        const at::Tensor wide = value.to(ruled.parameter.type);
-        ruled.rule->move_to_average(is_average, wide, states);
-        if (!wide.is_same(value)) value.copy_(wide);
-      });
+      visit.run(
+          ruled, i, states,
+          [&](int64_t begin, int64_t size) {
+            const bool is_all = size == ruled.numel();
+            const at::Tensor all = ruled.tile.tile.detach();
+            const at::Tensor value = is_all ? all : all.view({-1}).narrow(0, begin, size);
+            const at::Tensor wide = value.to(ruled.parameter.type);
+            ruled.rule->move_to_average(is_average, wide, states);
+            if (!wide.is_same(value)) value.copy_(wide);
+          },
+          /*changes=*/false);
     }
     visit.finish();
   }
@@ -161,8 +164,10 @@ class RuledOptimizer : public Optimizer {
       RuledStates::Visit visit(states_, wanted(batch, is_measured));
       for (Pending& pending : batch) {
         if (!pending.takes_part(round)) continue;
-        visit.run(pending.ruled, pending.number, pending.update.states,
-                  [&](int64_t, int64_t) { pending.measure(round, scale, totals); });
+        visit.run(
+            pending.ruled, pending.number, pending.update.states,
+            [&](int64_t, int64_t) { pending.measure(round, scale, totals); },
+            pending.ruled.rule->changes_tiles(round));
       }
       visit.finish();
       totals.join();
@@ -179,9 +184,10 @@ class RuledOptimizer : public Optimizer {
     RuledStates::Visit visit(states_, wanted(batch, is_applied));
     for (Pending& pending : batch) {
       if (!is_applied(pending)) continue;
-      visit.run(pending.ruled, pending.number, pending.update.states, [&](int64_t begin, int64_t size) {
-        pending.ruled.apply(pending.update, scale, begin, size);
-      });
+      visit.run(
+          pending.ruled, pending.number, pending.update.states,
+          [&](int64_t begin, int64_t size) { pending.ruled.apply(pending.update, scale, begin, size); },
+          pending.ruled.rule->changes_tiles(pending.ruled.rule->num_rounds()));
     }
     visit.finish();
   }

@@ -35,25 +35,27 @@ std::optional<StateTraffic> RuledStates::traffic() const {
   return spilled_ == nullptr ? std::nullopt : std::optional(spilled_->traffic());
 }
 
-RuledStates::Visit::Visit(RuledStates& states, const std::vector<bool>& is_wanted, bool changes)
-    : is_wanted_(is_wanted) {
-  if (states.spilled_ != nullptr) pass_ = std::make_unique<SpilledPass>(*states.spilled_, is_wanted, changes);
+RuledStates::Visit::Visit(RuledStates& states, const std::vector<bool>& is_wanted) : is_wanted_(is_wanted) {
+  if (states.spilled_ != nullptr) pass_ = std::make_unique<SpilledPass>(*states.spilled_, is_wanted);
 }
 
 void RuledStates::Visit::run(const RuledTile& ruled, size_t number, std::vector<at::Tensor>& states,
-                             const std::function<void(int64_t begin, int64_t size)>& work) {
+                             const std::function<void(int64_t begin, int64_t size)>& work, bool changes) {
   bool has_any = false;
   for (size_t s = 0; s < ruled.listed.size(); ++s) has_any = has_any || ruled.is_tile(s);
   if (pass_ == nullptr || !is_wanted_[number] || !has_any) return work(0, ruled.numel());
-  pass_->visit(number, [&](const StatePiece& piece) {
-    size_t next = 0;
-    for (size_t s = 0; s < states.size(); ++s) {
-      if (!ruled.is_tile(s)) continue;
-      const at::Tensor& state = piece.states[next++];
-      states[s] = piece.size == ruled.numel() ? state.view(ruled.tile.tile.sizes()) : state;
-    }
-    work(piece.begin, piece.size);
-  });
+  pass_->visit(
+      number,
+      [&](const StatePiece& piece) {
+        size_t next = 0;
+        for (size_t s = 0; s < states.size(); ++s) {
+          if (!ruled.is_tile(s)) continue;
+          const at::Tensor& state = piece.states[next++];
+          states[s] = piece.size == ruled.numel() ? state.view(ruled.tile.tile.sizes()) : state;
+        }
+        work(piece.begin, piece.size);
+      },
+      changes);
   for (size_t s = 0; s < states.size(); ++s) {
     if (ruled.is_tile(s)) states[s] = at::Tensor();
   }

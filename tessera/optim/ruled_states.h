@@ -27,13 +27,14 @@ class RuledStates {
   class Visit {
    public:
     // See SpilledPass::SpilledPass().
-    Visit(RuledStates& states, const std::vector<bool>& is_wanted, bool changes = true);
+    Visit(RuledStates& states, const std::vector<bool>& is_wanted);
     // Calls `work` for elements [begin, begin + size) of tile number `number` after others, with their states
     // in `states`, in the form that RuleUpdate::states has: all elements at once where states lie in the
     // tiles or the rule is not element-wise. Where they do not, the Tile states in `states` are undefined
-    // afterwards, and for a tile that is not wanted. Tiles come in the order of their numbers.
+    // afterwards, and for a tile that is not wanted. Tiles come in the order of their numbers. `changes`:
+    // `work` does not only read the Tile states.
     void run(const RuledTile& ruled, size_t number, std::vector<at::Tensor>& states,
-             const std::function<void(int64_t begin, int64_t size)>& work);
+             const std::function<void(int64_t begin, int64_t size)>& work, bool changes = true);
     // Waits until everything is on the drive.
     void finish();
     // Says that states are valid only within run().

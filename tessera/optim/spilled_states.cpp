@@ -144,10 +144,13 @@ at::Tensor SpilledStates::get(size_t tile, size_t state) {
   is_wanted[tile] = true;
   const StateTraffic before = traffic_;
   {
-    SpilledPass pass(*this, is_wanted, /*changes=*/false);
-    pass.visit(tile, [&](const StatePiece& piece) {
-      values.narrow(0, piece.begin, piece.size).copy_(piece.states[state]);
-    });
+    SpilledPass pass(*this, is_wanted);
+    pass.visit(
+        tile,
+        [&](const StatePiece& piece) {
+          values.narrow(0, piece.begin, piece.size).copy_(piece.states[state]);
+        },
+        /*changes=*/false);
     pass.finish();
   }
   traffic_ = before;  // which is that of the updates
@@ -171,8 +174,7 @@ std::string SpilledStates::text() const {
   return format_bytes(file_->size()) + " in " + file_->folder() + ": " + file_->text();
 }
 
-SpilledPass::SpilledPass(SpilledStates& states, const std::vector<bool>& is_wanted, bool changes)
-    : states_(states), changes_(changes) {
+SpilledPass::SpilledPass(SpilledStates& states, const std::vector<bool>& is_wanted) : states_(states) {
   for (size_t b = 0; b < states_.blocks_.size(); ++b) {
     if (std::ranges::any_of(states_.blocks_[b].parts,
                             [&](const SpilledStates::Part& part) { return is_wanted[part.tile]; }))
@@ -208,12 +210,12 @@ void SpilledPass::read_ahead() {
 // Sends the block home that the pass is at.
 void SpilledPass::leave() {
   SpilledStates::Buffer& buffer = *buffers_[begin_];
-  if (is_here_ && changes_) {
+  if (is_changed_) {
     states_.start_write(states_.blocks_[wanted_[begin_]], buffer);
   } else {
     states_.wait(buffer.transfer);
   }
-  buffer.is_taken = is_here_ = false;
+  buffer.is_taken = is_here_ = is_changed_ = false;
   ++begin_;
 }
 
@@ -227,7 +229,7 @@ void SpilledPass::move_to(size_t block) {
   states_.wait(buffers_[begin_]->transfer);
 }
 
-void SpilledPass::visit(size_t tile, const std::function<void(const StatePiece& piece)>& run) {
+void SpilledPass::visit(size_t tile, const std::function<void(const StatePiece& piece)>& run, bool changes) {
   const SpilledTile& own = states_.tiles_[tile];
   const auto [first, last] = states_.blocks_of_tile_[tile];
   for (size_t b = first; b < last; ++b) {
@@ -241,7 +243,8 @@ void SpilledPass::visit(size_t tile, const std::function<void(const StatePiece& 
         piece.states.push_back(on_drive.back().to(own.device));
       }
       run(piece);
-      for (size_t s = 0; changes_ && s < on_drive.size(); ++s) {
+      is_changed_ = is_changed_ || changes;
+      for (size_t s = 0; changes && s < on_drive.size(); ++s) {
         if (!piece.states[s].is_same(on_drive[s])) on_drive[s].copy_(piece.states[s]);
       }
     }

@@ -92,9 +92,8 @@ class SpilledStates {
 // Goes through the states of some tiles once, in the order of the tiles.
 class SpilledPass {
  public:
-  // `is_wanted` says of each tile whether the pass comes to it. `changes`: what visit() leaves in the states
-  // goes to the drive. One pass at a time.
-  SpilledPass(SpilledStates& states, const std::vector<bool>& is_wanted, bool changes = true);
+  // `is_wanted` says of each tile whether the pass comes to it. One pass at a time.
+  SpilledPass(SpilledStates& states, const std::vector<bool>& is_wanted);
   // Waits for what is read ahead. A pass that was ended by an error leaves the states of some tiles as they
   // were, those of others changed.
   ~SpilledPass();
@@ -102,8 +101,9 @@ class SpilledPass {
   SpilledPass& operator=(const SpilledPass&) = delete;
 
   // Calls `run` with the states of one piece of the tile after another, on the tile's device; the pieces have
-  // no values. Tiles come in the order of their numbers; one may be left out. Throws Error(Storage).
-  void visit(size_t tile, const std::function<void(const StatePiece& piece)>& run);
+  // no values. Tiles come in the order of their numbers; one may be left out. What `run` leaves in the states
+  // goes to the drive unless `changes` says that it only reads them. Throws Error(Storage).
+  void visit(size_t tile, const std::function<void(const StatePiece& piece)>& run, bool changes = true);
   // Sends the last block home. Throws Error(Storage) where an earlier one did not arrive.
   void finish();
 
@@ -113,12 +113,12 @@ class SpilledPass {
   void leave();
 
   SpilledStates& states_;
-  const bool changes_;
   std::vector<size_t> wanted_;  // blocks, in order
   // The pass is at the block wanted_[begin_], and has asked for those up to wanted_[end_ - 1].
   size_t begin_ = 0, end_ = 0;
   std::vector<SpilledStates::Buffer*> buffers_;  // of the wanted blocks that were asked for
-  bool is_here_ = false;                         // the block that the pass is at has arrived
+  // The block that the pass is at has arrived, and has other states than the drive.
+  bool is_here_ = false, is_changed_ = false;
   const Timer timer_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <random>
 #include <sys/wait.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include "tessera/io/disk_calls.h"
+#include "tessera/io/file.h"
 
 #include "tests/io/expect_error.h"
 #include "tests/io/file_size_limit.h"

@@ -183,6 +183,12 @@ TEST_F(SpilledStatesTest, TrafficIsCountedAndNothingElseIs) {
     // A checkpoint is no part of the updates.
     for (const auto& state : model.optimizer->states()) (void)state.get();
     EXPECT_EQ(model.optimizer->traffic()->bytes_read, traffic.bytes_read);
+    // A rule that measures its states first reads them twice, and changes them once.
+    for (const OptimizerKind kind : {OptimizerKind::StableAdamW, OptimizerKind::Lamb}) {
+      const Model other = make({"", kind}, world, place_in(folder, 65536, 4));
+      step(other, 1);
+      EXPECT_EQ(other.optimizer->traffic()->bytes_read, 2 * other.optimizer->traffic()->bytes_written);
+    }
   });
 }
 
