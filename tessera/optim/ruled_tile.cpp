@@ -128,7 +128,8 @@ void RuledTile::for_rows(const RuleUpdate& update, double scale,
     rows.value = rows_of(tile.tile).to(parameter.type);
     rows.gradient = rows_of(tile.tile.grad()).to(parameter.type).mul(scale).contiguous();
     for (size_t s = 0; s < listed.size(); ++s) {
-      if (is_tile(s)) rows.states[s] = rows_of(update.states[s]);
+      // They are not there for a rule whose matrix() has read them already.
+      if (is_tile(s) && update.states[s].defined()) rows.states[s] = rows_of(update.states[s]);
     }
     f(rows, row * width);
   }

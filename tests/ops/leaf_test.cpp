@@ -37,7 +37,7 @@ TEST(PlainOpsTest, EndWithTheirScope) {
     EXPECT_FALSE(is_small_linear(x, weight));
   }
   EXPECT_EQ(&leaves(x), before);
-  EXPECT_EQ(&leaves(x.to(at::kMeta)), &plain_leaves());
+  EXPECT_EQ(&leaves(x.to(at::kMeta)), &meta_leaves());
 }
 
 // The meta device has no memory: an op that read some, or waited for a value, would throw.
