@@ -88,9 +88,10 @@ int estimate_run(const EstimateOptions& options) {
   for (const int64_t rank : train::ranks_to_estimate(recipe, options.nproc))
     columns.push_back({train::estimate_memory(recipe, options.nproc, rank)});
   // On the host a process also has its code, tables of symbols and the heap of the start, which this process
-  // has too, and the scratch memory of the kernels' threads.
-  constexpr int64_t kScratchBytes = int64_t{16} << 20;
-  const int64_t program = is_on_gpu ? 0 : current_rss_bytes() + kScratchBytes;
+  // has too, the scratch memory of the kernels' threads, and buffers for messages to other ranks.
+  constexpr int64_t kScratchBytes = int64_t{16} << 20, kMessageBytes = int64_t{12} << 20;
+  const int64_t program =
+      is_on_gpu ? 0 : current_rss_bytes() + kScratchBytes + (options.nproc > 1 ? kMessageBytes : 0);
   for (Column& column : columns) column.program_bytes = program;
   options.as_json ? print_json(columns, options.nproc) : print_table(columns, options.nproc);
   return 0;
