@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -100,27 +100,29 @@ int estimate_run(const EstimateOptions& options) {
 // The sizes of a model that the tables of other tools are made of.
 struct ModelSizes {
   measure::ModelCounts counts;
-  int64_t largest_block =
-      0;  // parameters of the largest block, or of the largest module outside of all blocks
+  // Parameters of the largest block, or of the largest module outside of all blocks.
+  int64_t largest_block = 0;
 };
 
 ModelSizes sizes_of(const std::string& folder) {
   const auto model = models::build_model(models::BaseModel::open(folder).config(), at::kFloat);
+  const auto count = [](const torch::nn::Module& module, bool recurse) {
+    int64_t parameters = 0;
+    for (const auto& parameter : module.parameters(recurse)) parameters += parameter.numel();
+    return parameters;
+  };
   ModelSizes sizes;
   const auto named = model->named_parameters();
   for (const auto& entry : named) sizes.counts.parameters += entry.value().numel();
-  std::map<const torch::nn::Module*, bool> is_in_block;
+  std::set<const torch::nn::Module*> in_blocks;
   for (const auto& block : model->blocks()) {
-    int64_t parameters = 0;
-    for (const auto& parameter : block->parameters()) parameters += parameter.numel();
-    sizes.largest_block = std::max(sizes.largest_block, parameters);
-    for (const auto& module : block->modules()) is_in_block[module.get()] = true;
+    sizes.largest_block = std::max(sizes.largest_block, count(*block, true));
+    for (const auto& module : block->modules()) in_blocks.insert(module.get());
   }
   for (const auto& module : model->modules()) {
-    int64_t own = 0;
-    for (const auto& parameter : module->parameters(/*recurse=*/false)) own += parameter.numel();
+    const int64_t own = count(*module, false);
     sizes.counts.largest_layer = std::max(sizes.counts.largest_layer, own);
-    if (!is_in_block.contains(module.get())) sizes.largest_block = std::max(sizes.largest_block, own);
+    if (!in_blocks.contains(module.get())) sizes.largest_block = std::max(sizes.largest_block, own);
   }
   return sizes;
 }
