@@ -89,6 +89,11 @@ Error JsonReader::problem(const std::string& key, const std::string& what) const
 
 bool JsonReader::has(const std::string& key) const { return find(key) != nullptr; }
 
+bool JsonReader::is_null(const std::string& key) const {
+  const auto at = object_->find(key);
+  return at != object_->end() && at->is_null();
+}
+
 bool JsonReader::is_text(const std::string& key) const {
   const nlohmann::json* value = find(key);
   return value != nullptr && value->is_string();
@@ -156,6 +161,23 @@ std::vector<int64_t> JsonReader::integers(const std::string& key, int64_t min, i
   if (value == nullptr) return numbers;
   if (!value->is_array()) return {to_integer(*value, key, min, max)};
   for (const nlohmann::json& item : *value) numbers.push_back(to_integer(item, key, min, max));
+  return numbers;
+}
+
+std::vector<double> JsonReader::numbers(const std::string& key, double min, double max) const {
+  const nlohmann::json* value = find(key);
+  std::vector<double> numbers;
+  if (value == nullptr) return numbers;
+  if (!value->is_array()) throw problem(key, "bad value").got(shown(*value)).need("a list of numbers");
+  for (const nlohmann::json& item : *value) {
+    const double number = item.is_number() ? item.get<double>() : std::nan("");
+    if (!(number >= min && number <= max)) {
+      throw problem(key, "bad entry")
+          .got(shown(item))
+          .need("a number from " + shown(min) + " to " + shown(max));
+    }
+    numbers.push_back(number);
+  }
   return numbers;
 }
 

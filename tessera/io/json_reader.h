@@ -31,6 +31,8 @@ class JsonReader {
   static std::string read_text(const std::string& file);
 
   bool has(const std::string& key) const;
+  // Returns whether the key is there and null.
+  bool is_null(const std::string& key) const;
   bool is_text(const std::string& key) const;
   // Returns whether the key is absent, or holds false or an empty list, object or string.
   bool is_empty(const std::string& key) const;
@@ -45,6 +47,8 @@ class JsonReader {
   std::optional<int64_t> optional_integer(const std::string& key, int64_t min, int64_t max) const;
   // Reads an integer or a list of integers; the result is empty when the key is absent.
   std::vector<int64_t> integers(const std::string& key, int64_t min, int64_t max) const;
+  // Reads a list of finite numbers within [min, max], which is empty when the key is absent.
+  std::vector<double> numbers(const std::string& key, double min, double max) const;
   // Reads a list of strings, which is empty when the key is absent.
   std::vector<std::string> texts(const std::string& key) const;
   // Returns the object under `key`, or nothing when the key is absent.

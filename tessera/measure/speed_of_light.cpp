@@ -185,8 +185,9 @@ FlopCount recomputed_flops(const models::CausalLM& model, int64_t checkpoint_eve
       if (is_whole && linear != nullptr) add_product_of(*linear, shares, count);
       if (is_whole && attention != nullptr) count.per_pair += attention_of(*attention);
       if (!recompute_mlps || mlp == nullptr) continue;
-      if (mlp->gate_proj) add_product_of(*mlp->gate_proj, shares, count);
-      add_product_of(*mlp->up_proj, shares, count);
+      for (const auto& made : {mlp->gate_proj, mlp->up_proj, mlp->gate_up_proj}) {
+        if (made != nullptr) add_product_of(*made, shares, count);
+      }
     }
   }
   return count;

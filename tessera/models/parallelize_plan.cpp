@@ -1,6 +1,7 @@
 #include "tessera/models/parallelize_plan.h"
 
 #include <map>
+#include <numeric>
 #include <string_view>
 #include <utility>
 
@@ -14,6 +15,19 @@ using parallel::LayerStyle;
 using parallel::StyledLayers;
 
 constexpr std::string_view kWeight = ".weight";
+
+void add_qk_norms(const std::string& name, const nn::AttentionOptions& o, StyledLayers& layers) {
+  using enum nn::QkNormOptions::Over;
+  const nn::QkNormOptions& norms = *o.qk_norm;
+  LayerStyle q = LayerStyle::partial_gradient(), k = q;
+  if (norms.over != Head) {
+    const int64_t heads = o.num_heads / o.num_kv_heads, size = norms.over == EachHead ? 1 : o.head_dim;
+    q = LayerStyle::cut_norm(heads * size, size, /*is_shared=*/false);
+    k = LayerStyle::cut_norm(size, size, /*is_shared=*/true);
+  }
+  layers.emplace_back(name + "." + norms.q, q);
+  layers.emplace_back(name + "." + norms.k, k);
+}
 
 void add_attention(const std::string& name, const nn::AttentionOptions& o, StyledLayers& layers) {
   const int64_t heads = o.num_heads / o.num_kv_heads, group = heads * o.head_dim;
@@ -29,10 +43,7 @@ void add_attention(const std::string& name, const nn::AttentionOptions& o, Style
     add(o.qkv, LayerStyle::colwise((heads + 2) * o.head_dim));  // the queries, key and value of a head
   }
   add(o.o, LayerStyle::rowwise(group, o.head_dim));
-  if (o.qk_norm) {
-    add("q_norm", LayerStyle::partial_gradient());
-    add("k_norm", LayerStyle::partial_gradient());
-  }
+  if (o.qk_norm) add_qk_norms(name, o, layers);
 }
 
 // The inputs of a coded down projection are cut in whole blocks, and the outputs of the others alike. `down`:
@@ -42,8 +53,16 @@ void add_projections(const std::string& name, const nn::MLPOptions& o, const nn:
                      StyledLayers& layers) {
   const ops::WeightForm& form = mlp.down_proj->form();
   const int64_t unit = form ? form->elements : 1;
-  if (!o.gate.empty()) layers.emplace_back(name + "." + o.gate, LayerStyle::colwise(unit, unit));
-  layers.emplace_back(name + "." + o.up, LayerStyle::colwise(unit, unit));
+  const auto add = [&](const std::string& layer, int64_t rows) {
+    layers.emplace_back(name + "." + layer, LayerStyle::colwise(rows, rows));
+  };
+  if (!o.gate_up.empty()) {
+    // Cuts fall between the turns of gate and up, and so do those of the inputs of `down`.
+    layers.emplace_back(name + "." + o.down, down(std::lcm(unit, mlp.turn()), std::lcm(unit, mlp.turn())));
+    return add(o.gate_up, 2 * std::lcm(unit, mlp.turn()));
+  }
+  if (!o.gate.empty()) add(o.gate, unit);
+  add(o.up, unit);
   layers.emplace_back(name + "." + o.down, down(unit, unit));
 }
 
@@ -61,9 +80,14 @@ void add_experts(const std::string& name, const nn::SparseMLP& mlp, StyledLayers
 
 void add_block(const std::string& name, const nn::TransformerBlock& block, StyledLayers& layers) {
   const nn::TransformerBlockOptions& o = block.options();
-  layers.emplace_back(name + o.attention_norm_name, LayerStyle::per_token());
+  const auto add_norm = [&](const std::string& norm) {
+    if (!norm.empty()) layers.emplace_back(name + norm, LayerStyle::per_token());
+  };
+  add_norm(o.attention_norm_name);
   add_attention(name + o.attention_name, o.attention, layers);
-  layers.emplace_back(name + o.mlp_norm_name, LayerStyle::per_token());
+  add_norm(o.attention_out_norm_name);
+  add_norm(o.mlp_norm_name);
+  add_norm(o.mlp_out_norm_name);
   if (o.sparse) return add_experts(name + o.mlp_name, *block.sparse_mlp, layers);
   layers.emplace_back(name + o.mlp_name, LayerStyle::region());
   add_projections(name + o.mlp_name, o.mlp, *block.mlp, LayerStyle::rowwise, layers);

@@ -5,12 +5,13 @@
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
 #include "tessera/io/file.h"
+#include "tessera/models/decoder/model.h"
+#include "tessera/models/families/families.h"
 #include "tessera/models/gpt2/config.h"
 #include "tessera/models/gpt2/model.h"
 #include "tessera/models/llama/config.h"
 #include "tessera/models/llama/gguf.h"
 #include "tessera/models/llama/kind.h"
-#include "tessera/models/llama/model.h"
 
 namespace tessera::models {
 namespace {
@@ -25,6 +26,25 @@ std::shared_ptr<CausalLM> build_as(const ModelConfig& config, at::ScalarType dty
   const auto* const own = dynamic_cast<const Config*>(&config);
   TESSERA_ASSERT(own != nullptr, "the config belongs to the family of its model_type");
   return std::make_shared<Model>(*own, dtype);
+}
+
+std::shared_ptr<CausalLM> build_llama(const ModelConfig& config, at::ScalarType dtype) {
+  const auto* const own = dynamic_cast<const LlamaConfig*>(&config);
+  TESSERA_ASSERT(own != nullptr, "a config of the Llama family");
+  return std::make_shared<DecoderForCausalLM>(config, llama_decoder(*own), dtype);
+}
+
+std::shared_ptr<CausalLM> build_decoder(const ModelConfig& config, at::ScalarType dtype) {
+  const auto* const own = dynamic_cast<const DecoderConfig*>(&config);
+  TESSERA_ASSERT(own != nullptr, "a config with a description");
+  return std::make_shared<DecoderForCausalLM>(config, own->decoder, dtype);
+}
+
+// Returns the row of a family whose reader describes its model.
+template <DecoderConfig (*Read)(const io::JsonReader&)>
+Family described(std::string model_type) {
+  return {
+      .model_types = {std::move(model_type)}, .read = read_as<DecoderConfig, Read>, .build = build_decoder};
 }
 
 std::vector<std::string> known_model_types() {
@@ -42,12 +62,37 @@ const std::vector<Family>& families() {
   static const std::vector<Family> table = {
       {.model_types = llama_model_types(),
        .read = read_as<LlamaConfig, read_llama_config>,
-       .build = build_as<LlamaConfig, LlamaForCausalLM>,
+       .build = build_llama,
        .gguf = llama_gguf_architectures(),
        .add_gguf_metadata = add_llama_gguf_metadata},
       {.model_types = {"gpt2"},
        .read = read_as<Gpt2Config, read_gpt2_config>,
        .build = build_as<Gpt2Config, Gpt2ForCausalLM>},
+      described<read_arcee>("arcee"),
+      described<read_cohere>("cohere"),
+      described<read_cohere2>("cohere2"),
+      described<read_exaone4>("exaone4"),
+      described<read_falcon>("falcon"),
+      described<read_gemma>("gemma"),
+      described<read_gemma2>("gemma2"),
+      described<read_gemma3>("gemma3_text"),
+      described<read_glm>("glm"),
+      described<read_glm4>("glm4"),
+      described<read_gpt_neox>("gpt_neox"),
+      described<read_granite>("granite"),
+      described<read_helium>("helium"),
+      described<read_hunyuan>("hunyuan_v1_dense"),
+      described<read_ministral>("ministral"),
+      described<read_ministral3>("ministral3"),
+      described<read_nemotron>("nemotron"),
+      described<read_olmo>("olmo"),
+      described<read_olmo2>("olmo2"),
+      described<read_olmo3>("olmo3"),
+      described<read_phi3>("phi3"),
+      described<read_seed_oss>("seed_oss"),
+      described<read_smollm3>("smollm3"),
+      described<read_stablelm>("stablelm"),
+      described<read_starcoder2>("starcoder2"),
   };
   return table;
 }

@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/nn/head_norm.h"
 #include "tessera/ops/rope.h"
 
 namespace tessera::nn {
@@ -31,6 +32,10 @@ Attention::Attention(const AttentionOptions& o, int64_t layer, at::ScalarType dt
     : head_dim_(o.head_dim),
       group_(o.num_heads / o.num_kv_heads),
       layer_(layer),
+      rotary_(o.rotary),
+      is_interleaved_(o.is_interleaved),
+      clip_(o.clip),
+      qk_norm_(o.qk_norm),
       formula_{o.scale.value_or(1.0 / std::sqrt(static_cast<double>(o.head_dim))), o.is_causal, o.window,
                o.soft_cap},
       core_(document_attention()) {
@@ -44,13 +49,20 @@ Attention::Attention(const AttentionOptions& o, int64_t layer, at::ScalarType dt
     v_proj = add(o.v, o.hidden_size, kv_size, o.qkv_bias);
   } else {
     qkv_proj = add(o.qkv, o.hidden_size, q_size + 2 * kv_size, o.qkv_bias);
-    qkv_proj->set_stored_rows(rows_by_head(o.num_kv_heads, group_, head_dim_));
+    if (!o.is_stored_by_head) qkv_proj->set_stored_rows(rows_by_head(o.num_kv_heads, group_, head_dim_));
   }
   o_proj = add(o.o, q_size, o.hidden_size, o.output_bias);
-  if (o.qk_norm) {
-    q_norm = register_module("q_norm", std::make_shared<RMSNorm>(o.head_dim, o.norm_eps, dtype));
-    k_norm = register_module("k_norm", std::make_shared<RMSNorm>(o.head_dim, o.norm_eps, dtype));
-  }
+  if (!o.qk_norm) return;
+  const auto add_norm = [&](const std::string& name, int64_t heads) {
+    if (o.qk_norm->over == QkNormOptions::Over::EachHead) {
+      return register_module<Norm>(name,
+                                   std::make_shared<HeadNorm>(heads, o.head_dim, o.qk_norm->norm, dtype));
+    }
+    const bool joins = o.qk_norm->over == QkNormOptions::Over::Projection;
+    return register_module(name, make_norm(joins ? heads * o.head_dim : o.head_dim, o.qk_norm->norm, dtype));
+  };
+  q_norm = add_norm(o.qk_norm->q, o.num_heads);
+  k_norm = add_norm(o.qk_norm->k, o.num_kv_heads);
 }
 
 int64_t Attention::kv_size() const {
@@ -75,28 +87,43 @@ std::array<at::Tensor, 3> Attention::project(const ops::Activation& x) const {
           by_head.select(2, group_), by_head.select(2, group_ + 1)};
 }
 
+at::Tensor Attention::in_heads(const at::Tensor& y) const {
+  return y.dim() == 3 ? y : y.view({y.size(0), y.size(1) / head_dim_, head_dim_});
+}
+
+at::Tensor Attention::normed(const Norm& norm, const at::Tensor& x) const {
+  return norm.forward(qk_norm_->over == QkNormOptions::Over::Projection ? x.flatten(1) : in_heads(x));
+}
+
+at::Tensor Attention::rotated(const at::Tensor& x, const RotaryTable& table) const {
+  // The rotation works in place, so views of the one product of qkv_proj are copied first.
+  const at::Tensor own = qkv_proj == nullptr ? x : x.clone(at::MemoryFormat::Contiguous);
+  return ops::apply_rope_(own, table.cos, table.sin, {head_dim_, is_interleaved_});
+}
+
 at::Tensor Attention::run_heads(const ops::Activation& x, const SequenceContext& context) const {
   auto [q, k, v] = project(x);
-  const auto in_heads = [this](const at::Tensor& y) {
-    return y.dim() == 3 ? y : y.view({y.size(0), y.size(1) / head_dim_, head_dim_});
-  };
   // The gradients that leave the norms and the rotation in the backward are operands of the projections'
   // products, so these ops run in their product type; not with qkv_proj, since its outputs are reordered by
   // heads in between.
   std::optional<ops::ProductScope> products(qkv_proj == nullptr ? product_type()
                                                                 : ops::ProductType::OfOperands);
-  if (q_norm != nullptr) {
-    q = q_norm->forward(in_heads(q));
-    k = k_norm->forward(in_heads(k));
+  if (clip_ > 0.0) {
+    for (at::Tensor* const part : {&q, &k, &v}) *part = part->clamp(-clip_, clip_);
   }
-  if (context.cos.defined()) {
-    // The rotation works in place, so views of the one product of qkv_proj are copied first.
-    const auto own = [this](const at::Tensor& y) {
-      return qkv_proj == nullptr ? y : y.clone(at::MemoryFormat::Contiguous);
-    };
-    q = ops::apply_rope_(own(q), context.cos, context.sin);
-    k = ops::apply_rope_(own(k), context.cos, context.sin);
+  const auto norm = [&](bool is_after_rotation) {
+    if (q_norm == nullptr || qk_norm_->is_after_rotation != is_after_rotation) return;
+    q = normed(*q_norm, q);
+    k = normed(*k_norm, k);
+  };
+  norm(false);
+  if (rotary_ >= 0 && rotary_ < std::ssize(context.rotary)) {
+    const RotaryTable& table = context.rotary[static_cast<size_t>(rotary_)];
+    q = rotated(q, table);
+    k = rotated(k, table);
+    if (table.query_scale.defined()) q = in_heads(q) * table.query_scale.to(q.scalar_type());
   }
+  norm(true);
   products.reset();
   const at::Tensor out = core_->attend(in_heads(q), in_heads(k), in_heads(v), context, layer_, formula_);
   return o_proj->forward(out.view({out.size(0), out.size(1) * head_dim_}));

@@ -8,10 +8,21 @@
 
 #include "tessera/nn/attention_core.h"
 #include "tessera/nn/linear.h"
-#include "tessera/nn/rms_norm.h"
+#include "tessera/nn/norm.h"
 #include "tessera/nn/sequence.h"
 
 namespace tessera::nn {
+
+// Norms of the queries and the keys.
+struct QkNormOptions {
+  // Head: over each head, with one scale for all heads. EachHead: over each head, with a scale for each.
+  // Projection: over the outputs of a projection, all heads together.
+  enum class Over { Head, EachHead, Projection };
+  NormOptions norm;
+  Over over = Over::Head;
+  bool is_after_rotation = false;
+  std::string q = "q_norm", k = "k_norm";  // names in the family's files
+};
 
 struct AttentionOptions {
   int64_t hidden_size = 0;
@@ -20,23 +31,27 @@ struct AttentionOptions {
   int64_t head_dim = 0;
   bool qkv_bias = false;
   bool output_bias = false;
-  bool qk_norm = false;  // RMSNorm over each head's query and key, before the rotation
-  double norm_eps = 1e-6;
+  std::optional<QkNormOptions> qk_norm;
+  double clip = 0.0;  // q, k and v are bounded by -clip and clip; 0: they are not
+  // Number of the table of SequenceContext::rotary by which queries and keys are rotated; -1: they are not.
+  int64_t rotary = 0;
+  bool is_interleaved = false;  // as in ops::RopeForm
   std::optional<double> scale;  // factor of the scores; 1 / sqrt(head_dim) unless set
   // The following three are those of ops::AttentionFormula.
   bool is_causal = true;
   int64_t window = 0;
   double soft_cap = 0.0;
-  // Names of the projections in the family's files. If `qkv` has a name, one layer makes q, k and v. The
-  // files then hold all rows of q, then of k, then of v, but the layer holds the rows of each key/value
-  // head's queries, key and value side by side, so that a contiguous part of its outputs is a part of the
-  // heads.
+  // Names of the projections in the family's files. If `qkv` has a name, one layer makes q, k and v. It holds
+  // the rows of each key/value head's queries, key and value side by side, so that a contiguous part of its
+  // outputs is a part of the heads. The files hold them in this order, too, if `is_stored_by_head`, or else
+  // all rows of q, then of k, then of v.
   std::string q = "q_proj", k = "k_proj", v = "v_proj", o = "o_proj", qkv;
+  bool is_stored_by_head = false;
 };
 
 // Grouped-query attention. Its children are the projections and, by option, q_norm and k_norm. The number of
 // heads is taken from the projections' weights, since tensor parallelism may leave only a part of them.
-// Queries and keys are rotated if the context has tables of rotary positions.
+// Nothing is rotated if the context has no table of the number that the options give.
 class Attention : public Layer {
  public:
   // `layer` is the number of the block; it selects the layer of a key/value cache.
@@ -56,7 +71,7 @@ class Attention : public Layer {
 
   // Either q_proj, k_proj and v_proj exist or qkv_proj does; the others are null.
   std::shared_ptr<Linear> q_proj, k_proj, v_proj, o_proj, qkv_proj;
-  std::shared_ptr<RMSNorm> q_norm, k_norm;
+  std::shared_ptr<Norm> q_norm, k_norm;  // null without norms
 
  private:
   at::Tensor run_heads(const ops::Activation& x, const SequenceContext& context) const;
@@ -65,7 +80,15 @@ class Attention : public Layer {
   // Returns the width of the keys here, kv_heads * head_dim.
   int64_t kv_size() const;
 
-  int64_t head_dim_, group_, layer_;
+  at::Tensor in_heads(const at::Tensor& y) const;
+  // Return the normed or rotated queries or keys; `x` may be overwritten.
+  at::Tensor normed(const Norm& norm, const at::Tensor& x) const;
+  at::Tensor rotated(const at::Tensor& x, const RotaryTable& table) const;
+
+  int64_t head_dim_, group_, layer_, rotary_;
+  bool is_interleaved_;
+  double clip_;
+  std::optional<QkNormOptions> qk_norm_;
   ops::AttentionFormula formula_;
   std::shared_ptr<const AttentionCore> core_;
 };

@@ -4,14 +4,16 @@
 
 namespace tessera::nn {
 
-LayerNorm::LayerNorm(int64_t size, double eps, at::ScalarType dtype) : eps_(eps) {
+LayerNorm::LayerNorm(int64_t size, const NormOptions& kind, at::ScalarType dtype)
+    : size_(size), kind_(kind) {
+  if (!kind.has_scale) return;
   const auto options = at::TensorOptions().dtype(dtype).device(at::kMeta);
   weight = register_parameter("weight", at::empty({size}, options));
-  bias = register_parameter("bias", at::empty({size}, options));
+  if (kind.has_bias) bias = register_parameter("bias", at::empty({size}, options));
 }
 
 at::Tensor LayerNorm::normalise(const at::Tensor& x) const {
-  return at::layer_norm(x, weight.sizes(), weight, bias, eps_);
+  return at::layer_norm(x, {size_}, kind_.adds_one ? weight + 1 : weight, bias, kind_.eps);
 }
 
 ops::NormedResidual LayerNorm::add_and_normalise(const at::Tensor& x,

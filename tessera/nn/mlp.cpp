@@ -1,5 +1,6 @@
 #include "tessera/nn/mlp.h"
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -9,21 +10,48 @@
 namespace tessera::nn {
 namespace {
 
-// Returns what the projections make of x. `gate` is null in an MLP without a gate.
-ops::MlpInputs project(const ops::Activation& x, Linear* gate, Linear& up) {
-  if (gate == nullptr) return {up.forward(x), {}};
-  const auto made = forward_all(x, {gate, &up});
-  return {made[0], made[1]};
+// Returns the largest divisor of `rows` up to 64 that leaves 16 turns or more: longer turns make longer
+// copies, shorter ones finer cuts.
+int64_t turn_of(int64_t rows) {
+  int64_t turn = std::clamp<int64_t>(rows / 16, 1, 64);
+  while (rows % turn != 0) --turn;
+  return turn;
+}
+
+std::vector<StoredRows> rows_in_turns(int64_t rows, int64_t turn) {
+  std::vector<StoredRows> stored;
+  for (int64_t begin = 0; begin < rows; begin += turn) {
+    stored.push_back({2 * begin, begin, turn});
+    stored.push_back({2 * begin + turn, rows + begin, turn});
+  }
+  return stored;
 }
 
 }  // namespace
+
+ops::MlpInputs MLP::Projections::operator()(const ops::Activation& x) const {
+  if (both != nullptr) {
+    const at::Tensor made = both->forward(x);
+    const auto parts = made.view({made.size(0), made.size(1) / (2 * turn), 2, turn}).unbind(2);
+    return {parts[0].flatten(1), parts[1].flatten(1)};
+  }
+  if (gate == nullptr) return {up->forward(x), {}};
+  const auto made = forward_all(x, {gate.get(), up.get()});
+  return {made[0], made[1]};
+}
 
 MLP::MLP(const MLPOptions& o, at::ScalarType dtype) : activation_(o.activation) {
   const auto add = [&](const std::string& name, int64_t in, int64_t out) {
     return register_module(name, std::make_shared<Linear>(in, out, o.bias, dtype));
   };
-  if (!o.gate.empty()) gate_proj = add(o.gate, o.hidden_size, o.intermediate_size);
-  up_proj = add(o.up, o.hidden_size, o.intermediate_size);
+  if (!o.gate_up.empty()) {
+    turn_ = turn_of(o.intermediate_size);
+    gate_up_proj = add(o.gate_up, o.hidden_size, 2 * o.intermediate_size);
+    gate_up_proj->set_stored_rows(rows_in_turns(o.intermediate_size, turn_));
+  } else {
+    if (!o.gate.empty()) gate_proj = add(o.gate, o.hidden_size, o.intermediate_size);
+    up_proj = add(o.up, o.hidden_size, o.intermediate_size);
+  }
   down_proj = add(o.down, o.intermediate_size, o.hidden_size);
 }
 
@@ -32,7 +60,8 @@ at::Tensor MLP::forward(const ops::Activation& x) {
 }
 
 at::Tensor MLP::run_hidden(const ops::Activation& x) const {
-  const ops::MlpInputs inputs = project(x, gate_proj.get(), *up_proj);
+  const Projections project{gate_proj, up_proj, gate_up_proj, turn_};
+  const ops::MlpInputs inputs = project(x);
   const auto activated = [&](std::function<ops::MlpInputs()> again) {
     // The nonlinearity runs in the projections' product type: down_proj reads its result in the forward, and
     // the products of gate_proj and up_proj read its gradients in the backward.
@@ -44,12 +73,11 @@ at::Tensor MLP::run_hidden(const ops::Activation& x) const {
   // weights anyway, otherwise x itself. It also holds the place of dropout, so that it draws the masks of the
   // forward.
   const RandomPlace* const here = RandomScope::current();
-  const auto again = [gate = gate_proj, up = up_proj, source = x.source(),
-                      value = x.source() == nullptr ? x.value() : at::Tensor(),
+  const auto again = [project, source = x.source(), value = x.source() == nullptr ? x.value() : at::Tensor(),
                       place = here == nullptr ? std::nullopt : std::optional(*here)] {
     std::optional<RandomScope> scope;
     if (place) scope.emplace(*place);
-    return project(source == nullptr ? value : source->value(), gate.get(), *up);
+    return project(source == nullptr ? value : source->value());
   };
   return down_proj->forward(activated(again));
 }

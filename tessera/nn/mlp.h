@@ -13,8 +13,10 @@ struct MLPOptions {
   int64_t hidden_size = 0, intermediate_size = 0;
   bool bias = false;
   ops::Nonlinearity activation = ops::Nonlinearity::Silu;
-  // Names of the projections in the family's files. An empty `gate` makes an MLP without a gate.
-  std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
+  // Names of the projections in the family's files. An empty `gate` makes an MLP without a gate, unless
+  // `gate_up` has a name: one layer then makes both. Files hold all rows of its gate before those of up, but
+  // the layer holds them in turns, so that a contiguous part of its outputs is a part of the MLP.
+  std::string gate = "gate_proj", up = "up_proj", down = "down_proj", gate_up;
 };
 
 // Computes down(f(gate(x)) * up(x)), or down(f(up(x))) without a gate. Its children are the projections.
@@ -33,12 +35,23 @@ class MLP : public Layer {
   bool recomputes_hidden() const { return recomputes_hidden_; }
   ops::Nonlinearity activation() const { return activation_; }
 
-  std::shared_ptr<Linear> gate_proj, up_proj, down_proj;  // gate_proj is null without a gate
+  // Returns the rows of gate, and of up, that lie side by side in gate_up_proj.
+  int64_t turn() const { return turn_; }
+
+  // Either up_proj exists, and gate_proj if the MLP has a gate, or gate_up_proj does; the others are null.
+  std::shared_ptr<Linear> gate_proj, up_proj, down_proj, gate_up_proj;
 
  private:
+  struct Projections {
+    std::shared_ptr<Linear> gate, up, both;
+    int64_t turn = 0;
+    // Returns what the projections make of x. `gate` is undefined in an MLP without a gate.
+    ops::MlpInputs operator()(const ops::Activation& x) const;
+  };
   at::Tensor run_hidden(const ops::Activation& x) const;
 
   ops::Nonlinearity activation_;
+  int64_t turn_ = 1;
   bool recomputes_hidden_ = false;
 };
 

@@ -18,8 +18,8 @@ ops::NormedResidual Norm::add_and_norm(const at::Tensor& x, const std::optional<
 }
 
 std::shared_ptr<Norm> make_norm(int64_t size, const NormOptions& options, at::ScalarType dtype) {
-  if (options.kind == NormOptions::Kind::Layer) return std::make_shared<LayerNorm>(size, options.eps, dtype);
-  return std::make_shared<RMSNorm>(size, options.eps, dtype);
+  if (options.kind == NormOptions::Kind::Layer) return std::make_shared<LayerNorm>(size, options, dtype);
+  return std::make_shared<RMSNorm>(size, options.eps, dtype, options.adds_one);
 }
 
 }  // namespace tessera::nn

@@ -30,6 +30,9 @@ struct NormOptions {
   enum class Kind { Rms, Layer };  // RMSNorm, LayerNorm
   Kind kind = Kind::Rms;
   double eps = 1e-6;
+  bool adds_one = false;  // the scale is 1 + weight
+  // A LayerNorm without a scale has no parameters.
+  bool has_bias = true, has_scale = true;  // of LayerNorms
 };
 
 // Makes a norm over a last dim of `size` elements.

@@ -1,24 +1,34 @@
 #include "tessera/nn/output_head.h"
 
+#include <ATen/ATen.h>
+
 #include "tessera/ops/linear.h"
 
 namespace tessera::nn {
 
+ops::Activation OutputHead::normed(const at::Tensor& x) const {
+  const at::Tensor y = norm_->forward(x);
+  return scale_ == 1.0 ? y : y * scale_;
+}
+
 at::Tensor OutputHead::loss(const at::Tensor& x, const at::Tensor& labels,
                             const ops::LossSources* sources) const {
-  const ops::Activation normed = norm_->forward(x);
-  const ops::Activation hidden = parallel() == nullptr ? normed : parallel()->input(normed);
+  const ops::Activation hidden = parallel() == nullptr ? normed(x) : parallel()->input(normed(x));
   const at::Tensor weight = token_rows() ? token_rows()->on_table(weight_, tied_->part()) : weight_;
+  ops::LossTerms terms = loss_terms_;
+  terms.soft_cap = soft_cap_;
   return ops::linear_cross_entropy(hidden.value(), weight, labels, 0, part_ ? &*part_ : nullptr, sources,
-                                   loss_terms_);
+                                   terms);
 }
 
 at::Tensor OutputHead::logits(const at::Tensor& x) const {
-  return run(norm_->forward(x), [this](const ops::Activation& hidden) {
-    const at::Tensor y = ops::linear(hidden, weight_);
-    if (token_rows() == nullptr) return y;
-    return token_rows()->on_logits(y, tied_->part(),
-                                   [&](const at::Tensor& rows) { return ops::linear(hidden, rows); });
+  return run(normed(x), [this](const ops::Activation& hidden) {
+    at::Tensor y = ops::linear(hidden, weight_);
+    if (token_rows() != nullptr) {
+      y = token_rows()->on_logits(y, tied_->part(),
+                                  [&](const at::Tensor& rows) { return ops::linear(hidden, rows); });
+    }
+    return soft_cap_ == 0.0 ? y : at::tanh(y / soft_cap_) * soft_cap_;
   });
 }
 

@@ -33,6 +33,12 @@ class OutputHead : public Layer {
   // x: [tokens, hidden_size] -> [tokens, vocabulary].
   at::Tensor logits(const at::Tensor& x) const;
 
+  // Logits are those of scale x, and then capped (ops::LossTerms::soft_cap).
+  void set_logits(double scale, double soft_cap) {
+    scale_ = scale;
+    soft_cap_ = soft_cap;
+  }
+
   // Declares that the weight holds only the rows of this part of the vocabulary.
   void set_part(ops::VocabularyPart part) { part_ = std::move(part); }
 
@@ -48,9 +54,12 @@ class OutputHead : public Layer {
   // Returns null if no token has a row of its own.
   const TokenRows* token_rows() const { return tied_ == nullptr ? nullptr : tied_->token_rows().get(); }
 
+  ops::Activation normed(const at::Tensor& x) const;
+
   std::shared_ptr<const Norm> norm_;
   std::shared_ptr<const Embedding> tied_;  // null for a projection with a weight of its own
   std::optional<ops::VocabularyPart> part_;
+  double scale_ = 1.0, soft_cap_ = 0.0;
   ops::LossTerms loss_terms_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include <ATen/ATen.h>
 
@@ -51,6 +52,10 @@ at::Tensor plain_frequencies(double theta, int64_t head_dim, at::ScalarType type
   return 1.0 / at::pow(theta, dims / static_cast<double>(head_dim));
 }
 
+at::Tensor longrope_frequencies(const at::Tensor& plain, const std::vector<double>& factors) {
+  return plain / at::tensor(factors, on_host(at::kDouble)).to(plain.scalar_type());
+}
+
 // Returns theta for a document of `length` tokens, which is longer than max_position_embeddings.
 double dynamic_theta(const RopeOptions& o, int64_t length) {
   const double stretch = static_cast<double>(length) / static_cast<double>(o.max_position_embeddings);
@@ -66,8 +71,22 @@ at::Tensor frequencies(const RopeOptions& o, at::ScalarType type) {
     case RopeType::Linear: return plain / o.factor;
     case RopeType::Llama3: return llama3_frequencies(plain, o);
     case RopeType::Yarn: return yarn_frequencies(plain, o);
+    case RopeType::LongRope: return longrope_frequencies(plain, o.short_factors);
   }
   return plain;
+}
+
+// Returns the longest document whose frequencies are those of frequencies(); nothing if all are.
+std::optional<int64_t> plain_length(const RopeOptions& o) {
+  if (o.type == RopeType::Dynamic) return o.max_position_embeddings;
+  if (o.type == RopeType::LongRope) return o.original_max_position_embeddings;
+  return std::nullopt;
+}
+
+// Returns the frequencies of a document that is longer.
+at::Tensor frequencies_of_length(const RopeOptions& o, int64_t length, at::ScalarType type) {
+  if (o.type == RopeType::Dynamic) return plain_frequencies(dynamic_theta(o, length), o.head_dim, type);
+  return longrope_frequencies(plain_frequencies(o.theta, o.head_dim, type), o.long_factors);
 }
 
 }  // namespace
@@ -102,15 +121,16 @@ at::Tensor RotaryEmbedding::angle_of(const at::Tensor& position_ids,
                                      const TokenPart& part) const {
   const at::Tensor positions = position_ids.to(type).unsqueeze(1);
   at::Tensor angle = positions * frequencies_on(positions.device(), type);
-  if (options_.type != RopeType::Dynamic) return angle;
+  const std::optional<int64_t> plain = plain_length(options_);
+  if (!plain) return angle;
   int64_t row = 0;
   for (const TokenRun& run : part.value_or(std::vector<TokenRun>{{0, document_starts.back()}})) {
     for (size_t i = 1; i < document_starts.size(); ++i) {
       const int64_t begin = std::max(run.first, document_starts[i - 1]),
                     end = std::min(run.first + run.count, document_starts[i]);
       const int64_t length = document_starts[i] - document_starts[i - 1];
-      if (begin >= end || length <= options_.max_position_embeddings) continue;
-      const at::Tensor own = plain_frequencies(dynamic_theta(options_, length), options_.head_dim, type);
+      if (begin >= end || length <= *plain) continue;
+      const at::Tensor own = frequencies_of_length(options_, length, type);
       const int64_t first = row + begin - run.first;
       angle.narrow(0, first, end - begin)
           .copy_(positions.narrow(0, first, end - begin) * copy_to(own, positions.device()));
@@ -133,6 +153,17 @@ std::pair<at::Tensor, at::Tensor> RotaryEmbedding::angles(const at::Tensor& posi
     sin.mul_(options_.attention_factor);
   }
   return {cos, sin};
+}
+
+RotaryTable RotaryEmbedding::table(const at::Tensor& position_ids,
+                                   const std::vector<int64_t>& document_starts, at::ScalarType model_dtype,
+                                   const TokenPart& part) const {
+  RotaryTable made;
+  std::tie(made.cos, made.sin) = angles(position_ids, document_starts, model_dtype, part);
+  if (options_.query_beta == 0.0) return made;
+  const at::Tensor turns = at::div(position_ids, options_.query_length, "floor").to(made.cos.scalar_type());
+  made.query_scale = (at::log1p(turns) * options_.query_beta + 1.0).view({-1, 1, 1});
+  return made;
 }
 
 }  // namespace tessera::nn

@@ -20,20 +20,27 @@ enum class RopeType {
   Dynamic,  // NTK-aware: theta grows with the length of a document beyond max_position_embeddings
   Llama3,   // low frequencies are divided, high ones kept, with a smooth transition (Llama 3.1)
   Yarn,     // Peng et al., arXiv 2309.00071
+  // Ding et al., arXiv 2402.13753: frequencies are divided by factors, which are others for documents longer
+  // than original_max_position_embeddings.
+  LongRope,
 };
 
 struct RopeOptions {
   RopeType type = RopeType::Default;
-  int64_t head_dim = 0;
+  int64_t head_dim = 0;  // elements of a head that are rotated
   double theta = 10000.0;
   double factor = 1.0;
   int64_t max_position_embeddings = 0;
-  int64_t original_max_position_embeddings = 0;          // for Llama3 and Yarn
-  double low_freq_factor = 1.0, high_freq_factor = 4.0;  // for Llama3
-  double beta_fast = 32.0, beta_slow = 1.0;              // for Yarn
-  bool truncate = true;                                  // for Yarn
-  // Factor on cos and sin, for Yarn; 1 for the other types.
+  int64_t original_max_position_embeddings = 0;               // for Llama3, Yarn and LongRope
+  double low_freq_factor = 1.0, high_freq_factor = 4.0;       // for Llama3
+  double beta_fast = 32.0, beta_slow = 1.0;                   // for Yarn
+  bool truncate = true;                                       // for Yarn
+  std::vector<double> short_factors = {}, long_factors = {};  // for LongRope, [head_dim / 2]
+  // Factor on cos and sin, for Yarn and LongRope; 1 for the other types.
   double attention_factor = 1.0;
+  // If not 0, the query at position p is multiplied by 1 + query_beta ln(1 + floor(p / query_length)).
+  double query_beta = 0.0;
+  int64_t query_length = 1;
 };
 
 // Returns Yarn's factor on cos and sin for a configuration that names none: 0.1 ln(factor) + 1 or, if both
@@ -52,6 +59,10 @@ class RotaryEmbedding {
   std::pair<at::Tensor, at::Tensor> angles(const at::Tensor& position_ids,
                                            const std::vector<int64_t>& document_starts,
                                            at::ScalarType model_dtype, const TokenPart& part = {}) const;
+
+  // Returns angles() with the factors of the queries.
+  RotaryTable table(const at::Tensor& position_ids, const std::vector<int64_t>& document_starts,
+                    at::ScalarType model_dtype, const TokenPart& part = {}) const;
 
   const RopeOptions& options() const { return options_; }
 

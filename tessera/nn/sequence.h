@@ -57,13 +57,19 @@ struct TokenBatch {
   at::Tensor router_values = {};
 };
 
+// Rotary positions of the tokens of one forward pass, from one rule for the angles.
+struct RotaryTable {
+  at::Tensor cos, sin;  // [tokens, angles], where a head has at least twice as many elements as angles
+  at::Tensor query_scale = {};  // [tokens, 1, 1], multiplies rotated queries; undefined: 1
+};
+
 // Data that all blocks of one forward pass share. Hooks that run a block again later keep a copy, so it owns
 // what it needs; only the cache is borrowed, and only while generating.
 struct SequenceContext {
   std::vector<int64_t> document_starts;
   const CacheView* cache = nullptr;
-  // Tables of rotary positions, [tokens, head_dim / 2]; undefined for families without them.
-  at::Tensor cos, sin;
+  // The tables that AttentionOptions::rotary counts; none for families without rotary positions.
+  std::vector<RotaryTable> rotary = {};
   // Copied from the TokenBatch; is_added is then on the model's device.
   TokenPart part = {};
   at::Tensor is_added = {};

@@ -18,6 +18,7 @@
 #include "tessera/ops/mlp_activation.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/random_elements.h"
+#include "tessera/ops/rope.h"
 #include "tessera/ops/small_linear.h"
 
 namespace tessera::ops {
@@ -73,9 +74,9 @@ struct Leaves {
                                                          const at::Tensor& inverse_rms, bool want_x,
                                                          bool want_weight);
   // Writes `from`, [tokens, heads * head_dim], into `to` with its heads turned by the angles, or turned back
-  // if direction is -1. The two may be one tensor.
-  void (*rope)(const at::Tensor& from, const at::Tensor& cos, const at::Tensor& sin, int direction,
-               const at::Tensor& to);
+  // if direction is -1. The two may be one tensor. The form gives head_dim.
+  void (*rope)(const at::Tensor& from, const at::Tensor& cos, const at::Tensor& sin, const RopeForm& form,
+               int direction, const at::Tensor& to);
   // The forward of activate_mlp(), and its gradients: each undefined if it is not wanted.
   at::Tensor (*activate_mlp)(Nonlinearity f, const MlpInputs& inputs);
   MlpInputs (*activate_mlp_backward)(Nonlinearity f, const at::Tensor& grad, const MlpInputs& inputs,

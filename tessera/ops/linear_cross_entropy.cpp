@@ -62,6 +62,16 @@ struct Result {
   at::Tensor loss, grad_hidden, grad_weight;  // gradients are undefined if not wanted
 };
 
+// Caps logits in place. Returns the derivative of the cap at each of them, if it is wanted and there is a
+// cap.
+at::Tensor cap_logits(at::Tensor logits, double soft_cap, bool wants_slope) {
+  if (soft_cap == 0.0) return {};
+  logits.div_(soft_cap).tanh_();
+  const at::Tensor slope = wants_slope ? at::rsub(logits.square(), 1) : at::Tensor();
+  logits.mul_(soft_cap);
+  return slope;
+}
+
 // [Note: gradients in the forward] The logits of all positions would be the largest tensor of a step, and a
 // backward would have to keep them or to compute them again. So each chunk of positions makes its gradients
 // while its logits are there:
@@ -115,8 +125,11 @@ Result compute(const at::Tensor& hidden_in, const at::Tensor& weight, const at::
     const at::Tensor rows = all ? hidden.narrow(0, begin, size) : hidden.index_select(0, index);
     at::Tensor logits = buffer.narrow(0, 0, size);
     product_out(logits, rows, weight.t());
-    leaf.cross_entropy(logits, labels_there.narrow(0, begin, size), losses.narrow(0, begin, size),
-                       want_hidden || want_weight, formula);
+    const bool in_place = want_hidden || want_weight;
+    const at::Tensor slope = cap_logits(logits, terms.soft_cap, in_place);
+    leaf.cross_entropy(logits, labels_there.narrow(0, begin, size), losses.narrow(0, begin, size), in_place,
+                       formula);
+    if (slope.defined()) logits.mul_(slope);
     if (want_hidden && all) {
       product_out(result.grad_hidden.narrow(0, begin, size), logits, weight);
     } else if (want_hidden) {
@@ -208,6 +221,7 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
   TESSERA_CHECK_ARGUMENT(terms.label_smoothing >= 0.0 && terms.label_smoothing < 1.0,
                          "linear_cross_entropy: label_smoothing");
   TESSERA_CHECK_ARGUMENT(terms.z_loss_coef >= 0.0, "linear_cross_entropy: z_loss_coef");
+  TESSERA_CHECK_ARGUMENT(terms.soft_cap >= 0.0, "linear_cross_entropy: soft_cap");
   if (!needs_graph({hidden, weight})) {
     return compute(hidden, weight, labels, chunk_tokens, part, sources, terms, false, false).loss;
   }

@@ -34,6 +34,9 @@ struct LossTerms {
   // Coefficient c of Chowdhery et al., "PaLM", 2022, section 5: c times the square of the logarithm of the
   // softmax's denominator is added, which keeps logits from drifting.
   double z_loss_coef = 0.0;
+  // Logits z become soft_cap tanh(z / soft_cap) before anything else (Gemma Team, "Gemma 2", 2024, section
+  // 2); 0: they stay as they are.
+  double soft_cap = 0.0;
 };
 
 // Returns the sum over the labelled positions of -log softmax(hidden weight^T)[label], with `terms`: a

@@ -40,7 +40,7 @@ std::pair<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor&, const at:
   return gradients;
 }
 
-void rope(const at::Tensor&, const at::Tensor&, const at::Tensor&, int, const at::Tensor&) {}
+void rope(const at::Tensor&, const at::Tensor&, const at::Tensor&, const RopeForm&, int, const at::Tensor&) {}
 at::Tensor activate_mlp(Nonlinearity, const MlpInputs& inputs) { return like(inputs.gate); }
 MlpInputs activate_mlp_backward(Nonlinearity, const at::Tensor&, const MlpInputs& inputs, bool want_gate,
                                 bool want_up) {

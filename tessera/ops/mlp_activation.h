@@ -11,6 +11,8 @@ enum class Nonlinearity {
   Silu,      // z / (1 + exp(-z)); gated, this is SwiGLU
   Gelu,      // z (1 + erf(z / sqrt 2)) / 2
   GeluTanh,  // z (1 + tanh(sqrt(2 / pi) (z + 0.044715 z^3))) / 2; "gelu_new", "gelu_pytorch_tanh"
+  Relu,      // max(z, 0)
+  Relu2,     // max(z, 0)^2
 };
 
 // The results of an MLP's projections, of equal shapes and types: float32, float64, or bfloat16, which is

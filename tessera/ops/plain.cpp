@@ -85,23 +85,53 @@ std::pair<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& grad_in,
   return {grad_x, grad_weight};
 }
 
-void rope(const at::Tensor& from, const at::Tensor& cos, const at::Tensor& sin, int direction,
-          const at::Tensor& to) {
-  const int64_t half = cos.size(1), head_dim = 2 * half;
-  const int64_t num_heads = from.dim() == 3 ? from.size(1) : from.size(1) / head_dim;
-  const at::Tensor x = from.view({from.size(0), num_heads, head_dim});
-  const auto both_halves = [&](const at::Tensor& angles) {
-    return at::cat({angles, angles}, -1).unsqueeze(1).to(x.scalar_type());
+void rope(const at::Tensor& from, const at::Tensor& cos, const at::Tensor& sin, const RopeForm& form,
+          int direction, const at::Tensor& to) {
+  const int64_t half = cos.size(1), heads = from.numel() / std::max<int64_t>(from.size(0) * form.head_dim, 1);
+  const auto in_heads = [&](const at::Tensor& y) { return y.view({from.size(0), heads, form.head_dim}); };
+  // Pairs as [tokens, heads, half, 2], or the two halves as [tokens, heads, 2, half].
+  const auto pairs = [&](const at::Tensor& y) {
+    const at::Tensor rotated = in_heads(y).narrow(2, 0, 2 * half);
+    return form.is_interleaved ? rotated.unflatten(2, {half, 2}) : rotated.unflatten(2, {2, half});
   };
-  const at::Tensor turned = at::cat({-x.narrow(-1, half, half), x.narrow(-1, 0, half)}, -1);
-  const at::Tensor y = x * both_halves(cos) + turned * both_halves(direction < 0 ? sin.neg() : sin);
-  to.copy_(y.view(from.sizes()));
+  const int64_t dim = form.is_interleaved ? 3 : 2;
+  const auto angles = [&](const at::Tensor& of) { return of.unsqueeze(1).to(from.scalar_type()); };
+  const at::Tensor c = angles(cos), s = angles(direction < 0 ? sin.neg() : sin);
+  const at::Tensor x = pairs(from), a = x.select(dim, 0), b = x.select(dim, 1);
+  const at::Tensor first = a * c - b * s, second = b * c + a * s;
+  if (!to.is_same(from)) to.copy_(from);
+  pairs(to).select(dim, 0).copy_(first);
+  pairs(to).select(dim, 1).copy_(second);
 }
 
+namespace {
+
+at::Tensor value_of(Nonlinearity f, const at::Tensor& z) {
+  switch (f) {
+    case Nonlinearity::Silu: return at::silu(z);
+    case Nonlinearity::Gelu: return at::gelu(z, "none");
+    case Nonlinearity::GeluTanh: return at::gelu(z, "tanh");
+    case Nonlinearity::Relu: return at::relu(z);
+    case Nonlinearity::Relu2: return at::relu(z).square_();
+  }
+  TESSERA_ASSERT(false, "a nonlinearity");
+}
+
+at::Tensor gradient_of(Nonlinearity f, const at::Tensor& grad, const at::Tensor& z) {
+  switch (f) {
+    case Nonlinearity::Silu: return at::silu_backward(grad, z);
+    case Nonlinearity::Gelu: return at::gelu_backward(grad, z, "none");
+    case Nonlinearity::GeluTanh: return at::gelu_backward(grad, z, "tanh");
+    case Nonlinearity::Relu: return at::threshold_backward(grad, z, 0);
+    case Nonlinearity::Relu2: return at::relu(z).mul_(2).mul_(grad);
+  }
+  TESSERA_ASSERT(false, "a nonlinearity");
+}
+
+}  // namespace
+
 at::Tensor activate_mlp(Nonlinearity f, const MlpInputs& inputs) {
-  const at::Tensor y = f == Nonlinearity::Silu
-                           ? at::silu(inputs.gate)
-                           : at::gelu(inputs.gate, f == Nonlinearity::Gelu ? "none" : "tanh");
+  const at::Tensor y = value_of(f, inputs.gate);
   return inputs.up.defined() ? y * inputs.up : y;
 }
 
@@ -110,10 +140,7 @@ MlpInputs activate_mlp_backward(Nonlinearity f, const at::Tensor& grad, const Ml
   MlpInputs gradients;
   if (want_up) gradients.up = plain::activate_mlp(f, {inputs.gate, grad});
   if (!want_gate) return gradients;
-  const at::Tensor inner = inputs.up.defined() ? grad * inputs.up : grad;
-  gradients.gate = f == Nonlinearity::Silu
-                       ? at::silu_backward(inner, inputs.gate)
-                       : at::gelu_backward(inner, inputs.gate, f == Nonlinearity::Gelu ? "none" : "tanh");
+  gradients.gate = gradient_of(f, inputs.up.defined() ? grad * inputs.up : grad, inputs.gate);
   return gradients;
 }
 

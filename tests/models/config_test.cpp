@@ -70,7 +70,8 @@ INSTANTIATE_TEST_SUITE_P(
                    {"high_freq_factor", 4.0}}}},
                 kConfig,
                 "low_freq_factor"},
-        BadCase{"rope_type", {{"rope_scaling", {{"rope_type", "longrope"}}}}, kUnsupported, "'longrope'"},
+        BadCase{
+            "rope_type", {{"rope_scaling", {{"rope_type", "proportional"}}}}, kUnsupported, "'proportional'"},
         BadCase{"partial_rotary", {{"partial_rotary_factor", 0.5}}, kUnsupported, "part of each head"},
         BadCase{"layered_rope",
                 {{"rope_parameters", {{"full_attention", json::object()}}}},
@@ -204,7 +205,13 @@ TEST(LlamaConfigTest, TokensAndTypes) {
 // Sizes under the keys of every family; each family reads its own.
 json json_of_any(const std::string& model_type) {
   json value = llama_json();
-  value.update({{"model_type", model_type}, {"n_layer", 2}, {"n_embd", 24}, {"n_head", 4}});
+  value.update({{"model_type", model_type},
+                {"hidden_size", 32},
+                {"n_layer", 2},
+                {"n_embd", 24},
+                {"n_head", 4},
+                {"new_decoder_architecture", true},
+                {"num_kv_heads", 2}});
   return value;
 }
 

@@ -7,7 +7,7 @@
 
 #include "tessera/comm/fake/fake_backend.h"
 #include "tessera/models/common/load.h"
-#include "tessera/models/llama/model.h"
+#include "tessera/models/llama/config.h"
 #include "tessera/models/registry.h"
 #include "tessera/nn/materialize.h"
 #include "tessera/ops/pass_through.h"
@@ -125,7 +125,7 @@ void put_in(CausalLM& model, const Plan& plan, const World& world) {
     nn::find_layer(*block, "mlp.down_proj")->set_parallel(sum);
   }
   const Cut rows = Plan::at(0, plan.vocabulary, world->rank());
-  auto& embedding = *dynamic_cast<LlamaForCausalLM&>(model).model->embed_tokens;
+  auto& embedding = *model.embeddings().front();
   embedding.set_first_row(rows.first);
   embedding.set_parallel(sum);
   model.head().set_parallel(std::make_shared<GatheredLogits>(world, rows));

@@ -27,9 +27,9 @@ AttentionOptions options() {
 SequenceContext context(bool is_rotary) {
   SequenceContext context{{0, 4, kTokens}, nullptr, {}, {}};
   if (is_rotary) {
-    std::tie(context.cos, context.sin) =
+    context.rotary = {
         RotaryEmbedding({.head_dim = kHeadDim})
-            .angles(at::cat({at::arange(4), at::arange(5)}), context.document_starts, at::kDouble);
+            .table(at::cat({at::arange(4), at::arange(5)}), context.document_starts, at::kDouble)};
   }
   return context;
 }
@@ -84,8 +84,8 @@ TEST(Attention, FromOneProjectionEqualsThatFromThree) {
     SequenceContext alone = context(is_rotary);
     alone.document_starts = {0, 1};
     if (is_rotary) {
-      alone.cos = alone.cos.narrow(0, 0, 1);
-      alone.sin = alone.sin.narrow(0, 0, 1);
+      RotaryTable& table = alone.rotary.front();
+      table = {table.cos.narrow(0, 0, 1), table.sin.narrow(0, 0, 1)};
     }
     expect_close(one.forward(token, alone), three.forward(token, alone));
   }

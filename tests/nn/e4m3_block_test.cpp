@@ -33,7 +33,7 @@ struct Case {
 std::shared_ptr<TransformerBlock> make_block(const Case& kind, int64_t layer) {
   TransformerBlockOptions options;
   options.attention = {.hidden_size = kHidden, .num_heads = 3, .num_kv_heads = 3, .head_dim = kHeadDim};
-  options.attention.qk_norm = kind.has_qk_norm;
+  if (kind.has_qk_norm) options.attention.qk_norm = QkNormOptions{};
   options.mlp = {.hidden_size = kHidden, .intermediate_size = 96};
   const auto block = std::make_shared<TransformerBlock>(options, layer, at::kBFloat16);
   EXPECT_EQ(multiply_in_e4m3(*block), 7);
@@ -67,9 +67,9 @@ struct Passed {
 
 Passed pass(const Case& kind, const ops::Leaves& table) {
   SequenceContext context{{0, 11, kTokens}, nullptr, {}, {}};
-  std::tie(context.cos, context.sin) =
+  context.rotary = {
       RotaryEmbedding({.head_dim = kHeadDim})
-          .angles(at::cat({at::arange(11), at::arange(kTokens - 11)}), context.document_starts, at::kFloat);
+          .table(at::cat({at::arange(11), at::arange(kTokens - 11)}), context.document_starts, at::kFloat)};
   std::vector<std::shared_ptr<TransformerBlock>> blocks;
   for (int64_t i = 0; i < kBlocks; ++i) blocks.push_back(make_block(kind, i));
   const at::Tensor input = checks::trained(checks::random_tensor({kTokens, kHidden}, 7).to(at::kBFloat16));

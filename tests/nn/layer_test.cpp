@@ -102,7 +102,7 @@ TEST(LayerParallel, OfAttentionAndMlpSeesTheirInputOnce) {
   TransformerBlock block(options, 0, at::kDouble);
   fill(block);
   const SequenceContext context{
-      {0, 5}, nullptr, at::randn({5, 2}, at::kDouble), at::randn({5, 2}, at::kDouble)};
+      {0, 5}, nullptr, {{at::randn({5, 2}, at::kDouble), at::randn({5, 2}, at::kDouble)}}};
   const at::Tensor x = at::randn({5, 8}, at::kDouble);
   const at::Tensor before = block.forward(x, context);
   for (const char* name : {"self_attn", "mlp", "self_attn.q_proj", "mlp.down_proj", "input_layernorm"}) {
@@ -131,7 +131,7 @@ TEST(LayerParallel, ACoreReplacesAttention) {
   fill(layer);
   layer.set_core(std::make_shared<Values>());
   const SequenceContext context{
-      {0, 5}, nullptr, at::randn({5, 2}, at::kDouble), at::randn({5, 2}, at::kDouble)};
+      {0, 5}, nullptr, {{at::randn({5, 2}, at::kDouble), at::randn({5, 2}, at::kDouble)}}};
   const at::Tensor x = at::randn({5, 8}, at::kDouble);
   const at::Tensor v = at::linear(x, layer.v_proj->weight);
   expect_close(layer.forward(x, context), at::linear(at::cat({v, v}, 1), layer.o_proj->weight));

@@ -88,7 +88,7 @@ TEST(CallHook, TheForwardCanRunAgainAfterTheCall) {
   {
     // All arguments of the call are gone when the kept forward runs.
     SequenceContext context{
-        {0, 2, 5}, nullptr, at::randn({5, 2}, at::kDouble), at::randn({5, 2}, at::kDouble)};
+        {0, 2, 5}, nullptr, {{at::randn({5, 2}, at::kDouble), at::randn({5, 2}, at::kDouble)}}};
     first = call(block, at::randn({5, 8}, at::kDouble), context);
   }
   EXPECT_TRUE(at::equal(hook->kept(hook->seen), first));

@@ -18,7 +18,7 @@ constexpr double kEps = 1e-3;
 
 TEST(LayerNorm, EqualsItsDefinitionWithEveryGradient) {
   const Op module = [](const Inputs& in) {
-    LayerNorm norm(5, kEps, at::kDouble);
+    LayerNorm norm(5, {.eps = kEps}, at::kDouble);
     norm.weight = in[1];
     norm.bias = in[2];
     const auto [residual, normed] = norm.add_and_norm(in[0], in[3]);

@@ -191,7 +191,7 @@ TEST_P(LeavesOf, ScalesThatAreSaidAreThoseOfTheNumbers) {
   const NormedRows normed = table().rms_norm(x, y, weight, 1e-5);
   const MlpInputs gradients = table().activate_mlp_backward(Nonlinearity::Silu, y, {x, y}, true, true);
   const at::Tensor turned = at::empty_like(x);
-  table().rope(x, angles.cos(), angles.sin(), -1, turned);
+  table().rope(x, angles.cos(), angles.sin(), {2 * angles.size(1)}, -1, turned);
   const at::Tensor all[] = {normed.y,
                             table().rms_norm_backward(y, x, x, weight, normed.inverse_rms, true, true).first,
                             table().activate_mlp(Nonlinearity::Silu, {x, y}),

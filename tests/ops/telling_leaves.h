@@ -58,9 +58,9 @@ inline const Leaves& telling_leaves() {
       tell(gradients.first);
       return gradients;
     };
-    made.rope = [](const at::Tensor& from, const at::Tensor& cos, const at::Tensor& sin, int direction,
-                   const at::Tensor& to) {
-      host_leaves().rope(from, cos, sin, direction, to);
+    made.rope = [](const at::Tensor& from, const at::Tensor& cos, const at::Tensor& sin, const RopeForm& form,
+                   int direction, const at::Tensor& to) {
+      host_leaves().rope(from, cos, sin, form, direction, to);
       if (direction < 0) tell(to);
     };
     made.activate_mlp = [](Nonlinearity f, const MlpInputs& inputs) {

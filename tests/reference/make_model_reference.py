@@ -26,7 +26,18 @@ LLAMA = dict(COMMON, architectures=["LlamaForCausalLM"], model_type="llama")
 GPT2 = dict(architectures=["GPT2LMHeadModel"], model_type="gpt2", attn_pdrop=0.1, embd_pdrop=0.1, resid_pdrop=0.1,
             bos_token_id=1, eos_token_id=2, initializer_range=0.02, layer_norm_epsilon=1e-5, n_ctx=64, n_positions=64,
             summary_type="cls_index", use_cache=True)
+SMALL = dict(hidden_size=16, intermediate_size=18, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+             vocab_size=61, max_position_embeddings=64, bos_token_id=1, eos_token_id=2, use_cache=True,
+             torch_dtype="float32")
 QWEN2 = dict(COMMON, architectures=["Qwen2ForCausalLM"], model_type="qwen2", use_sliding_window=False)
+
+def slim(architecture, how=None, **config):
+    """A family that is there for what it does otherwise: small, and without float32 gradients.
+
+    A padding token must not be one of the documents' (3 and above): Transformers gives its embedding no gradient.
+    """
+    return dict(seed=31, float64=True, slim=True, config=dict(SMALL, architectures=[architecture]) | config) | (how or {})
+
 
 # "config" is config.json as it is written: most published folders have `rope_theta` and `rope_scaling`, those
 # saved by Transformers 5 have `rope_parameters` and `dtype`. Both kinds occur here.
@@ -138,6 +149,71 @@ FAMILIES = {
         GPT2, activation_function="gelu", n_embd=24, n_head=4, n_layer=2, n_inner=28, vocab_size=61,
         scale_attn_by_inverse_layer_idx=True, reorder_and_upcast_attn=False, tie_word_embeddings=False,
         dtype="float32")),
+    "arcee": slim("ArceeForCausalLM", model_type="arcee", attention_bias=True, mlp_bias=True, rms_norm_eps=1e-5),
+    "cohere": slim("CohereForCausalLM", model_type="cohere", use_qk_norm=True, attention_bias=True, logit_scale=0.4, layer_norm_eps=1e-5,
+                   rope_theta=300.0),
+    "cohere2": slim("Cohere2ForCausalLM", model_type="cohere2", num_hidden_layers=3, sliding_window=4,
+                    sliding_window_pattern=2, logit_scale=0.5),
+    "exaone4": slim("Exaone4ForCausalLM", dict(seed=41), model_type="exaone4", num_hidden_layers=3, sliding_window=4,
+                    sliding_window_pattern=2, tie_word_embeddings=False),
+    # As Falcon-7B and -40B, and as Falcon-RW without its ALiBi.
+    "falcon_7b": slim("FalconForCausalLM", model_type="falcon", multi_query=True, parallel_attn=True, bias=False,
+                      alibi=False, new_decoder_architecture=False),
+    "falcon_40b": slim("FalconForCausalLM", model_type="falcon", num_kv_heads=2, bias=False, alibi=False,
+                       new_decoder_architecture=True, ffn_hidden_size=28),
+    "falcon_options": slim("FalconForCausalLM", model_type="falcon", multi_query=False, parallel_attn=False, bias=True,
+                           alibi=False, new_decoder_architecture=False, tie_word_embeddings=False),
+    # The square root of hidden_size is whole: Transformers keeps it in float32.
+    "gemma": slim("GemmaForCausalLM", model_type="gemma", num_attention_heads=3, num_key_value_heads=1,
+                  head_dim=10, hidden_act="gelu", attention_bias=True),
+    "gemma2": slim("Gemma2ForCausalLM", dict(eager=True), model_type="gemma2", head_dim=8,
+                   sliding_window=4, query_pre_attn_scalar=7, attn_logit_softcapping=4.0, final_logit_softcapping=20.0),
+    "gemma3": slim("Gemma3ForCausalLM", model_type="gemma3_text", num_hidden_layers=3, head_dim=8,
+                   sliding_window=4, sliding_window_pattern=2, query_pre_attn_scalar=11, rope_theta=1000.0,
+                   rope_local_base_freq=100.0, rope_scaling=dict(rope_type="linear", factor=2.0)),
+    "gemma3_nested": slim("Gemma3ForCausalLM", model_type="gemma3_text", head_dim=8, sliding_window=4,
+                          layer_types=["full_attention", "sliding_attention"], final_logit_softcapping=20.0,
+                          rope_parameters=dict(
+                              full_attention=dict(rope_type="default", rope_theta=700.0),
+                              sliding_attention=dict(rope_type="linear", factor=3.0, rope_theta=50.0))),
+    "glm": slim("GlmForCausalLM", model_type="glm", head_dim=8, attention_bias=True, partial_rotary_factor=0.5,
+                pad_token_id=0),
+    "glm4": slim("Glm4ForCausalLM", model_type="glm4", head_dim=8, intermediate_size=37, attention_bias=False,
+                 pad_token_id=0),
+    "gpt_neox": slim("GPTNeoXForCausalLM", model_type="gpt_neox", hidden_size=32, rotary_pct=0.25, rotary_emb_base=500),
+    "gpt_neox_sequential": slim("GPTNeoXForCausalLM", model_type="gpt_neox", rotary_pct=1.0, hidden_act="gelu_new",
+                                use_parallel_residual=False, attention_bias=False, tie_word_embeddings=True),
+    "granite": slim("GraniteForCausalLM", model_type="granite", attention_bias=True, mlp_bias=True,
+                    embedding_multiplier=3.5, residual_multiplier=0.7, attention_multiplier=0.3, logits_scaling=2.5),
+    "helium": slim("HeliumForCausalLM", dict(seed=41), model_type="helium", head_dim=4, pad_token_id=0, attention_bias=True),
+    "hunyuan": slim("HunYuanDenseV1ForCausalLM", model_type="hunyuan_v1_dense", attention_bias=True, head_dim=6,
+                    rope_theta=100.0, rope_scaling=dict(type="dynamic", alpha=5.0, factor=1.0)),
+    "ministral": slim("MinistralForCausalLM", model_type="ministral", head_dim=6, sliding_window=4,
+                      layer_types=["sliding_attention", "full_attention"]),
+    "ministral3": slim("Ministral3ForCausalLM", model_type="ministral3", head_dim=8, pad_token_id=0, rope_parameters=dict(
+        type="yarn", rope_type="yarn", rope_theta=1000.0, factor=4.0, original_max_position_embeddings=4,
+        beta_fast=8.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.4)),
+    "nemotron": slim("NemotronForCausalLM", model_type="nemotron", head_dim=8, attention_bias=True, mlp_bias=True,
+                     partial_rotary_factor=0.5),
+    "olmo": slim("OlmoForCausalLM", model_type="olmo", clip_qkv=0.8, attention_bias=True),
+    "olmo2": slim("Olmo2ForCausalLM", model_type="olmo2", attention_bias=True),
+    "olmo3": slim("Olmo3ForCausalLM", model_type="olmo3", num_hidden_layers=3, sliding_window=4,
+                  layer_types=["sliding_attention", "full_attention", "sliding_attention"], rope_theta=2000.0,
+                  rope_scaling=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16, beta_fast=4.0)),
+    "phi3": slim("Phi3ForCausalLM", dict(lora=["qkv_proj", "gate_up_proj"]), model_type="phi3", intermediate_size=37,
+                 sliding_window=5, pad_token_id=0),
+    # One document is longer than the original length, the other is not.
+    "phi3_longrope": slim("Phi3ForCausalLM", dict(no_greedy=True), model_type="phi3", hidden_size=32,
+                          partial_rotary_factor=0.75, original_max_position_embeddings=8, pad_token_id=0,
+                          rope_scaling=dict(type="longrope", short_factor=[1.0, 1.5, 2.0],
+                                            long_factor=[1.5, 4.0, 9.0])),
+    "seed_oss": slim("SeedOssForCausalLM", model_type="seed_oss", head_dim=6, pad_token_id=0, attention_out_bias=True, mlp_bias=True),
+    "smollm3": slim("SmolLM3ForCausalLM", model_type="smollm3", num_hidden_layers=3, no_rope_layer_interval=2,
+                    use_sliding_window=True, sliding_window=4, pad_token_id=0),
+    "stablelm": slim("StableLmForCausalLM", model_type="stablelm", hidden_size=32, use_qkv_bias=True),
+    "stablelm_parallel": slim("StableLmForCausalLM", model_type="stablelm", hidden_size=32, use_parallel_residual=True,
+                              partial_rotary_factor=0.5),
+    "starcoder2": slim("Starcoder2ForCausalLM", model_type="starcoder2", sliding_window=5),
 }
 
 
@@ -179,6 +255,8 @@ def stored_gradients(model):
     for name, parameter in model.named_parameters():
         if is_mixtral:
             name = name.replace(".mlp.", ".block_sparse_moe.")
+        if model.config.model_type == "gpt_neox":
+            name = name.replace("lm_head", "embed_out")
         prefix, _, kind = name.rpartition(".")
         if not prefix.endswith(".experts"):
             gradients[name] = parameter.grad
@@ -222,16 +300,16 @@ def greedy(model, ids):
     return torch.tensor(tokens[len(ids):])
 
 
-def run_float64(folder, model, documents, aux=None):
+def run_float64(folder, model, documents, aux=None, kinds=("eager", "sdpa")):
     state = {name: value.double() for name, value in model.state_dict().items()}
     results = []
     with everything_in_float64(type(model)):
-        for attention in ("eager", "sdpa"):
+        for attention in kinds:
             config = AutoConfig.from_pretrained(folder)
             wide = AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=torch.float64)
             wide.load_state_dict(state)
             results.append(run(wide.eval(), documents, aux))
-    (logits, loss, gradients), (other_logits, other_loss, _) = results
+    (logits, loss, gradients), (other_logits, other_loss, _) = results[0], results[-1]
     assert abs(loss - other_loss) < 1e-10 * loss, "the float64 run is not in float64 throughout"
     for a, b in zip(logits, other_logits):
         assert (a - b).abs().max() < 1e-11, "the float64 run is not in float64 throughout"
@@ -242,7 +320,7 @@ def make_adapter(folder, layers, base_name, documents, generator):
     """Saves a random adapter beside the model; returns the logits with it."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     config = LoraConfig(r=3, lora_alpha=6, lora_dropout=0.0, bias="none", target_modules=list(layers),
-                        fan_in_fan_out=True, task_type="CAUSAL_LM")
+                        fan_in_fan_out=base_name == "gpt2", task_type="CAUSAL_LM")
     adapted = get_peft_model(model, config).eval()
     with torch.no_grad():
         for name, parameter in adapted.named_parameters():
@@ -281,17 +359,20 @@ def make(name, family):
         tensors[f"ids.{index}"] = ids
         tensors[f"labels.{index}"] = labels
         tensors[f"logits.{index}"] = logits[index]
-    if name != "llama_dynamic":  # its frequencies change with the length, so a KV cache gives other tokens
+    # Frequencies that change with the length give other tokens with a KV cache.
+    if name != "llama_dynamic" and not family.get("no_greedy"):
         for index, (ids, _) in enumerate(documents):
             tensors[f"greedy.{index}"] = greedy(model, ids)
-    tensors.update({f"grad.{key}": value for key, value in gradients.items()})
+    if not family.get("slim"):
+        tensors.update({f"grad.{key}": value for key, value in gradients.items()})
     if family.get("lora"):
         with_adapter = make_adapter(folder, family["lora"], name, documents, generator)
         tensors.update({f"logits_lora.{index}": value for index, value in enumerate(with_adapter)})
 
     difference = ""
     if family.get("float64"):
-        wide_logits, wide_loss, wide_gradients = run_float64(folder, model, documents)
+        wide_logits, wide_loss, wide_gradients = run_float64(
+            folder, model, documents, kinds=("eager",) if family.get("eager") else ("eager", "sdpa"))
         tensors["loss_sum_f64"] = wide_loss
         tensors.update({f"logits_f64.{index}": value for index, value in enumerate(wide_logits)})
         tensors.update({f"grad_f64.{key}": value for key, value in wide_gradients.items()})

@@ -43,9 +43,11 @@ def everything_in_float64(model_class):
         module.torch = _Float64Torch()
     to_float = torch.Tensor.float
     torch.Tensor.float = torch.Tensor.double
+    torch.set_default_dtype(torch.float64)  # of quotients of integers
     try:
         yield
     finally:
+        torch.set_default_dtype(torch.float32)
         torch.Tensor.float = to_float
         for module in modules:
             module.torch = torch

@@ -58,6 +58,19 @@ inline const std::vector<ParityFamily>& parity_families() {
       {"llama_dynamic", 4, 1, ContextParallel},
       // Three heads, which two ranks share unevenly, and an output projection of its own.
       {"llama2", 3, 3, Layouts | Pipelines | Bf16States},
+      // Parts do other things in the families that a Decoder describes: norms around the branches, caps and
+      // positions by layer; parallel blocks and norms of single heads; joined projections; norms over all
+      // heads.
+      {"gemma2", 4, 2, Layouts | Products},
+      {"gemma3", 4, 2, ContextParallel | Products},
+      {"cohere", 4, 2, Layouts | Pipelines},
+      {"glm4", 4, 2, Products},
+      {"phi3", 2, 2, Layouts},
+      {"olmo2", 4, 2, Layouts | Products},
+      {"gpt_neox", 4, 4, Products, 1, {}, "final_layer_norm"},
+      // Positions whose frequencies depend on the length of the document, and those that scale queries.
+      {"phi3_longrope", 2, 2, ContextParallel},
+      {"ministral3", 4, 2, ContextParallel},
       // The heads can be shared by eight ranks.
       {"llama2",
        8,

@@ -17,7 +17,7 @@ namespace tessera::models {
 namespace {
 
 nn::SequenceContext context_of(const nn::TokenBatch& batch) {
-  return {batch.document_starts, nullptr, {}, {}, batch.part, batch.is_added};
+  return {batch.document_starts, nullptr, {}, batch.part, batch.is_added};
 }
 
 at::Tensor host_ids(const std::vector<int64_t>& values) { return at::tensor(values, on_host(at::kLong)); }

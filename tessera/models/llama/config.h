@@ -8,6 +8,7 @@
 
 #include "tessera/io/json_reader.h"
 #include "tessera/models/common/model_config.h"
+#include "tessera/models/decoder/decoder.h"
 #include "tessera/models/llama/kind.h"
 #include "tessera/nn/rotary_embedding.h"
 
@@ -36,5 +37,8 @@ struct LlamaConfig : ModelConfig {
 // value, and Error(Model, "UNSUPPORTED") for a feature that is not implemented and without which results
 // would be wrong.
 LlamaConfig read_llama_config(const io::JsonReader& reader);
+
+// Describes the model of a config.
+Decoder llama_decoder(const LlamaConfig& config);
 
 }  // namespace tessera::models

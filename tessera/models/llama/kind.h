@@ -39,6 +39,7 @@ struct LlamaKind {
   bool has_mlp_bias_key = false;
   bool qk_norm = false;
   LlamaWindows windows = LlamaWindows::None;
+  std::optional<int64_t> default_window = {};
   std::optional<LlamaExperts> experts = {};
 };
 

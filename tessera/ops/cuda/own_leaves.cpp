@@ -182,9 +182,11 @@ std::pair<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& grad_in,
   return {grad_x, grad_weight};
 }
 
-void rope(const at::Tensor& x, const at::Tensor& cos_in, const at::Tensor& sin_in, int direction,
-          const at::Tensor& y) {
-  if (!is_taken(x)) return aten_leaves().rope(x, cos_in, sin_in, direction, y);
+void rope(const at::Tensor& x, const at::Tensor& cos_in, const at::Tensor& sin_in, const RopeForm& form,
+          int direction, const at::Tensor& y) {
+  if (!is_taken(x) || form.is_interleaved || form.head_dim != 2 * cos_in.size(1)) {
+    return aten_leaves().rope(x, cos_in, sin_in, form, direction, y);
+  }
   const Place place(x);
   const at::Tensor cos = in_compute_type(cos_in, x.scalar_type()),
                    sin = in_compute_type(sin_in, x.scalar_type());

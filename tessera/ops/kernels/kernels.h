@@ -72,14 +72,17 @@ void gelu_tanh_backward(const float* grad_y, const float* x, float* grad_x, int6
 void gelu_tanh_backward(const double* grad_y, const double* x, double* grad_x, int64_t n);
 void gelu_tanh_backward(const Bf16* grad_y, const Bf16* x, Bf16* grad_x, int64_t n);
 
-// Rotates the heads of one token: x, y: [heads, 2 half], which may be the same; cos, sin: [half]; direction:
-// 1, or -1 to rotate back.
-void rope_token(const float* x, const float* cos, const float* sin, int direction, float* y, int64_t heads,
-                int64_t half);
+// The heads of one token, of which ops::RopeForm says what is rotated.
+struct RopeHeads {
+  int64_t heads = 0, head_dim = 0, half = 0;
+  bool is_interleaved = false;
+};
+// Rotates the heads of one token: x, y: [heads, head_dim], which may be the same; cos, sin: [half];
+// direction: 1, or -1 to rotate back.
+void rope_token(const float* x, const float* cos, const float* sin, int direction, float* y, RopeHeads heads);
 void rope_token(const double* x, const double* cos, const double* sin, int direction, double* y,
-                int64_t heads, int64_t half);
-void rope_token(const Bf16* x, const float* cos, const float* sin, int direction, Bf16* y, int64_t heads,
-                int64_t half);
+                RopeHeads heads);
+void rope_token(const Bf16* x, const float* cos, const float* sin, int direction, Bf16* y, RopeHeads heads);
 
 // Returns log(sum(exp(logits))) over n > 0 logits, in one pass.
 float log_sum_exp(const float* logits, int64_t n);

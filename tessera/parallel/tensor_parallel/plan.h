@@ -22,6 +22,8 @@ struct LayerStyle {
     RowwisePart,
     Vocabulary,
     PartialGradient,
+    CutNorm,
+    SharedCutNorm,
     PerToken,
     Sliced
   };
@@ -30,8 +32,11 @@ struct LayerStyle {
   int64_t inner_unit = 1;  // cuts of the second axis, if there are two, fall on multiples of this
   bool cuts_weight() const {
     return kind == Kind::Colwise || kind == Kind::SharedColwise || kind == Kind::Rowwise ||
-           kind == Kind::RowwisePart || kind == Kind::Vocabulary;
+           kind == Kind::RowwisePart || kind == Kind::Vocabulary || is_cut_norm();
   }
+  bool is_cut_norm() const { return kind == Kind::CutNorm || kind == Kind::SharedCutNorm; }
+  // Tells whether the layer is whole along the second axis, if there are two.
+  bool is_shared() const { return kind == Kind::SharedColwise || kind == Kind::SharedCutNorm; }
   bool is_rowwise() const { return kind == Kind::Rowwise || kind == Kind::RowwisePart; }
 
   // A module whose layers are cut: it reads whole activations, and the gradients that its ranks have for them
@@ -60,6 +65,12 @@ struct LayerStyle {
   // A layer inside a region that is whole on every rank, which uses it for its part of an activation. Each
   // rank then has a part of the layer's gradients, and these are summed.
   static LayerStyle partial_gradient() { return {Kind::PartialGradient}; }
+  // A norm inside a region whose weight has a part for each head and is cut as the outputs of a colwise()
+  // layer are, or, if `is_shared`, as those of a shared_colwise() one. An nn::RMSNorm over all heads takes
+  // its mean over the ranks.
+  static LayerStyle cut_norm(int64_t unit, int64_t inner_unit, bool is_shared) {
+    return {is_shared ? Kind::SharedCutNorm : Kind::CutNorm, unit, inner_unit};
+  }
   // A layer outside the regions, whole on every rank, that treats tokens one by one: a norm. With sequence
   // parallelism each rank runs it for its own tokens.
   static LayerStyle per_token() { return {Kind::PerToken}; }

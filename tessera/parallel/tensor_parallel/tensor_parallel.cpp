@@ -15,6 +15,7 @@
 #include "tessera/nn/embedding.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/materialize.h"
+#include "tessera/nn/rms_norm.h"
 #include "tessera/parallel/tensor_parallel/exchanges.h"
 
 namespace tessera::parallel {
@@ -33,6 +34,8 @@ class Cutter {
       case LayerStyle::Kind::SummedRegion:
         return layer.set_parallel(detail::summed_region(group_, name, options_));
       case LayerStyle::Kind::PartialGradient: return place_whole(layer);
+      case LayerStyle::Kind::CutNorm:
+      case LayerStyle::Kind::SharedCutNorm: return cut_norm(name, layer, style);
       case LayerStyle::Kind::PerToken:
         if (options_.sequence_parallel) place_whole(layer);
         return;
@@ -80,7 +83,7 @@ class Cutter {
   Box place_cut(const at::Tensor& parameter, int64_t dim, const LayerStyle& style) {
     return place(parameter, [&](size_t axis) {
       const bool is_inner = axis > 0;
-      if (is_inner && style.kind == LayerStyle::Kind::SharedColwise) return kUsedForAPart;
+      if (is_inner && style.is_shared()) return kUsedForAPart;
       return AxisPlacement{.placement = Placement::shard(dim, is_inner ? style.inner_unit : style.unit)};
     });
   }
@@ -115,6 +118,18 @@ class Cutter {
         linear.form() ? box.offset[1] / linear.form()->bytes * linear.form()->elements : box.offset[1];
     linear.adapter()->set_input_part(first, in_features,
                                      detail::sum_over(group_, "sums over the input of " + name));
+  }
+
+  void cut_norm(const std::string& name, nn::Layer& layer, const LayerStyle& style) {
+    for (const at::Tensor& parameter : layer.parameters()) {
+      const int64_t whole = parameter.size(0);
+      place_cut(parameter, 0, style);
+      auto* const norm = dynamic_cast<nn::RMSNorm*>(&layer);
+      if (norm == nullptr) continue;
+      const bool has_copies = style.is_shared() && layouts_.axes().size() > 1;
+      const int64_t copies = has_copies ? layouts_.axes().back().group->size() : 1;
+      norm->set_part(whole * copies, detail::sum_over(group_, "sums over the heads of " + name));
+    }
   }
 
   void cut_table(const std::string& name, nn::Layer& layer, const LayerStyle& style) {
@@ -175,7 +190,7 @@ std::optional<Error> find_misfit(const std::vector<CutLayer>& layers, const Tens
     };
     const int64_t outer = axes->front(), units = units_of(length, style.unit);
     if (units < outer) return too_few(in_units(units, style.unit), outer);
-    if (axes->size() == 1 || style.kind == LayerStyle::Kind::SharedColwise) continue;
+    if (axes->size() == 1 || style.is_shared()) continue;
     // The last part of the outer axis is the smallest.
     const int64_t smallest = piece_of(length, outer, outer - 1, style.unit).size;
     const int64_t inner = units_of(smallest, style.inner_unit);

@@ -135,9 +135,9 @@ TEST(OwnLeaves, ABlockInE4m3HasTheSameBitsWithFewerPasses) {
   options.attention = {.hidden_size = kHidden, .num_heads = 3, .num_kv_heads = 3, .head_dim = 16};
   options.mlp = {.hidden_size = kHidden, .intermediate_size = 80};
   nn::SequenceContext context{{0, 9, kTokens}, nullptr, {}, {}};
-  std::tie(context.cos, context.sin) =
+  context.rotary = {
       nn::RotaryEmbedding({.head_dim = 16})
-          .angles(at::cat({at::arange(9), at::arange(kTokens - 9)}), context.document_starts, at::kFloat);
+          .table(at::cat({at::arange(9), at::arange(kTokens - 9)}), context.document_starts, at::kFloat)};
   cuda::CudaKernels counting = *tessera_cuda_kernels();
   counting.e4m3_scale = [](auto... in) {
     ++looks;

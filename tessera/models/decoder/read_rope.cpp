@@ -1,0 +1,151 @@
+#include "tessera/models/decoder/read_rope.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/models/common/read_config.h"
+
+namespace tessera::models {
+namespace {
+
+constexpr double kHuge = 1e18;
+
+nn::RopeType parse_rope_type(const io::JsonReader& rope, const std::string& section) {
+  const std::string key = rope.has("rope_type") ? "rope_type" : "type";
+  const std::string name = rope.text(key, "default");
+  if (name == "default" || name == "mrope") return nn::RopeType::Default;
+  if (name == "linear") return nn::RopeType::Linear;
+  if (name == "dynamic") return nn::RopeType::Dynamic;
+  if (name == "llama3") return nn::RopeType::Llama3;
+  if (name == "yarn") return nn::RopeType::Yarn;
+  if (name == "longrope" || name == "su") return nn::RopeType::LongRope;
+  throw unsupported(rope, section + "." + key, "RoPE type '" + name + "' is not implemented")
+      .need("default, linear, dynamic, llama3, yarn or longrope");
+}
+
+double original_ratio(const nn::RopeOptions& o) {
+  return static_cast<double>(o.max_position_embeddings) /
+         static_cast<double>(o.original_max_position_embeddings);
+}
+
+void read_llama3(const io::JsonReader& rope, nn::RopeOptions& out) {
+  out.low_freq_factor = rope.number("low_freq_factor", 1e-6, 1e6);
+  out.high_freq_factor = rope.number("high_freq_factor", 1e-6, 1e6);
+  if (out.high_freq_factor <= out.low_freq_factor) {
+    throw rope.problem("high_freq_factor", "must be above low_freq_factor");
+  }
+}
+
+void read_yarn(const io::JsonReader& rope, nn::RopeOptions& out) {
+  if (!rope.has("factor")) out.factor = original_ratio(out);
+  out.beta_fast = rope.number("beta_fast", 1e-6, 1e6, 32.0);
+  out.beta_slow = rope.number("beta_slow", 1e-6, 1e6, 1.0);
+  out.truncate = rope.boolean("truncate", true);
+  const double mscale = rope.number("mscale", 0.0, 1e6, 0.0);
+  const double mscale_all_dim = rope.number("mscale_all_dim", 0.0, 1e6, 0.0);
+  const double inferred = nn::yarn_attention_factor(out.factor, mscale, mscale_all_dim);
+  out.attention_factor = rope.number("attention_factor", 1e-6, 1e6, inferred);
+}
+
+void read_longrope(const io::JsonReader& rope, nn::RopeOptions& out) {
+  if (!rope.has("factor")) out.factor = original_ratio(out);
+  const auto factors = [&](const char* key) {
+    const auto read = rope.numbers(key, 1e-9, 1e9);
+    if (std::ssize(read) != out.head_dim / 2) {
+      throw rope.problem(key, "must have a number for each pair of rotated elements")
+          .got(std::to_string(read.size()) + " numbers")
+          .need(std::to_string(out.head_dim / 2));
+    }
+    return read;
+  };
+  out.short_factors = factors("short_factor");
+  out.long_factors = factors("long_factor");
+  const double length = static_cast<double>(out.original_max_position_embeddings);
+  const double inferred = out.factor <= 1.0 ? 1.0 : std::sqrt(1.0 + std::log(out.factor) / std::log(length));
+  out.attention_factor = rope.number("attention_factor", 1e-6, 1e6, inferred);
+}
+
+// The type that older files call by other names where a Phi-3 model has it.
+bool is_longrope(const io::JsonReader& rope) { return rope.has("short_factor") && rope.has("long_factor"); }
+
+// Returns the number of elements that are rotated. `rope`: the section, if there is one.
+int64_t rotated_elements(const io::JsonReader& reader, const std::optional<io::JsonReader>& rope,
+                         const ModelConfig& config, const RopeDefaults& defaults) {
+  constexpr const char* kKey = "partial_rotary_factor";
+  const char* const key = defaults.partial_key == nullptr ? kKey : defaults.partial_key;
+  double share = reader.number(key, 0.0, 1.0, defaults.partial);
+  if (rope) share = rope->number(kKey, 0.0, 1.0, share);
+  if (share == 1.0) {
+    if (config.head_dim % 2 == 0) return config.head_dim;
+    throw reader.problem("head_dim", "rotary positions need an even head size")
+        .got(std::to_string(config.head_dim));
+  }
+  if (defaults.partial_key == nullptr) {
+    throw unsupported(reader, key, "rotating a part of each head is not implemented for this model_type");
+  }
+  const auto elements = static_cast<int64_t>(static_cast<double>(config.head_dim) * share);
+  if (elements >= 2 && elements % 2 == 0) return elements;
+  throw reader.problem(key, "rotary positions need an even number of rotated elements of a head")
+      .got(std::to_string(elements) + " of head_dim " + std::to_string(config.head_dim));
+}
+
+}  // namespace
+
+nn::RopeOptions read_rope(const io::JsonReader& reader, const ModelConfig& config,
+                          const RopeDefaults& defaults) {
+  nn::RopeOptions out;
+  out.max_position_embeddings = config.max_position_embeddings;
+  const std::string section = reader.has("rope_scaling") ? "rope_scaling" : "rope_parameters";
+  std::optional<io::JsonReader> rope = reader.object(section);
+  bool is_own = false;
+  if (rope.has_value()) {
+    for (const char* type : {"full_attention", "sliding_attention"}) {
+      if (!rope->has(type)) continue;
+      if (defaults.layer_type.empty()) {
+        throw unsupported(reader, section + "." + type,
+                          "RoPE that differs between layers is not implemented for this model_type");
+      }
+      is_own = true;
+    }
+    if (is_own) rope = rope->object(defaults.layer_type);
+  }
+  if (defaults.is_unscaled && !is_own) rope.reset();
+  out.theta = defaults.theta_key == nullptr
+                  ? defaults.theta
+                  : reader.number(defaults.theta_key, 1.0 + 1e-9, kHuge, defaults.theta);
+  if (rope.has_value()) out.theta = rope->number("rope_theta", 1.0 + 1e-9, kHuge, out.theta);
+  out.head_dim = rotated_elements(reader, rope, config, defaults);
+  if (!rope.has_value()) return out;
+  out.type = is_longrope(*rope) ? nn::RopeType::LongRope : parse_rope_type(*rope, section);
+  if (out.type == nn::RopeType::Default) return out;
+
+  const bool needs_factor = out.type == nn::RopeType::Linear || out.type == nn::RopeType::Llama3;
+  out.factor = rope->number("factor", 1e-6, 1e9, needs_factor ? std::nullopt : std::optional<double>(1.0));
+  // The key of the model comes before that of the section, as in Transformers.
+  const int64_t in_section = rope->integer("original_max_position_embeddings", 1, kMaxSize,
+                                           defaults.original_length.value_or(config.max_position_embeddings));
+  out.original_max_position_embeddings =
+      reader.integer("original_max_position_embeddings", 1, kMaxSize, in_section);
+  if (out.type == nn::RopeType::Llama3) read_llama3(*rope, out);
+  if (out.type == nn::RopeType::Yarn) read_yarn(*rope, out);
+  if (out.type == nn::RopeType::LongRope) read_longrope(*rope, out);
+  if (out.type == nn::RopeType::Dynamic && out.head_dim <= 2) {
+    throw rope->problem("rope_type", "dynamic scaling needs a head size above 2");
+  }
+  return out;
+}
+
+void bound_generation(ModelConfig& config, const nn::RopeOptions& rope) {
+  if (rope.type == nn::RopeType::Dynamic) {
+    config.generation_bound = {
+        config.max_position_embeddings,
+        "generating beyond max_position_embeddings with dynamic RoPE is not implemented"};
+  }
+  if (rope.type == nn::RopeType::LongRope) {
+    config.generation_bound = {
+        std::min(rope.original_max_position_embeddings, config.max_position_embeddings),
+        "generating beyond original_max_position_embeddings with longrope is not implemented"};
+  }
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,36 @@
+// Reads the rotary positions of a decoder from its config.json.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "tessera/io/json_reader.h"
+#include "tessera/models/common/model_config.h"
+#include "tessera/nn/rotary_embedding.h"
+
+namespace tessera::models {
+
+struct RopeDefaults {
+  double theta = 10000.0, partial = 1.0;
+  const char* theta_key = "rope_theta";  // null: there is no such key
+  // The key of the model, beside that of `rope_parameters`, for the share of a head that is rotated; null:
+  // heads are rotated whole.
+  const char* partial_key = nullptr;
+  // If not empty, `rope_parameters` may hold an object of this name for the layers in question.
+  std::string layer_type = {};
+  bool is_unscaled = false;  // nothing but that object scales the positions of these layers
+  // The default of original_max_position_embeddings; nothing: max_position_embeddings.
+  std::optional<int64_t> original_length = {};
+};
+
+// Reads either form of the configuration: `rope_scaling` beside `rope_theta`, or `rope_parameters` that holds
+// everything. `config` has its sizes. Throws Error(Model, "CONFIG"), and Error(Model, "UNSUPPORTED") for a
+// type that is not implemented.
+nn::RopeOptions read_rope(const io::JsonReader& reader, const ModelConfig& config,
+                          const RopeDefaults& defaults = {});
+
+// Bounds what can be generated where frequencies depend on the length of the whole document: the keys in a
+// cache, which were rotated by the frequencies of a shorter one, would be wrong beyond it.
+void bound_generation(ModelConfig& config, const nn::RopeOptions& rope);
+
+}  // namespace tessera::models

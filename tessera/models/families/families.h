@@ -1,0 +1,38 @@
+// The readers of the families that a Decoder describes. Each reads and checks a config.json as Transformers'
+// configuration class does. They throw Error(Model, "CONFIG") naming file and key for a missing or bad value,
+// and Error(Model, "UNSUPPORTED") for a feature that is not implemented and without which results would be
+// wrong.
+#pragma once
+
+#include "tessera/io/json_reader.h"
+#include "tessera/models/decoder/decoder.h"
+
+namespace tessera::models {
+
+DecoderConfig read_arcee(const io::JsonReader& reader);
+DecoderConfig read_cohere(const io::JsonReader& reader);
+DecoderConfig read_cohere2(const io::JsonReader& reader);
+DecoderConfig read_exaone4(const io::JsonReader& reader);
+DecoderConfig read_falcon(const io::JsonReader& reader);
+DecoderConfig read_gemma(const io::JsonReader& reader);
+DecoderConfig read_gemma2(const io::JsonReader& reader);
+DecoderConfig read_gemma3(const io::JsonReader& reader);
+DecoderConfig read_glm(const io::JsonReader& reader);
+DecoderConfig read_glm4(const io::JsonReader& reader);
+DecoderConfig read_gpt_neox(const io::JsonReader& reader);
+DecoderConfig read_granite(const io::JsonReader& reader);
+DecoderConfig read_helium(const io::JsonReader& reader);
+DecoderConfig read_hunyuan(const io::JsonReader& reader);
+DecoderConfig read_ministral(const io::JsonReader& reader);
+DecoderConfig read_ministral3(const io::JsonReader& reader);
+DecoderConfig read_nemotron(const io::JsonReader& reader);
+DecoderConfig read_olmo(const io::JsonReader& reader);
+DecoderConfig read_olmo2(const io::JsonReader& reader);
+DecoderConfig read_olmo3(const io::JsonReader& reader);
+DecoderConfig read_phi3(const io::JsonReader& reader);
+DecoderConfig read_seed_oss(const io::JsonReader& reader);
+DecoderConfig read_smollm3(const io::JsonReader& reader);
+DecoderConfig read_stablelm(const io::JsonReader& reader);
+DecoderConfig read_starcoder2(const io::JsonReader& reader);
+
+}  // namespace tessera::models

@@ -1,0 +1,152 @@
+// Families with LayerNorms and MLPs without a gate.
+#include "tessera/models/common/read_config.h"
+#include "tessera/models/decoder/read_rope.h"
+#include "tessera/models/decoder/read_sizes.h"
+#include "tessera/models/families/families.h"
+
+namespace tessera::models {
+namespace {
+
+DecoderConfig read_with_layer_norms(const io::JsonReader& reader, const DecoderDefaults& defaults) {
+  DecoderConfig c = read_decoder(reader, defaults);
+  c.decoder.norm.kind = nn::NormOptions::Kind::Layer;
+  for (auto& block : c.decoder.blocks) block.norm = c.decoder.norm;
+  return c;
+}
+
+}  // namespace
+
+// GPT-NeoX and Pythia (Black et al., arXiv 2204.06745).
+DecoderConfig read_gpt_neox(const io::JsonReader& reader) {
+  DecoderConfig c = read_with_layer_norms(
+      reader,
+      {.kv_heads_key = nullptr, .norm_eps = 1e-5, .norm_eps_key = "layer_norm_eps", .activation = "gelu"});
+  note_dropout(reader, c, {"hidden_dropout"});
+  const bool bias = reader.boolean("attention_bias", true),
+             is_parallel = reader.boolean("use_parallel_residual", true);
+  set_biases(c, bias, bias, true);
+  for (auto& block : c.decoder.blocks) {
+    block.is_parallel = is_parallel;
+    block.attention_name = "attention";
+    block.attention.qkv = "query_key_value";
+    block.attention.is_stored_by_head = true;
+    block.attention.o = "dense";
+    block.mlp.gate = "";
+    block.mlp.up = "dense_h_to_4h";
+    block.mlp.down = "dense_4h_to_h";
+  }
+  c.decoder.body = "gpt_neox";
+  c.decoder.embedding = "embed_in";
+  c.decoder.final_norm = "final_layer_norm";
+  c.decoder.head = "embed_out";
+  set_rope(c, read_rope(reader, c,
+                        {.partial = 0.25, .theta_key = "rotary_emb_base", .partial_key = "rotary_pct"}));
+  return c;
+}
+
+// Falcon 7B, 40B and 180B (Almazrouei et al., arXiv 2311.16867).
+DecoderConfig read_falcon(const io::JsonReader& reader) {
+  if (reader.boolean("alibi", false)) {
+    throw unsupported(reader, "alibi", "ALiBi positions are not implemented").need("false");
+  }
+  const bool is_new = reader.boolean("new_decoder_architecture", false);
+  const int64_t heads = reader.integer("num_attention_heads", 1, kMaxHeads, 71);
+  const int64_t kv_heads = is_new ? reader.integer("num_kv_heads", 1, kMaxHeads, heads)
+                           : reader.boolean("multi_query", true) ? 1
+                                                                 : heads;
+  DecoderConfig c = read_with_layer_norms(reader, {.kv_heads = kv_heads,
+                                                   .kv_heads_key = nullptr,
+                                                   .norm_eps = 1e-5,
+                                                   .is_tied = true,
+                                                   .norm_eps_key = "layer_norm_epsilon",
+                                                   .activation_key = "activation",
+                                                   .activation = "gelu",
+                                                   .intermediate_key = "ffn_hidden_size",
+                                                   .intermediate_multiple = 4});
+  note_dropout(reader, c, {"hidden_dropout"});
+  const bool bias = reader.boolean("bias", false);
+  const bool is_parallel = is_new || reader.boolean("parallel_attn", true);
+  const bool has_two = is_new && reader.integer("num_ln_in_parallel_attn", 1, 2, 2) == 2;
+  set_biases(c, bias, bias, bias);
+  for (auto& block : c.decoder.blocks) {
+    block.is_parallel = is_parallel;
+    block.attention_name = "self_attention";
+    block.attention_norm_name = has_two ? "ln_attn" : "input_layernorm";
+    block.mlp_norm_name = has_two ? "ln_mlp" : is_parallel ? "" : "post_attention_layernorm";
+    block.attention.qkv = "query_key_value";
+    block.attention.is_stored_by_head = true;
+    block.attention.o = "dense";
+    block.mlp.gate = "";
+    block.mlp.up = "dense_h_to_4h";
+    block.mlp.down = "dense_4h_to_h";
+  }
+  c.decoder.body = "transformer";
+  c.decoder.embedding = "word_embeddings";
+  c.decoder.layers = "h";
+  c.decoder.final_norm = "ln_f";
+  set_rope(c, read_rope(reader, c));
+  return c;
+}
+
+// Nemotron-4 and Minitron of NVIDIA (arXiv 2402.16819): norms with 1 + weight, and relu^2.
+DecoderConfig read_nemotron(const io::JsonReader& reader) {
+  DecoderConfig c = read_with_layer_norms(reader, {.max_position_embeddings = 4096,
+                                                   .initializer_range = 0.0134,
+                                                   .norm_eps = 1e-5,
+                                                   .norm_eps_key = "norm_eps",
+                                                   .activation = "relu2"});
+  const bool bias = reader.boolean("attention_bias", false);
+  set_biases(c, bias, bias, reader.boolean("mlp_bias", false));
+  c.decoder.norm.adds_one = true;
+  for (auto& block : c.decoder.blocks) {
+    block.norm = c.decoder.norm;
+    block.mlp.gate = "";
+  }
+  set_rope(c, read_rope(reader, c, {.partial = 0.5, .partial_key = "partial_rotary_factor"}));
+  return c;
+}
+
+// StableLM of Stability AI (arXiv 2402.17834): a quarter of each head is rotated; the MLP has a gate.
+DecoderConfig read_stablelm(const io::JsonReader& reader) {
+  DecoderConfig c = read_with_layer_norms(
+      reader, {.max_position_embeddings = 4096, .norm_eps = 1e-5, .norm_eps_key = "layer_norm_eps"});
+  note_dropout(reader, c, {"hidden_dropout"});
+  if (reader.boolean("qk_layernorm", false)) {
+    throw unsupported(reader, "qk_layernorm",
+                      "norms of each head of the queries and keys are not implemented here")
+        .need("false");
+  }
+  set_biases(c, reader.boolean("use_qkv_bias", false), false, false);
+  if (reader.boolean("use_parallel_residual", false)) {
+    for (auto& block : c.decoder.blocks) {
+      block.is_parallel = true;
+      block.mlp_norm_name = "";
+    }
+  }
+  set_rope(c, read_rope(reader, c, {.partial = 0.25, .partial_key = "partial_rotary_factor"}));
+  return c;
+}
+
+// StarCoder2 of BigCode (arXiv 2402.19173).
+DecoderConfig read_starcoder2(const io::JsonReader& reader) {
+  DecoderConfig c = read_with_layer_norms(reader, {.max_position_embeddings = 4096,
+                                                   .kv_heads = 2,
+                                                   .initializer_range = 0.018042,
+                                                   .norm_eps = 1e-5,
+                                                   .is_tied = true,
+                                                   .norm_eps_key = "norm_epsilon",
+                                                   .activation = "gelu_pytorch_tanh"});
+  note_dropout(reader, c, {"embedding_dropout"});
+  const bool bias = reader.boolean("use_bias", true);
+  set_biases(c, bias, bias, bias);
+  for (auto& block : c.decoder.blocks) {
+    block.mlp.gate = "";
+    block.mlp.up = "c_fc";
+    block.mlp.down = "c_proj";
+  }
+  set_windows(reader, c, std::vector<bool>(c.decoder.blocks.size(), true), std::nullopt);
+  set_rope(c, read_rope(reader, c));
+  return c;
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,146 @@
+// Families that differ from Llama in one or two places.
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/models/common/read_config.h"
+#include "tessera/models/decoder/read_rope.h"
+#include "tessera/models/decoder/read_sizes.h"
+#include "tessera/models/families/families.h"
+
+namespace tessera::models {
+namespace {
+
+// Reads the biases that two keys give to all projections.
+void read_biases(const io::JsonReader& reader, DecoderConfig& c) {
+  const bool attention = reader.boolean("attention_bias", false);
+  set_biases(c, attention, attention, reader.boolean("mlp_bias", false));
+}
+
+void drop_gates(DecoderConfig& c) {
+  for (auto& block : c.decoder.blocks) block.mlp.gate = "";
+}
+
+}  // namespace
+
+// AFM-4.5B of Arcee AI: an MLP of relu^2 without a gate.
+DecoderConfig read_arcee(const io::JsonReader& reader) {
+  DecoderConfig c =
+      read_decoder(reader, {.max_position_embeddings = 4096, .norm_eps = 1e-5, .activation = "relu2"});
+  read_biases(reader, c);
+  drop_gates(c);
+  set_rope(c, read_rope(reader, c));
+  return c;
+}
+
+// Granite 3 of IBM: factors on embeddings, scores, branches and logits.
+DecoderConfig read_granite(const io::JsonReader& reader) {
+  DecoderConfig c = read_decoder(reader, {});
+  read_biases(reader, c);
+  const auto factor = [&](const char* key) { return reader.number(key, 1e-9, 1e9, 1.0); };
+  c.decoder.embedding_scale = factor("embedding_multiplier");
+  c.decoder.logit_scale = 1.0 / factor("logits_scaling");
+  for (auto& block : c.decoder.blocks) {
+    block.attention.scale = factor("attention_multiplier");
+    block.branch_scale = factor("residual_multiplier");
+  }
+  set_rope(c, read_rope(reader, c));
+  return c;
+}
+
+// Helium of Kyutai: rotations of neighbours.
+DecoderConfig read_helium(const io::JsonReader& reader) {
+  DecoderConfig c =
+      read_decoder(reader, {.max_position_embeddings = 4096, .head_dim = 128, .norm_eps = 1e-8});
+  set_biases(c, reader.boolean("attention_bias", false), false, reader.boolean("mlp_bias", false));
+  for (auto& block : c.decoder.blocks) block.attention.is_interleaved = true;
+  set_rope(c, read_rope(reader, c, {.theta = 1e5}));
+  return c;
+}
+
+// Hunyuan of Tencent: norms of queries and keys behind the rotation.
+DecoderConfig read_hunyuan(const io::JsonReader& reader) {
+  DecoderConfig c = read_decoder(reader, {.norm_eps = 1e-5});
+  const bool bias = reader.boolean("attention_bias", false);
+  set_biases(c, bias, bias, false);
+  for (auto& block : c.decoder.blocks) {
+    block.attention.qk_norm = nn::QkNormOptions{
+        .norm = c.decoder.norm, .is_after_rotation = true, .q = "query_layernorm", .k = "key_layernorm"};
+  }
+  nn::RopeOptions rope = read_rope(reader, c);
+  const auto section = reader.object(reader.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
+  const double alpha = section ? section->number("alpha", 0.0, 1e9, 0.0) : 0.0;
+  // Dynamic NTK scaling whose stretch is given: the same for all lengths.
+  if (rope.type == nn::RopeType::Dynamic && alpha > 0.0) {
+    const double dim = static_cast<double>(rope.head_dim);
+    rope.type = nn::RopeType::Default;
+    rope.theta *= std::pow(alpha, dim / (dim - 2.0));
+  }
+  set_rope(c, rope);
+  return c;
+}
+
+// Ministral of Mistral AI: windows on some layers.
+DecoderConfig read_ministral(const io::JsonReader& reader) {
+  DecoderConfig c = read_decoder(reader, {.max_position_embeddings = 131072, .kv_heads = 8});
+  const bool has_windows = !reader.is_null("sliding_window");
+  set_windows(reader, c, read_sliding_layers(reader, c, [&](int64_t) { return has_windows; }), 4096);
+  set_rope(c, read_rope(reader, c));
+  return c;
+}
+
+// Ministral 3 of Mistral AI: yarn, and queries that grow with their positions.
+DecoderConfig read_ministral3(const io::JsonReader& reader) {
+  DecoderConfig c = read_decoder(
+      reader, {.max_position_embeddings = 262144, .head_dim = 128, .kv_heads = 8, .norm_eps = 1e-5});
+  set_windows(reader, c, std::vector<bool>(c.decoder.blocks.size(), true), std::nullopt);
+  const bool has_keys = reader.has("rope_parameters") || reader.has("rope_scaling");
+  nn::RopeOptions rope = read_rope(reader, c, {.theta = has_keys ? 10000.0 : 1e6});
+  const auto section = reader.object(reader.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
+  if (!has_keys) {
+    rope.type = nn::RopeType::Yarn;
+    rope.factor = 16.0;
+    rope.original_max_position_embeddings = 16384;
+    rope.attention_factor = nn::yarn_attention_factor(rope.factor, 1.0, 1.0);
+  }
+  rope.query_beta = has_keys ? section->number("llama_4_scaling_beta", 0.0, 1e3, 0.0) : 0.1;
+  rope.query_length = std::max<int64_t>(1, rope.original_max_position_embeddings);
+  set_rope(c, rope);
+  return c;
+}
+
+// Seed-OSS of ByteDance: biases of q, k and v.
+DecoderConfig read_seed_oss(const io::JsonReader& reader) {
+  DecoderConfig c = read_decoder(reader, {.max_position_embeddings = 524288, .head_dim = 128, .kv_heads = 8});
+  note_dropout(reader, c, {"attention_dropout", "residual_dropout"}, 0.1);
+  set_biases(c, reader.boolean("attention_bias", true), reader.boolean("attention_out_bias", false),
+             reader.boolean("mlp_bias", false));
+  set_rope(c, read_rope(reader, c));
+  return c;
+}
+
+// SmolLM3 of Hugging Face: some layers have no positions.
+DecoderConfig read_smollm3(const io::JsonReader& reader) {
+  DecoderConfig c = read_decoder(reader, {.max_position_embeddings = 32768, .kv_heads = 4, .is_tied = true});
+  read_biases(reader, c);
+  set_rope(c, read_rope(reader, c, {.theta = 2e6}));
+  const int64_t interval = reader.integer("no_rope_layer_interval", 1, kMaxLayers, 4);
+  auto rotated = reader.integers("no_rope_layers", 0, 1);
+  if (rotated.empty()) {
+    for (int64_t layer = 0; layer < c.num_layers; ++layer) rotated.push_back((layer + 1) % interval != 0);
+  }
+  if (std::ssize(rotated) != c.num_layers) {
+    throw reader.problem("no_rope_layers", "must have a number for every layer")
+        .got(std::to_string(rotated.size()) + " numbers")
+        .need(std::to_string(c.num_layers));
+  }
+  for (size_t layer = 0; layer < rotated.size(); ++layer) {
+    if (rotated[layer] == 0) c.decoder.blocks[layer].attention.rotary = -1;
+  }
+  const bool has_windows = reader.boolean("use_sliding_window", false) && reader.has("sliding_window");
+  const auto slides = read_sliding_layers(
+      reader, c, [&](int64_t layer) { return has_windows && rotated[static_cast<size_t>(layer)] == 0; });
+  if (has_windows) set_windows(reader, c, slides, std::nullopt);
+  return c;
+}
+
+}  // namespace tessera::models

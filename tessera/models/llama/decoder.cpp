@@ -1,0 +1,40 @@
+#include "tessera/models/llama/config.h"
+
+namespace tessera::models {
+namespace {
+
+nn::TransformerBlockOptions block_options(const LlamaConfig& c, int64_t layer) {
+  nn::TransformerBlockOptions o;
+  o.attention = {.hidden_size = c.hidden_size,
+                 .num_heads = c.num_heads,
+                 .num_kv_heads = c.num_kv_heads,
+                 .head_dim = c.head_dim,
+                 .qkv_bias = c.qkv_bias,
+                 .output_bias = c.output_bias,
+                 .window = c.windows.empty() ? 0 : c.windows.at(static_cast<size_t>(layer))};
+  if (c.qk_norm) o.attention.qk_norm = nn::QkNormOptions{.norm = {.eps = c.rms_norm_eps}};
+  o.mlp = {.hidden_size = c.hidden_size, .intermediate_size = c.intermediate_size, .bias = c.mlp_bias};
+  o.norm.eps = c.rms_norm_eps;
+  if (!c.is_sparse(layer)) return o;
+  const LlamaExperts& names = c.kind().experts.value();
+  const nn::MLPOptions expert = {.hidden_size = c.hidden_size,
+                                 .intermediate_size = c.expert_size,
+                                 .gate = names.gate,
+                                 .up = names.up,
+                                 .down = names.down};
+  o.mlp_name = names.mlp_name;
+  o.sparse = {c.num_experts, c.experts_per_token, c.normalises_router, expert};
+  return o;
+}
+
+}  // namespace
+
+Decoder llama_decoder(const LlamaConfig& c) {
+  Decoder decoder;
+  for (int64_t i = 0; i < c.num_layers; ++i) decoder.blocks.push_back(block_options(c, i));
+  decoder.ropes = {c.rope};
+  decoder.norm.eps = c.rms_norm_eps;
+  return decoder;
+}
+
+}  // namespace tessera::models
