@@ -73,6 +73,7 @@ JsonReader JsonReader::parse(const std::string& text, const std::string& file) {
 }
 
 const nlohmann::json* JsonReader::find(const std::string& key) const {
+  read_->insert(key);
   const auto at = object_->find(key);
   return at == object_->end() || at->is_null() ? nullptr : &*at;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,9 @@ class JsonReader {
   // Returns the object under `key`, or nothing when the key is absent.
   std::optional<JsonReader> object(const std::string& key) const;
 
+  // Returns whether a getter has looked for the key, in this object or in a copy of it.
+  bool was_read(const std::string& key) const { return read_->contains(key); }
+
   // Makes an error about `key` of this object, which the caller completes and throws.
   Error problem(const std::string& key, const std::string& what) const;
   const std::string& file() const { return file_; }
@@ -66,6 +70,7 @@ class JsonReader {
 
   std::string file_, prefix_;
   std::shared_ptr<const nlohmann::json> object_;
+  std::shared_ptr<std::set<std::string>> read_ = std::make_shared<std::set<std::string>>();
 };
 
 }  // namespace tessera::io

@@ -5,6 +5,7 @@
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
 #include "tessera/io/file.h"
+#include "tessera/models/common/read_config.h"
 #include "tessera/models/decoder/model.h"
 #include "tessera/models/families/families.h"
 #include "tessera/models/gpt2/config.h"
@@ -45,6 +46,27 @@ template <DecoderConfig (*Read)(const io::JsonReader&)>
 Family described(std::string model_type) {
   return {
       .model_types = {std::move(model_type)}, .read = read_as<DecoderConfig, Read>, .build = build_decoder};
+}
+
+// Refuses factors and bounds that a config.json has but its family does not read: a model that is like a
+// known one but for them would give other numbers without a word.
+void refuse_unread_factors(const io::JsonReader& reader) {
+  constexpr std::pair<const char*, double> kNeutral[] = {{"attn_logit_softcapping", 0.0},
+                                                         {"clip_qkv", 0.0},
+                                                         {"embedding_multiplier", 1.0},
+                                                         {"embedding_scale", 1.0},
+                                                         {"final_logit_softcapping", 0.0},
+                                                         {"logit_scale", 1.0},
+                                                         {"logits_scaling", 1.0},
+                                                         {"residual_multiplier", 1.0},
+                                                         {"scale_depth", 0.0},
+                                                         {"scale_emb", 1.0}};
+  for (const auto& [key, neutral] : kNeutral) {
+    if (reader.was_read(key) || reader.number(key, -1e30, 1e30, neutral) == neutral) continue;
+    throw unsupported(reader, key,
+                      "this key changes the model's numbers, and its model_type is read without it")
+        .need("no such key, or its neutral value");
+  }
 }
 
 std::vector<std::string> known_model_types() {
@@ -112,7 +134,11 @@ std::shared_ptr<const ModelConfig> read_model_config(const std::string& path) {
 std::shared_ptr<const ModelConfig> parse_model_config(const std::string& text, const std::string& file) {
   const io::JsonReader reader = io::JsonReader::parse(text, file);
   const std::string type = reader.text("model_type");
-  if (const Family* const family = find_family(type)) return family->read(reader);
+  if (const Family* const family = find_family(type)) {
+    auto config = family->read(reader);
+    refuse_unread_factors(reader);
+    return config;
+  }
   throw Error(ErrorKind::Model, "UNSUPPORTED", "unknown model_type '" + type + "'")
       .in(file + ": key 'model_type'")
       .need(join(known_model_types(), ", "));

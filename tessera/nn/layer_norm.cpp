@@ -4,8 +4,7 @@
 
 namespace tessera::nn {
 
-LayerNorm::LayerNorm(int64_t size, const NormOptions& kind, at::ScalarType dtype)
-    : size_(size), kind_(kind) {
+LayerNorm::LayerNorm(int64_t size, const NormOptions& kind, at::ScalarType dtype) : size_(size), kind_(kind) {
   if (!kind.has_scale) return;
   const auto options = at::TensorOptions().dtype(dtype).device(at::kMeta);
   weight = register_parameter("weight", at::empty({size}, options));

@@ -240,6 +240,70 @@ TEST(Registry, EveryRowIsWhole) {
   EXPECT_EQ(architectures.size(), gguf_architectures().size());
 }
 
+// A known model_type may come with the factors of another family, as MiniCPM's files do.
+TEST(Registry, FactorsThatAFamilyDoesNotReadAreRefused) {
+  const auto parse = [](const json& value) { return parse_model_config(value.dump(), "config.json"); };
+  for (const char* key : {"logit_scale", "embedding_multiplier", "final_logit_softcapping", "scale_emb"}) {
+    expect_refused(llama_json(), {key, {{key, 12.5}}, kUnsupported, key}, parse);
+  }
+  json neutral = llama_json();
+  neutral.update({{"residual_multiplier", 1.0}, {"clip_qkv", nullptr}});
+  EXPECT_NO_THROW(parse(neutral));
+  json granite = json_of_any("granite");
+  granite["embedding_multiplier"] = 12.0;
+  EXPECT_NO_THROW(parse(granite)) << "Granite reads it";
+}
+
+// Defaults of keys that published files leave out, and forms of them that are refused.
+TEST(Registry, DescribedFamiliesHaveTheDefaultsOfTheirClasses) {
+  const auto read_as = [](const std::string& type, const json& changes = json::object()) {
+    json value = json_of_any(type);
+    value.update(changes);
+    return std::dynamic_pointer_cast<const DecoderConfig>(parse_model_config(value.dump(), "config.json"));
+  };
+  const auto windows = [](const DecoderConfig& config) {
+    std::vector<int64_t> all;
+    for (const auto& block : config.decoder.blocks) all.push_back(block.attention.window);
+    return all;
+  };
+  const json seven = {{"num_hidden_layers", 7}};
+  EXPECT_THAT(windows(*read_as("gemma2", seven)), ::testing::ElementsAre(4096, 0, 4096, 0, 4096, 0, 4096));
+  const auto gemma3 = read_as("gemma3_text", seven);
+  EXPECT_THAT(windows(*gemma3), ::testing::ElementsAre(4096, 4096, 4096, 4096, 4096, 0, 4096));
+  EXPECT_EQ(gemma3->decoder.ropes[0].theta, 1e6);
+  EXPECT_EQ(gemma3->decoder.ropes[1].theta, 1e4);
+  EXPECT_EQ(gemma3->decoder.logit_soft_cap, 0.0);
+  EXPECT_EQ(read_as("gemma2")->decoder.logit_soft_cap, 30.0);
+  EXPECT_EQ(read_as("gemma2", {{"final_logit_softcapping", nullptr}})->decoder.logit_soft_cap, 0.0);
+  EXPECT_THAT(windows(*read_as("olmo3", seven)),
+              ::testing::ElementsAre(4096, 4096, 4096, 0, 4096, 4096, 4096));
+  EXPECT_THAT(windows(*read_as("cohere2", seven)),
+              ::testing::ElementsAre(4096, 4096, 4096, 0, 4096, 4096, 4096));
+  EXPECT_THAT(windows(*read_as("exaone4", {{"sliding_window", nullptr}})), ::testing::ElementsAre(0, 0));
+  EXPECT_EQ(read_as("cohere")->decoder.ropes[0].theta, 5e5);
+  EXPECT_EQ(read_as("cohere")->decoder.logit_scale, 0.0625);
+  EXPECT_EQ(read_as("smollm3")->decoder.ropes[0].theta, 2e6);
+  EXPECT_EQ(read_as("smollm3", seven)->decoder.blocks[3].attention.rotary, -1);
+  EXPECT_TRUE(read_as("gemma")->tie_word_embeddings);
+  EXPECT_EQ(read_as("glm")->decoder.ropes[0].head_dim, 64);
+  EXPECT_FALSE(read_as("seed_oss")->training_note.empty()) << "its dropout is 0.1 unless it is given";
+
+  for (const BadCase& bad :
+       {BadCase{"falcon", {{"alibi", true}}, kUnsupported, "alibi"},
+        BadCase{"stablelm", {{"qk_layernorm", true}}, kUnsupported, "qk_layernorm"},
+        BadCase{"gemma3_text", {{"use_bidirectional_attention", true}}, kUnsupported, "bidirectional"},
+        BadCase{"phi3",
+                {{"rope_scaling", {{"type", "longrope"}, {"short_factor", {1.0}}, {"long_factor", {1.0}}}}},
+                kConfig,
+                "short_factor"},
+        BadCase{"smollm3", {{"no_rope_layers", {1}}}, kConfig, "no_rope_layers"},
+        BadCase{"exaone4", {{"sliding_window_pattern", "LLLG"}}, kUnsupported, "sliding_window_pattern"},
+        BadCase{"gpt_neox", {{"rotary_pct", 0.2}}, kConfig, "rotary_pct"}}) {
+    expect_refused(json_of_any(bad.name), bad,
+                   [](const json& value) { return parse_model_config(value.dump(), "config.json"); });
+  }
+}
+
 TEST(Registry, UnknownModelTypesAreRefusedWithTheKnownOnes) {
   TempFolder folder;
   json value = llama_json();

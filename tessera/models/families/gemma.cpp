@@ -76,7 +76,8 @@ DecoderConfig read_gemma3(const io::JsonReader& reader) {
                                                .activation_key = "hidden_activation",
                                                .activation = "gelu_pytorch_tanh"});
   add_outer_norms(reader, c);
-  // Transformers reads `attn_logit_softcapping`, too, but does not apply it.
+  // Transformers reads this key, too, but does not apply it.
+  reader.number("attn_logit_softcapping", 0.0, 1e6, 0.0);
   c.decoder.logit_soft_cap = reader.number("final_logit_softcapping", 0.0, 1e6, 0.0);
   const int64_t pattern = reader.integer("sliding_window_pattern", 1, kMaxLayers, 6);
   const auto slides =
