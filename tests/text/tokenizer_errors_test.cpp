@@ -133,11 +133,11 @@ TEST_F(TokenizerErrors, Version) {
 }
 
 TEST_F(TokenizerErrors, UnknownTypes) {
-  EXPECT_THAT(error_after([](json& d) { d["model"]["type"] = "Unigram"; }), HasSubstr("$.model.type"));
-  EXPECT_THAT(error_after([](json& d) { d["normalizer"]["type"] = "Nmt"; }), HasSubstr("$.normalizer.type"));
+  EXPECT_THAT(error_after([](json& d) { d["model"]["type"] = "Trigram"; }), HasSubstr("$.model.type"));
+  EXPECT_THAT(error_after([](json& d) { d["normalizer"]["type"] = "Nfx"; }), HasSubstr("$.normalizer.type"));
   EXPECT_THAT(error_after([](json& d) { d["pre_tokenizer"]["type"] = "Bert"; }),
               HasSubstr("$.pre_tokenizer.type"));
-  EXPECT_THAT(error_after([](json& d) { d["decoder"]["type"] = "CTC"; }), HasSubstr("$.decoder.type"));
+  EXPECT_THAT(error_after([](json& d) { d["decoder"]["type"] = "Morse"; }), HasSubstr("$.decoder.type"));
   EXPECT_THAT(error_after([](json& d) { d["post_processor"]["type"] = "X"; }),
               HasSubstr("$.post_processor.type"));
   EXPECT_THAT(
@@ -146,6 +146,75 @@ TEST_F(TokenizerErrors, UnknownTypes) {
       }),
       HasSubstr("$.normalizer.normalizers[1].type: this normalizer is not supported; got 'Odd'"));
   EXPECT_THAT(error_after([](json& d) { d["model"] = nullptr; }), HasSubstr("$.model"));
+}
+
+TEST_F(TokenizerErrors, ModelsOfOtherKinds) {
+  const auto with = [&](const json& model) {
+    return error_after([&](json& d) {
+      d["model"] = model;
+      d["added_tokens"] = json::array();
+      d["post_processor"] = nullptr;
+    });
+  };
+  const auto list = [](const char* text) { return json::parse(text); };
+  const json pieces = list(R"([["<unk>", 0.0], ["a", -1.5]])");
+  EXPECT_EQ(with({{"type", "Unigram"}, {"unk_id", 0}, {"vocab", pieces}}), "");
+  EXPECT_THAT(with({{"type", "Unigram"}, {"unk_id", 2}, {"vocab", pieces}}), HasSubstr("$.model.unk_id"));
+  EXPECT_THAT(with({{"type", "Unigram"}, {"unk_id", 0}, {"vocab", list(R"([["a", 1], ["a", 2]])")}}),
+              HasSubstr("token 'a' is given twice"));
+  EXPECT_THAT(with({{"type", "Unigram"}, {"vocab", list(R"([["a", 1e300]])")}}), HasSubstr("out of range"));
+  for (const char* entry :
+       {R"(["a"])", R"(["a", 1, 2])", R"([1, "a"])", R"("a")", R"(["a", "b"])", "[]", "{}"})
+    EXPECT_THAT(with({{"type", "Unigram"}, {"vocab", json::array({list(R"(["b", 0])"), list(entry)})}}),
+                HasSubstr("$.model.vocab[1]: an entry of the vocabulary is not a token and its score"))
+        << entry;
+  EXPECT_THAT(with({{"type", "Unigram"}, {"vocab", json::array()}}), HasSubstr("the vocabulary is empty"));
+  EXPECT_THAT(with({{"type", "Unigram"}, {"vocab", {{"a", 1}}}}), HasSubstr("$.model.vocab: wrong value"));
+  EXPECT_THAT(with({{"type", "Unigram"}, {"vocab", pieces}, {"alpha", 0.1}}), HasSubstr("$.model.alpha"));
+  EXPECT_THAT(with({{"type", "WordLevel"}, {"vocab", pieces}}), HasSubstr("$.model.vocab: wrong value"));
+  EXPECT_THAT(with({{"type", "WordPiece"}, {"vocab", {{"a", 1}}}}), HasSubstr("continuing_subword_prefix"));
+}
+
+// The words of a text without an unknown token to stand for them are told apart from a broken file.
+TEST_F(TokenizerErrors, UnknownWordWithoutAToken) {
+  write("tokenizer.json", R"({"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "<unk>"},
+                              "pre_tokenizer": {"type": "WhitespaceSplit"}})");
+  const Tokenizer tokenizer = Tokenizer::from_folder(folder.string());
+  EXPECT_EQ(tokenizer.encode("a a"), (std::vector<int32_t>{0, 0}));
+  try {
+    tokenizer.encode("a b");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("E-MODEL-TOKENIZER-UNKNOWN"));
+    EXPECT_THAT(error.what(), HasSubstr("got 'b'"));
+  }
+}
+
+TEST_F(TokenizerErrors, Charsmaps) {
+  const auto with = [&](const std::string& map) {
+    return error_after([&](json& d) {
+      d["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", map}};
+    });
+  };
+  EXPECT_EQ(with(""), "");
+  EXPECT_THAT(with("*"), HasSubstr("$.normalizer.precompiled_charsmap: the map of characters is not base64"));
+  for (const char* map : {"AAAA", "AAAAAAAA", "/////wAAAAA=", "BAAAAAAAAAA=", "BAAAAAAAAABh"})
+    EXPECT_NE(with(map), "") << map;
+  // The one unit of this trie is its own child by every byte, without an end.
+  EXPECT_EQ(with("BAAAAAAAAAAA"), "");
+  Tokenizer::from_folder(folder.string()).encode("ab a");
+}
+
+TEST_F(TokenizerErrors, Pairs) {
+  EXPECT_EQ(error_after([](json&) {}), "");
+  const Tokenizer tokenizer = Tokenizer::from_folder(folder.string());
+  EXPECT_EQ(tokenizer.encode_pair("ab", std::nullopt).ids, (std::vector<int32_t>{5, 2}));
+  try {
+    tokenizer.encode_pair("ab", "a");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("E-MODEL-TOKENIZER-PAIR"));
+  }
 }
 
 TEST_F(TokenizerErrors, Metaspace) {
@@ -166,7 +235,7 @@ TEST_F(TokenizerErrors, Metaspace) {
 TEST_F(TokenizerErrors, UnknownSettings) {
   EXPECT_THAT(error_after([](json& d) { d["extra"] = 1; }), HasSubstr("$.extra"));
   EXPECT_THAT(error_after([](json& d) { d["model"]["dropout"] = 0.1; }), HasSubstr("$.model.dropout"));
-  EXPECT_THAT(error_after([](json& d) { d["model"]["end_of_word_suffix"] = "</w>"; }),
+  EXPECT_THAT(error_after([](json& d) { d["model"]["end_of_word_suffix"] = 1; }),
               HasSubstr("end_of_word_suffix"));
   EXPECT_THAT(error_after([](json& d) { d["pre_tokenizer"]["speed"] = 1; }),
               HasSubstr("$.pre_tokenizer.speed"));

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
 
 #include "tessera/core/error.h"
 #include "tessera/core/utf8.h"
 #include "tessera/text/tokenizer/byte_level.h"
+#include "tessera/text/tokenizer/byte_tokens.h"
 
 namespace tessera::text {
 namespace {
@@ -16,7 +16,7 @@ constexpr size_t kShortWord = 48;
 
 // Order of the heap: its front is the candidate with the smallest rank, the leftmost of several.
 struct WorseCandidate {
-  bool operator()(const BpeScratch::Candidate& a, const BpeScratch::Candidate& b) const {
+  bool operator()(const ModelScratch::Candidate& a, const ModelScratch::Candidate& b) const {
     return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
   }
 };
@@ -34,19 +34,24 @@ struct WorseCandidate {
 // Both look up pairs of ids, not of texts, in one hash table with open addressing.
 
 Bpe::Bpe(Vocabulary vocabulary, BpeOptions options)
-    : vocabulary_(std::move(vocabulary)), options_(std::move(options)), merges_(16), shift_(60) {
-  for (uint32_t byte = 0; byte < 256; ++byte) {
-    std::string spelling;
-    append_utf8(spelling, byte_to_char(static_cast<uint8_t>(byte)));
-    byte_ids_[byte] = vocabulary_.find(spelling).value_or(-1);
-    char code[8];
-    std::snprintf(code, sizeof code, "<0x%02X>", byte);
-    fallback_ids_[byte] = vocabulary_.find(code).value_or(-1);
+    : WordModel(std::move(vocabulary), options.unk_id),
+      options_(std::move(options)),
+      has_affixes_(!options_.continuing_prefix.empty() || !options_.word_suffix.empty()),
+      unk_id_or_none_(unk_id().value_or(-1)),
+      fallback_ids_(byte_token_ids(this->vocabulary())),
+      merges_(16),
+      shift_(60) {
+  for (size_t place = 0; place < kNumPlaces; ++place) {
+    for (uint32_t byte = 0; byte < 256; ++byte) {
+      std::string spelling;
+      append_utf8(spelling, options_.byte_level ? byte_to_char(static_cast<uint8_t>(byte)) : byte);
+      byte_ids_[place][byte] =
+          this->vocabulary().find(spelled(spelling, static_cast<Place>(place))).value_or(-1);
+    }
   }
-  if (options_.unk_token) unk_id_ = vocabulary_.find(*options_.unk_token).value_or(-1);
   if (options_.ignore_merges) {
-    for (int32_t id = 0; id < vocabulary_.id_limit(); ++id) {
-      const std::string* text = vocabulary_.text(id);
+    for (int32_t id = 0; id < this->vocabulary().id_limit(); ++id) {
+      const std::string* text = this->vocabulary().text(id);
       if (text == nullptr || text->empty()) continue;
       // A spelling with characters outside the byte-level alphabet is not that of any bytes.
       std::string bytes = options_.byte_level ? spelling_to_bytes(*text) : *text;
@@ -56,13 +61,22 @@ Bpe::Bpe(Vocabulary vocabulary, BpeOptions options)
   }
 }
 
-std::string Bpe::add_merge(std::string_view left, std::string_view right) {
-  const auto left_id = vocabulary_.find(left);
+std::string Bpe::spelled(std::string_view character, Place place) const {
+  std::string text;
+  if (place == kMiddle || place == kLast) text = options_.continuing_prefix;
+  text += character;
+  if (place == kAlone || place == kLast) text += options_.word_suffix;
+  return text;
+}
+
+std::string Bpe::add_merge(std::string_view left, std::string_view right, uint32_t rank) {
+  const auto left_id = vocabulary().find(left);
   if (!left_id) return std::string(left);
-  const auto right_id = vocabulary_.find(right);
+  const auto right_id = vocabulary().find(right);
   if (!right_id) return std::string(right);
-  const std::string joined = std::string(left) + std::string(right);
-  const auto joined_id = vocabulary_.find(joined);
+  std::string joined(left);
+  joined += right.substr(std::min(right.size(), options_.continuing_prefix.size()));
+  const auto joined_id = vocabulary().find(joined);
   if (!joined_id) return joined;
 
   if (2 * (num_merges_ + 1) > merges_.size()) grow();
@@ -70,7 +84,7 @@ std::string Bpe::add_merge(std::string_view left, std::string_view right) {
   size_t i = home(key);
   while (merges_[i].key != kNoKey && merges_[i].key != key) i = (i + 1) & (merges_.size() - 1);
   if (merges_[i].key == kNoKey) ++num_merges_;  // a pair given twice keeps its slot and takes the later rank
-  merges_[i] = {key, next_rank_++, *joined_id};
+  merges_[i] = {key, rank, *joined_id};
   return {};
 }
 
@@ -95,31 +109,23 @@ inline const Bpe::Merge* Bpe::find_merge(int32_t left, int32_t right) const {
   }
 }
 
-void Bpe::encode(std::string_view word, BpeScratch& scratch, std::vector<WordToken>& out) const {
-  const bool cached = word.size() <= WordCache::kMaxBytes;
-  if (cached) {
-    const WordCache::Key key(word);
-    if (scratch.cache.find(key, out)) return;
-  }
+void Bpe::encode_new(std::string_view word, ModelScratch& scratch) const {
   std::vector<WordToken>& symbols = scratch.tokens;
-  symbols.clear();
   const auto whole = options_.ignore_merges ? whole_words_.find(word) : std::nullopt;
   if (whole) {
     symbols.push_back({*whole, static_cast<uint32_t>(word.size())});
-  } else {
-    if (options_.byte_level) {
-      split(word, symbols);
-    } else {
-      split_chars(word, symbols);
-    }
-    if (symbols.size() <= kShortWord) {
-      merge_short(symbols);
-    } else {
-      merge_long(symbols, scratch);
-    }
+    return;
   }
-  if (cached) scratch.cache.insert(WordCache::Key(word), symbols);
-  out.insert(out.end(), symbols.begin(), symbols.end());
+  if (options_.byte_level) {
+    split(word, symbols);
+  } else {
+    split_chars(word, symbols);
+  }
+  if (symbols.size() <= kShortWord) {
+    merge_short(symbols);
+  } else {
+    merge_long(symbols, scratch);
+  }
 }
 
 void Bpe::split(std::string_view word, std::vector<WordToken>& symbols) const {
@@ -127,18 +133,23 @@ void Bpe::split(std::string_view word, std::vector<WordToken>& symbols) const {
   // the last one, takes its length, so that the lengths still add up to the word's.
   uint32_t dropped = 0;
   bool after_unk = false;
-  for (const char c : word) {
-    const int32_t id = byte_ids_[static_cast<uint8_t>(c)];
+  for (size_t i = 0; i < word.size(); ++i) {
+    const bool is_last = i + 1 == word.size();
+    const ByteIds& ids = byte_ids_[!has_affixes_ ? kMiddle
+                                   : i == 0      ? (is_last ? kAlone : kFirst)
+                                   : is_last     ? kLast
+                                                 : kMiddle];
+    const int32_t id = ids[static_cast<uint8_t>(word[i])];
     if (id >= 0) {
       symbols.push_back({id, 1 + dropped});
       dropped = 0;
       after_unk = false;
-    } else if (unk_id_ < 0) {
+    } else if (unk_id_or_none_ < 0) {
       ++dropped;
     } else if (after_unk && options_.fuse_unk) {
       ++symbols.back().length;
     } else {
-      symbols.push_back({unk_id_, 1});
+      symbols.push_back({unk_id_or_none_, 1});
       after_unk = true;
     }
   }
@@ -148,11 +159,28 @@ void Bpe::split(std::string_view word, std::vector<WordToken>& symbols) const {
 void Bpe::split_chars(std::string_view word, std::vector<WordToken>& symbols) const {
   uint32_t dropped = 0;  // bytes of characters that give no id, as in split()
   bool after_unk = false;
+  std::string spelling;  // of the character with its prefix and suffix, if there are any
   for (size_t i = 0; i < word.size();) {
-    const uint32_t size = decode_char(word.data(), i).size;
-    const std::string_view character = word.substr(i, size);
+    const auto [code_point, size] = decode_char(word.data(), i);
+    std::string_view character = word.substr(i, size);
+    Place place = kMiddle;
+    if (has_affixes_) {
+      const bool is_last = i + size == word.size();
+      place = i == 0 ? (is_last ? kAlone : kFirst) : is_last ? kLast : kMiddle;
+    }
     i += size;
-    if (const auto id = vocabulary_.find(character)) {
+    std::optional<int32_t> id;
+    if (code_point < 256) {
+      if (const int32_t known = byte_ids_[place][code_point]; known >= 0) id = known;
+    } else if (!has_affixes_) {
+      id = vocabulary().find(character);
+    }
+    if (!id && has_affixes_) {
+      spelling = spelled(character, place);
+      character = spelling;
+      if (code_point >= 256) id = vocabulary().find(character);
+    }
+    if (id) {
       symbols.push_back({*id, size + dropped});
       dropped = 0;
       after_unk = false;
@@ -161,17 +189,22 @@ void Bpe::split_chars(std::string_view word, std::vector<WordToken>& symbols) co
     if (options_.byte_fallback && std::all_of(character.begin(), character.end(), [&](char byte) {
           return fallback_ids_[static_cast<uint8_t>(byte)] >= 0;
         })) {
+      // The bytes of a prefix or suffix stand for no text.
+      uint32_t left = size + dropped;
       for (const char byte : character) {
-        symbols.push_back({fallback_ids_[static_cast<uint8_t>(byte)], 1 + dropped});
+        const uint32_t length = std::min(left, 1 + dropped);
+        symbols.push_back({fallback_ids_[static_cast<uint8_t>(byte)], length});
+        left -= length;
         dropped = 0;
       }
+      symbols.back().length += left;
       after_unk = false;
-    } else if (unk_id_ < 0) {
+    } else if (unk_id_or_none_ < 0) {
       dropped += size;
     } else if (after_unk && options_.fuse_unk) {
       symbols.back().length += size;
     } else {
-      symbols.push_back({unk_id_, size});
+      symbols.push_back({unk_id_or_none_, size});
       after_unk = true;
     }
   }
@@ -209,9 +242,9 @@ void Bpe::merge_short(std::vector<WordToken>& symbols) const {
   symbols.resize(count);
 }
 
-void Bpe::merge_long(std::vector<WordToken>& tokens, BpeScratch& scratch) const {
-  std::vector<BpeScratch::Symbol>& symbols = scratch.symbols;
-  std::vector<BpeScratch::Candidate>& heap = scratch.heap;
+void Bpe::merge_long(std::vector<WordToken>& tokens, ModelScratch& scratch) const {
+  std::vector<ModelScratch::Symbol>& symbols = scratch.symbols;
+  std::vector<ModelScratch::Candidate>& heap = scratch.heap;
   symbols.clear();
   heap.clear();
   const auto count = static_cast<int32_t>(tokens.size());
@@ -219,11 +252,11 @@ void Bpe::merge_long(std::vector<WordToken>& tokens, BpeScratch& scratch) const 
     const WordToken& token = tokens[static_cast<size_t>(i)];
     symbols.push_back({token.id, token.length, i - 1, i + 1 < count ? i + 1 : -1});
   }
-  const auto candidate = [&](int32_t left, int32_t right) -> std::optional<BpeScratch::Candidate> {
+  const auto candidate = [&](int32_t left, int32_t right) -> std::optional<ModelScratch::Candidate> {
     const Merge* merge =
         find_merge(symbols[static_cast<size_t>(left)].id, symbols[static_cast<size_t>(right)].id);
     if (merge == nullptr) return std::nullopt;
-    return BpeScratch::Candidate{merge->rank, static_cast<uint32_t>(left), merge->id};
+    return ModelScratch::Candidate{merge->rank, static_cast<uint32_t>(left), merge->id};
   };
   const auto push = [&](int32_t left, int32_t right) {
     if (const auto found = candidate(left, right)) {
@@ -236,16 +269,16 @@ void Bpe::merge_long(std::vector<WordToken>& tokens, BpeScratch& scratch) const 
   std::make_heap(heap.begin(), heap.end(), WorseCandidate());
 
   while (!heap.empty()) {
-    const BpeScratch::Candidate top = heap.front();
+    const ModelScratch::Candidate top = heap.front();
     std::pop_heap(heap.begin(), heap.end(), WorseCandidate());
     heap.pop_back();
     // A merge leaves the candidates of the pairs that it changes in the heap, so a candidate may be stale. It
     // is stale if its left symbol is gone or is the last one, or if the pair there now does not merge into
     // the same token. The same token means the same pair: symbols only grow, so two different pairs that
     // start at one position never stand for the same text.
-    BpeScratch::Symbol& left = symbols[top.position];
+    ModelScratch::Symbol& left = symbols[top.position];
     if (left.id < 0 || left.next < 0) continue;
-    BpeScratch::Symbol& right = symbols[static_cast<size_t>(left.next)];
+    ModelScratch::Symbol& right = symbols[static_cast<size_t>(left.next)];
     const Merge* merge = find_merge(left.id, right.id);
     if (merge == nullptr || merge->id != top.id) continue;
     left.id = top.id;
@@ -258,7 +291,7 @@ void Bpe::merge_long(std::vector<WordToken>& tokens, BpeScratch& scratch) const 
     if (left.next >= 0) push(position, left.next);
   }
   tokens.clear();
-  for (const BpeScratch::Symbol& symbol : symbols)
+  for (const ModelScratch::Symbol& symbol : symbols)
     if (symbol.id >= 0) tokens.push_back({symbol.id, symbol.length});
 }
 

@@ -41,10 +41,14 @@ class WholeToken : public DecoderRun {
   std::string token_;
 };
 
+}  // namespace
+
 std::unique_ptr<DecoderRun> on_whole_tokens(std::unique_ptr<DecoderRun> run, bool joined) {
   if (joined) return std::make_unique<WholeToken>(std::move(run));
   return run;
 }
+
+namespace {
 
 class ByteLevelRun : public DecoderRun {
  public:
@@ -198,6 +202,8 @@ class StripDecoder : public DecoderStep {
 // Largest text that a Replace step may make of a token, or of the part of a text that it holds.
 constexpr size_t kMaxReplaced = size_t{64} << 20;
 
+}  // namespace
+
 std::string replace_all(const std::string& text, const std::string& pattern, const std::string& content) {
   if (pattern.empty() || text.find(pattern) == std::string::npos) return text;
   std::string out;
@@ -213,6 +219,8 @@ std::string replace_all(const std::string& text, const std::string& pattern, con
   }
   return out.append(text, done);
 }
+
+namespace {
 
 class ReplaceRun : public DecoderRun {
  public:

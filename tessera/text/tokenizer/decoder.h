@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tessera/text/tokenizer/function_ref.h"
+#include "tessera/text/tokenizer/regex.h"
 
 namespace tessera::text {
 
@@ -41,6 +42,20 @@ std::unique_ptr<DecoderStep> make_fuse_decoder();
 // behind.
 std::unique_ptr<DecoderStep> make_strip_decoder(std::string content, int64_t start, int64_t stop);
 std::unique_ptr<DecoderStep> make_replace_decoder(std::string pattern, std::string content);
+// Replaces every match in each token. Does not see matches that reach over the end of a token, or over the
+// end of a part where tokens were joined.
+std::unique_ptr<DecoderStep> make_regex_decoder(Regex regex, std::string content);
+// Joins the pieces of words: takes `prefix` off the tokens that begin with it, and puts a space before the
+// others; `cleanup` then takes the space before punctuation and English contractions away.
+std::unique_ptr<DecoderStep> make_word_piece_decoder(std::string prefix, bool cleanup);
+// Turns `suffix`, which ends a word, into a space, and drops it in the last token.
+std::unique_ptr<DecoderStep> make_suffix_decoder(std::string suffix);
+// Drops repetitions of a token and `pad`; `cleanup` is that of WordPiece, and turns `delimiter` into a space.
+std::unique_ptr<DecoderStep> make_ctc_decoder(std::string pad, std::string delimiter, bool cleanup);
+// Replaces every occurrence of `pattern`. Throws Error(Model) if the text grows beyond 64 MiB.
+std::string replace_all(const std::string& text, const std::string& pattern, const std::string& content);
+// Gathers the parts of a joined token for a step that must see tokens as wholes.
+std::unique_ptr<DecoderRun> on_whole_tokens(std::unique_ptr<DecoderRun> run, bool joined);
 // Turns `replacement` (one character) into a space; in the first token it is dropped instead, if
 // `had_prefix`.
 std::unique_ptr<DecoderStep> make_metaspace_decoder(std::string replacement, bool had_prefix);

@@ -40,7 +40,7 @@ struct SourceText {
 // Turns words into ids and, if asked, spans of the original bytes.
 class WordEncoder {
  public:
-  WordEncoder(const Bpe& model, bool with_spans, std::span<const int64_t> cuts, EncodeScratch& scratch,
+  WordEncoder(const WordModel& model, bool with_spans, std::span<const int64_t> cuts, EncodeScratch& scratch,
               Encoding& out)
       : model_(model), with_spans_(with_spans), cuts_(cuts), scratch_(scratch), out_(out) {}
 
@@ -78,7 +78,7 @@ class WordEncoder {
 
   void encode(const SourceText& source, size_t begin, size_t end) {
     scratch_.tokens.clear();
-    model_.encode(source.text.substr(begin, end - begin), scratch_.bpe, scratch_.tokens);
+    model_.encode(source.text.substr(begin, end - begin), scratch_.model, scratch_.tokens);
     emit(source, begin);
   }
 
@@ -86,7 +86,7 @@ class WordEncoder {
     scratch_.tokens.clear();
     std::string spaced = " ";
     spaced.append(source.text.substr(begin, end - begin));
-    model_.encode(spaced, scratch_.bpe, scratch_.tokens);
+    model_.encode(spaced, scratch_.model, scratch_.tokens);
     if (!scratch_.tokens.empty()) {
       // The space stands for no byte of the text, so the first token is one byte shorter there.
       auto& tokens = scratch_.tokens;
@@ -103,7 +103,7 @@ class WordEncoder {
     }
   }
 
-  const Bpe& model_;
+  const WordModel& model_;
   bool with_spans_;
   std::span<const int64_t> cuts_;
   EncodeScratch& scratch_;
@@ -144,10 +144,10 @@ void encode_stages(const PreTokenizer& pre_tokenizer, size_t index, const Source
       encode_stages(pre_tokenizer, index + 1, whole, from + b, from + e, tracked, words);
     });
   };
-  if (!stage.metaspace) return cut(source, begin, end);
+  if (!stage.respelling) return cut(source, begin, end);
   AlignedText spelled = source.copy(begin, end, tracked);
   const int64_t first = source.span(begin, end).begin;
-  stage.metaspace->apply(spelled, first == 0);
+  stage.respelling->apply(spelled, first == 0);
   cut({spelled.text, first, tracked ? &spelled.origins : nullptr}, 0, spelled.text.size());
 }
 
@@ -234,7 +234,8 @@ void Tokenizer::Impl::encode_piece(std::string_view piece, int64_t offset, const
 // The order matters: a normalizer must not see, and so change, a control token of step 2, and no word reaches
 // across an added token. Spans and plain ranges are bytes of the caller's text, so each step that rewrites
 // text keeps the origin of every byte (AlignedText), if anybody asks for it.
-Encoding Tokenizer::Impl::encode(std::string_view text, const EncodeOptions& options, bool with_spans) const {
+Encoding Tokenizer::Impl::encode_bare(std::string_view text, const EncodeOptions& options,
+                                      bool with_spans) const {
   if (text.size() > kMaxTextBytes)
     throw Error(ErrorKind::Data, "TEXT-TOO-LONG", "one text is too long to encode")
         .got(std::to_string(text.size()) + " bytes")
@@ -247,11 +248,6 @@ Encoding Tokenizer::Impl::encode(std::string_view text, const EncodeOptions& opt
   }
 
   Encoding out;
-  const PostProcessor& post = pipeline.post_processor;
-  if (options.add_special_tokens) {
-    out.ids = post.prefix;
-    if (with_spans) out.spans.resize(out.ids.size());
-  }
   auto scratch = borrow_scratch();  // freed, not given back, if a step throws
   scratch->raw_splits.clear();
   pipeline.added.raw_matcher().split(
@@ -272,11 +268,9 @@ Encoding Tokenizer::Impl::encode(std::string_view text, const EncodeOptions& opt
   }
   give_back(std::move(scratch));
 
-  const size_t prefix = options.add_special_tokens ? post.prefix.size() : 0;
   if (with_spans && valid) {
     // Spans so far are bytes of the repaired text; this maps them to the bytes that the caller gave.
-    for (size_t i = prefix; i < out.spans.size(); ++i) {
-      ByteSpan& span = out.spans[i];
+    for (ByteSpan& span : out.spans) {
       const auto& origins = valid->origins;
       const auto begin = static_cast<size_t>(span.begin), end = static_cast<size_t>(span.end);
       if (begin < end) {
@@ -286,9 +280,51 @@ Encoding Tokenizer::Impl::encode(std::string_view text, const EncodeOptions& opt
       }
     }
   }
-  if (options.add_special_tokens) {
-    out.ids.insert(out.ids.end(), post.suffix.begin(), post.suffix.end());
-    if (with_spans) out.spans.resize(out.ids.size());
+  return out;
+}
+
+Encoding Tokenizer::Impl::encode(std::string_view text, const EncodeOptions& options, bool with_spans) const {
+  Encoding bare = encode_bare(text, options, with_spans);
+  if (!options.add_special_tokens || pipeline.post_processor.single.size() == 1) return bare;
+  Encoding out;
+  for (const PostPiece& piece : pipeline.post_processor.single) {
+    if (piece.text == PostPiece::kNoText) {
+      out.ids.push_back(piece.id);
+      if (with_spans) out.spans.emplace_back();
+    } else {
+      out.ids.insert(out.ids.end(), bare.ids.begin(), bare.ids.end());
+      out.spans.insert(out.spans.end(), bare.spans.begin(), bare.spans.end());
+    }
+  }
+  return out;
+}
+
+PairEncoding Tokenizer::Impl::encode_pair(std::string_view first, std::optional<std::string_view> second,
+                                          const EncodeOptions& options) const {
+  const auto& pieces = second ? pipeline.post_processor.pair : pipeline.post_processor.single;
+  if (pieces.empty())
+    throw Error(ErrorKind::Model, "TOKENIZER-PAIR", "the tokenizer has no rule for pairs of texts")
+        .in(place + ": $.post_processor")
+        .need("a template whose `pair` holds A and B")
+        .hint("encode the two texts as one, or take a tokenizer that is meant for pairs");
+  EncodeOptions of_second = options;
+  of_second.plain = {};
+  of_second.cuts = {};
+  const Encoding texts[] = {encode_bare(first, options, true),
+                            second ? encode_bare(*second, of_second, true) : Encoding()};
+  PairEncoding out;
+  for (const PostPiece& piece : pieces) {
+    if (piece.text == PostPiece::kNoText) {
+      if (!options.add_special_tokens) continue;
+      out.ids.push_back(piece.id);
+      out.spans.emplace_back();
+    } else {
+      const Encoding& text = texts[piece.text];
+      out.ids.insert(out.ids.end(), text.ids.begin(), text.ids.end());
+      out.spans.insert(out.spans.end(), text.spans.begin(), text.spans.end());
+    }
+    out.type_ids.resize(out.ids.size(), piece.type_id);
+    out.texts.resize(out.ids.size(), piece.text);
   }
   return out;
 }

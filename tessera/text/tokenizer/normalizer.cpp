@@ -5,15 +5,15 @@
 
 #include <unicode/bytestream.h>
 #include <unicode/edits.h>
-#include <unicode/locid.h>
 #include <unicode/normalizer2.h>
+#include <unicode/uchar.h>
 #include <unicode/uniset.h>
 #include <unicode/unistr.h>
 
 #include "tessera/core/error.h"
-#include "tessera/core/strings.h"
 #include "tessera/core/utf8.h"
 #include "tessera/text/tokenizer/regex.h"
+#include "tessera/text/tokenizer/rewriter.h"
 #include "tessera/text/tokenizer/unicode.h"
 #include "tessera/text/tokenizer/unicode_additions.h"
 
@@ -23,19 +23,12 @@ namespace {
 
 constexpr size_t kSmall = 4 << 10, kLarge = 64 << 20;
 
-void check_growth(const AlignedText& text, size_t bytes) {
-  if (bytes <= text.max_bytes) return;
-  throw Error(ErrorKind::Model, "TOKENIZER-GROWTH",
-              "the tokenizer's normalizer makes the text many times longer")
-      .in("tokenizer.json: $.normalizer")
-      .got("more than " + format_bytes(static_cast<int64_t>(text.max_bytes)) + " out of one piece of text");
-}
-
 }  // namespace
 
 AlignedText::AlignedText(std::string_view piece, int64_t offset, bool tracked)
     : text(piece),
       tracked(tracked),
+      starts_text(offset == 0),
       max_bytes(4 * piece.size() + std::min(12 * piece.size() + kSmall, kLarge)) {
   if (!tracked) return;
   origins.reserve(piece.size());
@@ -46,46 +39,6 @@ AlignedText::AlignedText(std::string_view piece, int64_t offset, bool tracked)
 }
 
 namespace {
-
-// Builds the next version of a text from ranges of the old one and from new characters.
-class Rewriter {
- public:
-  explicit Rewriter(AlignedText& target) : target_(target) { text_.reserve(target.text.size()); }
-
-  void keep(size_t begin, size_t end) {
-    check_growth(target_, text_.size() + (end - begin));
-    text_.append(target_.text, begin, end - begin);
-    if (target_.tracked)
-      origins_.insert(origins_.end(), target_.origins.begin() + static_cast<int64_t>(begin),
-                      target_.origins.begin() + static_cast<int64_t>(end));
-  }
-
-  // Appends `content` in place of the range [begin, end) of the old text.
-  void replace(size_t begin, size_t end, std::string_view content) {
-    check_growth(target_, text_.size() + content.size());
-    text_.append(content);
-    if (!target_.tracked || content.empty()) return;
-    ByteSpan origin;
-    if (begin < end) {
-      origin = {target_.origins[begin].begin, target_.origins[end - 1].end};
-    } else if (begin < target_.origins.size()) {  // an insertion stands for no byte
-      origin = {target_.origins[begin].begin, target_.origins[begin].begin};
-    } else if (!target_.origins.empty()) {
-      origin = {target_.origins.back().end, target_.origins.back().end};
-    }
-    origins_.insert(origins_.end(), content.size(), origin);
-  }
-
-  void finish() {
-    target_.text = std::move(text_);
-    target_.origins = std::move(origins_);
-  }
-
- private:
-  AlignedText& target_;
-  std::string text_;
-  std::vector<ByteSpan> origins_;
-};
 
 void check_icu(UErrorCode status) {
   TESSERA_ASSERT(U_SUCCESS(status), std::string("ICU: ") + u_errorName(status));
@@ -173,10 +126,14 @@ class LowercaseNormalizer : public Normalizer {
             static_cast<char>(c.code_point >= 'A' && c.code_point <= 'Z' ? c.code_point + 32 : c.code_point);
         rewriter.replace(i, end, {&lower, 1});
       } else {
-        icu::UnicodeString lower(static_cast<UChar32>(new_lowercase(c.code_point)));
-        lower.toLower(icu::Locale::getRoot());
         std::string utf8;
-        lower.toUTF8String(utf8);
+        // One capital becomes two characters (Unicode's SpecialCasing.txt).
+        if (c.code_point == 0x130) {
+          utf8 = "i\u0307";
+        } else {
+          append_utf8(utf8,
+                      static_cast<uint32_t>(u_tolower(static_cast<UChar32>(new_lowercase(c.code_point)))));
+        }
         if (text.text.compare(i, c.size, utf8) == 0) {
           rewriter.keep(i, end);
         } else {

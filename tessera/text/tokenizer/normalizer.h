@@ -17,6 +17,7 @@ namespace tessera::text {
 struct AlignedText {
   std::string text;
   bool tracked = false;
+  bool starts_text = true;  // begins where the text does that was given to encode
   std::vector<ByteSpan> origins;
   // Largest size that a tokenizer may give the text: several times the growth under NFKD, which grows text
   // most.
@@ -48,6 +49,20 @@ std::unique_ptr<Normalizer> make_strip_normalizer(bool left, bool right);
 // Replaces every match of `pattern`. `place` names the expression in messages.
 std::unique_ptr<Normalizer> make_replace_normalizer(std::string pattern, bool is_regex, std::string content,
                                                     std::string place);
+// Removes combining marks (StripAccents).
+std::unique_ptr<Normalizer> make_accent_normalizer();
+// Removes control characters, and turns other kinds of white space into spaces (Nmt, the rule of machine
+// translation's first SentencePiece models).
+std::unique_ptr<Normalizer> make_nmt_normalizer();
+// Spells each byte by its character of the byte-level alphabet.
+std::unique_ptr<Normalizer> make_byte_level_normalizer();
+struct BertNormalizerOptions {
+  bool clean_text = true, handle_chinese_chars = true, strip_accents = true, lowercase = true;
+};
+std::unique_ptr<Normalizer> make_bert_normalizer(const BertNormalizerOptions& options);
+// Applies a map of SentencePiece in the way of `tokenizers`. Takes the bytes of the map (charsmap.h), and
+// throws Error(Model) for a malformed one.
+std::unique_ptr<Normalizer> make_precompiled_normalizer(std::string charsmap, const std::string& place);
 std::unique_ptr<Normalizer> make_normalizer_sequence(std::vector<std::unique_ptr<Normalizer>> steps);
 
 }  // namespace tessera::text

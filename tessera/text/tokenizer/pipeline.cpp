@@ -7,6 +7,7 @@
 #include "tessera/core/log.h"
 #include "tessera/text/tokenizer/json_field.h"
 #include "tessera/text/tokenizer/pipeline_steps.h"
+#include "tessera/text/tokenizer/read_model.h"
 #include "tessera/text/tokenizer/tokenizer_json.h"
 
 namespace tessera::text {
@@ -31,70 +32,6 @@ int64_t TokenizerPipeline::id_limit() const {
 }
 
 namespace {
-
-Vocabulary read_vocabulary(TokenizerDocument& document, const JsonField& field) {
-  Vocabulary vocabulary;
-  for (auto& [token, id] : document.vocab) {
-    const auto other = vocabulary.find(token);
-    if (other)
-      throw field.error("TOKENIZER-VOCAB", "token '" + token + "' is given twice")
-          .got("ids " + std::to_string(*other) + " and " + std::to_string(id));
-    const std::string* taken = vocabulary.text(static_cast<int32_t>(id));
-    if (taken != nullptr)
-      throw field.error("TOKENIZER-VOCAB", "id " + std::to_string(id) + " is given twice")
-          .got("tokens '" + *taken + "' and '" + token + "'");
-    vocabulary.add(std::move(token), static_cast<int32_t>(id));
-  }
-  return vocabulary;
-}
-
-std::unique_ptr<Bpe> read_model(TokenizerDocument& document, const JsonField& field, bool byte_level) {
-  const std::string type = field.at("type").is_null() ? "BPE" : field.at("type").as_string();
-  if (type != "BPE") field.at("type").unsupported("this model", type);
-  field.allow_fields({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
-                      "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"});
-  if (!document.has_vocab)
-    throw field.at("vocab").error("TOKENIZER-FIELD", "missing field").need("an object of ids");
-  if (!document.has_merges)
-    throw field.at("merges").error("TOKENIZER-FIELD", "missing field").need("an array");
-  const JsonField dropout = field.at("dropout");
-  if (!dropout.is_null() && dropout.as_number() != 0.0)
-    throw dropout.error("TOKENIZER-UNSUPPORTED", "dropout of merges is not supported");
-  for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    const JsonField value = field.at(affix);
-    if (!value.is_null() && !value.as_string().empty())
-      throw value.error("TOKENIZER-UNSUPPORTED", "this setting is not supported")
-          .got("'" + value.as_string() + "'");
-  }
-  BpeOptions options;
-  options.byte_level = byte_level;
-  options.fuse_unk = field.at("fuse_unk").as_bool(false);
-  options.byte_fallback = field.at("byte_fallback").as_bool(false);
-  options.ignore_merges = field.at("ignore_merges").as_bool(false);
-  if (byte_level && options.byte_fallback)
-    throw field.at("byte_fallback")
-        .error("TOKENIZER-UNSUPPORTED", "byte_fallback together with ByteLevel is not supported");
-
-  Vocabulary vocabulary = read_vocabulary(document, field.at("vocab"));
-  const JsonField unk = field.at("unk_token");
-  if (!unk.is_null()) {
-    options.unk_token = unk.as_string();
-    if (!vocabulary.find(*options.unk_token))
-      throw unk.error("TOKENIZER-SPECIAL", "the unknown token is not in the vocabulary")
-          .got("'" + *options.unk_token + "'");
-  }
-  auto model = std::make_unique<Bpe>(std::move(vocabulary), std::move(options));
-  size_t index = 0;
-  for (const auto& [left, right] : document.merges) {
-    const std::string missing = model->add_merge(left, right);
-    if (!missing.empty() || left.empty() || right.empty())
-      throw Error(ErrorKind::Model, "TOKENIZER-MERGES", "a merge names a token that is not in the vocabulary")
-          .in(field.place() + ".merges[" + std::to_string(index) + "]")
-          .got("'" + missing + "' in ['" + left + "', '" + right + "']");
-    ++index;
-  }
-  return model;
-}
 
 AddedToken read_added_token(const JsonField& field) {
   field.allow_fields({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
@@ -179,10 +116,9 @@ TokenizerPipeline build_pipeline(TokenizerDocument document, const std::string& 
   }
   TokenizerPipeline pipeline;
   pipeline.normalizer = read_normalizer(root.at("normalizer"));
-  pipeline.pre_tokenizer = read_pre_tokenizer(root.at("pre_tokenizer"));
+  pipeline.pre_tokenizer =
+      read_pre_tokenizer(root.at("pre_tokenizer"), model_takes_bytes(document, root.at("model")));
   pipeline.decoder = read_decoder(root.at("decoder"));
-  if (root.at("model").is_null())
-    throw root.at("model").error("TOKENIZER-FIELD", "missing field").need("a BPE model");
   pipeline.model = read_model(document, root.at("model"), pipeline.pre_tokenizer.byte_level);
 
   std::map<int32_t, std::string> claimed;

@@ -16,7 +16,8 @@ namespace tessera::text {
 
 // Returns null for a null field.
 std::unique_ptr<Normalizer> read_normalizer(const JsonField& field);
-PreTokenizer read_pre_tokenizer(const JsonField& field);
+// `model_takes_bytes` allows PreTokenizer::byte_level.
+PreTokenizer read_pre_tokenizer(const JsonField& field, bool model_takes_bytes);
 // Calls `check` with each id and its token, since this function does not know the vocabulary.
 PostProcessor read_post_processor(
     const JsonField& field,

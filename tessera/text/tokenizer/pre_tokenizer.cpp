@@ -5,6 +5,7 @@
 #include "tessera/core/utf8.h"
 #include "tessera/text/tokenizer/regex.h"
 #include "tessera/text/tokenizer/unicode.h"
+#include "tessera/text/tokenizer/unicode_of_bert.h"
 
 namespace tessera::text {
 namespace {
@@ -119,6 +120,91 @@ class FlagSplitter : public Splitter {
   SplitBehavior behavior_;
 };
 
+// Splits at punctuation.
+class PunctuationSplitter : public Splitter {
+ public:
+  explicit PunctuationSplitter(SplitBehavior behavior) : behavior_(behavior) {}
+
+  void split(std::string_view text, RangeSink sink) const override {
+    const BertCharTable& table = BertCharTable::instance();
+    DelimiterMerger merger(behavior_, sink);
+    size_t done = 0;
+    for (size_t i = 0; i < text.size();) {
+      const DecodedChar c = decode_char(text.data(), i);
+      if (table.flags(c.code_point) & kBertPunctuation) {
+        if (done < i) merger.add(done, i, false);
+        merger.add(i, i + c.size, true);
+        done = i + c.size;
+      }
+      i += c.size;
+    }
+    if (done < text.size()) merger.add(done, text.size(), false);
+    merger.finish();
+  }
+
+ private:
+  SplitBehavior behavior_;
+};
+
+class BertSplitter : public Splitter {
+ public:
+  void split(std::string_view text, RangeSink sink) const override {
+    const BertCharTable& table = BertCharTable::instance();
+    size_t begin = 0;  // of the word that is being read
+    for (size_t i = 0; i < text.size();) {
+      const DecodedChar c = decode_char(text.data(), i);
+      const uint8_t flags = table.flags(c.code_point);
+      const size_t end = i + c.size;
+      if (flags & (kBertSpace | kBertPunctuation)) {
+        if (begin < i) sink(begin, i);
+        if (flags & kBertPunctuation) sink(i, end);
+        begin = end;
+      }
+      i = end;
+    }
+    if (begin < text.size()) sink(begin, text.size());
+  }
+};
+
+class ScriptSplitter : public Splitter {
+ public:
+  void split(std::string_view text, RangeSink sink) const override {
+    constexpr int32_t kNone = -2;
+    int32_t last = kNone;
+    size_t begin = 0;
+    for (size_t i = 0; i < text.size();) {
+      const DecodedChar c = decode_char(text.data(), i);
+      const int32_t script = script_of_unigram(c.code_point);
+      if (script >= 0 && script != last) {
+        if (last != kNone) sink(begin, i);
+        begin = i;
+        last = script;
+      }
+      i += c.size;
+    }
+    if (last != kNone) sink(begin, text.size());
+  }
+};
+
+class FixedLengthSplitter : public Splitter {
+ public:
+  explicit FixedLengthSplitter(size_t length) : length_(length) {}
+
+  void split(std::string_view text, RangeSink sink) const override {
+    size_t begin = 0, count = 0;
+    for (size_t i = 0; i < text.size();) {
+      i += decode_char(text.data(), i).size;
+      if (++count < length_ && i < text.size()) continue;
+      sink(begin, i);
+      begin = i;
+      count = 0;
+    }
+  }
+
+ private:
+  size_t length_;
+};
+
 class WhitespaceSplitter : public Splitter {
  public:
   void split(std::string_view text, RangeSink sink) const override {
@@ -151,18 +237,6 @@ void run_splitters(const std::vector<std::unique_ptr<Splitter>>& splitters, size
 
 }  // namespace
 
-Metaspace::Metaspace(std::string replacement, PrependScheme scheme)
-    : replacement_(std::move(replacement)),
-      scheme_(scheme),
-      replace_(make_replace_normalizer(" ", false, replacement_, "")),
-      prepend_(make_prepend_normalizer(replacement_)) {}
-
-void Metaspace::apply(AlignedText& piece, bool starts_text) const {
-  if (replace_->changes(piece.text)) replace_->apply(piece);
-  const bool prepends = scheme_ == PrependScheme::Always || (scheme_ == PrependScheme::First && starts_text);
-  if (prepends && !piece.text.starts_with(replacement_)) prepend_->apply(piece);
-}
-
 void PreTokenizer::Stage::for_each_piece(std::string_view text, RangeSink sink) const {
   run_splitters(splitters, 0, text, 0, sink);
 }
@@ -170,8 +244,8 @@ void PreTokenizer::Stage::for_each_piece(std::string_view text, RangeSink sink) 
 bool PreTokenizer::needs_origins(bool has_normalizer) const {
   int num_rewrites = has_normalizer ? 1 : 0;
   for (const Stage& stage : stages) {
-    if (!stage.metaspace) continue;
-    if (stage.metaspace->scheme() == PrependScheme::First && num_rewrites > 0) return true;
+    if (!stage.respelling) continue;
+    if (stage.respelling->needs_start() && num_rewrites > 0) return true;
     ++num_rewrites;
   }
   return false;
@@ -186,6 +260,14 @@ std::unique_ptr<Splitter> make_digits(bool individual) {
                                         individual ? SplitBehavior::Isolated : SplitBehavior::Contiguous);
 }
 std::unique_ptr<Splitter> make_whitespace() { return std::make_unique<WhitespaceSplitter>(); }
+std::unique_ptr<Splitter> make_punctuation(SplitBehavior behavior) {
+  return std::make_unique<PunctuationSplitter>(behavior);
+}
+std::unique_ptr<Splitter> make_bert_split() { return std::make_unique<BertSplitter>(); }
+std::unique_ptr<Splitter> make_script_split() { return std::make_unique<ScriptSplitter>(); }
+std::unique_ptr<Splitter> make_fixed_length(size_t length) {
+  return std::make_unique<FixedLengthSplitter>(length);
+}
 std::unique_ptr<Splitter> make_whitespace_split() {
   return std::make_unique<FlagSplitter>(kSpace, SplitBehavior::Removed);
 }

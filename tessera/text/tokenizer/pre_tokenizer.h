@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,32 +30,42 @@ std::unique_ptr<Splitter> make_digits(bool individual);
 // Keeps the matches of \w+|[^\w\s]+.
 std::unique_ptr<Splitter> make_whitespace();
 std::unique_ptr<Splitter> make_whitespace_split();
+// Splits at punctuation, as `tokenizers` defines it for BERT.
+std::unique_ptr<Splitter> make_punctuation(SplitBehavior behavior);
+// Drops white space, and isolates punctuation.
+std::unique_ptr<Splitter> make_bert_split();
+// Cuts where the script changes. Text before the first character that has a script is dropped, as in
+// `tokenizers`.
+std::unique_ptr<Splitter> make_script_split();
+// Cuts into pieces of `length` characters.
+std::unique_ptr<Splitter> make_fixed_length(size_t length);
 
 enum class PrependScheme { Always, First, Never };
 
+// Rewrites a piece before it is cut. Thread-safe.
+class Respelling {
+ public:
+  virtual ~Respelling() = default;
+  // `starts_text` tells that the piece stands at the beginning of the text that was given to encode.
+  virtual void apply(AlignedText& piece, bool starts_text) const = 0;
+  // Returns whether apply() looks at `starts_text`.
+  virtual bool needs_start() const { return false; }
+};
+
 // SentencePiece's spelling of spaces: each becomes `replacement`, and a piece that does not start with one
 // gets one (always, or only if the piece starts the whole text, or never).
-class Metaspace {
- public:
-  Metaspace(std::string replacement, PrependScheme scheme);
-
-  PrependScheme scheme() const { return scheme_; }
-  // Respells the piece. `starts_text` tells that it stands at the beginning of the text that was given to
-  // encode.
-  void apply(AlignedText& piece, bool starts_text) const;
-
- private:
-  std::string replacement_;
-  PrependScheme scheme_;
-  std::unique_ptr<Normalizer> replace_, prepend_;
-};
+std::unique_ptr<Respelling> make_metaspace(std::string replacement, PrependScheme scheme);
+// Puts a space before a piece that has none there.
+std::unique_ptr<Respelling> make_space_prefix();
+// Spells each byte by its character of the byte-level alphabet.
+std::unique_ptr<Respelling> make_byte_spelling();
 
 // The stages in order, each applied to every piece of the stage before; then the byte-level step, if there is
 // one.
 struct PreTokenizer {
-  // A stage respells spaces, if it has a Metaspace, and then cuts.
+  // A stage respells the piece, if it says so, and then cuts.
   struct Stage {
-    std::optional<Metaspace> metaspace;
+    std::unique_ptr<Respelling> respelling;  // may be null
     std::vector<std::unique_ptr<Splitter>> splitters;
 
     // Calls `sink` with the byte range [begin, end) of each piece; none is empty.
@@ -64,7 +73,8 @@ struct PreTokenizer {
   };
 
   std::vector<Stage> stages = std::vector<Stage>(1);  // never empty
-  // Spells bytes in the byte-level alphabet. The two options below hold only then.
+  // The model takes bytes, which it spells in the byte-level alphabet: ByteLevel is the last step. The two
+  // options below hold only then.
   bool byte_level = false;
   bool add_prefix_space = false;  // a piece that does not start with a space gets one
   bool use_gpt2_pattern = false;

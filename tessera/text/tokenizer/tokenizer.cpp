@@ -21,6 +21,11 @@ Encoding Tokenizer::encode_with_spans(std::string_view text, const EncodeOptions
   return impl_->encode(text, options, true);
 }
 
+PairEncoding Tokenizer::encode_pair(std::string_view first, std::optional<std::string_view> second,
+                                    const EncodeOptions& options) const {
+  return impl_->encode_pair(first, second, options);
+}
+
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
   TextStream stream(*this, skip_special_tokens);
   std::string text;

@@ -1,5 +1,4 @@
-// BPE tokenizer, over bytes or over SentencePiece's characters, with the behaviour of Hugging Face's
-// `tokenizers`.
+// Turns text into token ids and back, with the behaviour of Hugging Face's `tokenizers`.
 #pragma once
 
 #include <cstdint>
@@ -53,6 +52,18 @@ struct Encoding {
   std::vector<ByteSpan> spans;
 };
 
+// One text or a pair, with the ids of the post-processor around them.
+struct PairEncoding {
+  std::vector<int32_t> ids;
+  // The kind of each id ("token type"), as the post-processor says: 0 for the first text and 1 for the second
+  // in BERT.
+  std::vector<int32_t> type_ids;
+  // The number of the text, 0 or 1, that each id stands for, and the bytes there; -1 and [0, 0) for ids of
+  // the post-processor.
+  std::vector<int32_t> texts;
+  std::vector<ByteSpan> spans;
+};
+
 // Immutable after construction; all const methods are thread-safe.
 class Tokenizer {
  public:
@@ -76,6 +87,11 @@ class Tokenizer {
   // and Error(Model) if a regular expression of the tokenizer runs away on it.
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
   Encoding encode_with_spans(std::string_view text, const EncodeOptions& options = {}) const;
+  // Encodes one text, or a pair of texts if there is a second one, as the post-processor says. With
+  // options.plain and options.cuts, the ranges are those of the first text. Throws what encode() throws, and
+  // Error(Model) if the tokenizer has no rule for pairs.
+  PairEncoding encode_pair(std::string_view first, std::optional<std::string_view> second,
+                           const EncodeOptions& options = {.add_special_tokens = true}) const;
   // Returns the text of the ids. Bytes that are not UTF-8 come out as U+FFFD, as in `tokenizers`.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = false) const;
   // Returns the raw bytes of one token, for display; empty for an unknown id.

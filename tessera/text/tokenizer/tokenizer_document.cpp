@@ -29,19 +29,27 @@ class DocumentBuilder : public nlohmann::json_sax<json> {
   bool null() override { return scalar(json()); }
   bool boolean(bool value) override { return scalar(json(value)); }
   bool number_integer(number_integer_t value) override {
+    if (state_ == State::ScoredPair) return score(static_cast<double>(value));
     return state_ == State::Vocab ? vocab_id(value) : scalar(json(value));
   }
   bool number_unsigned(number_unsigned_t value) override {
+    if (state_ == State::ScoredPair) return score(static_cast<double>(value));
     return state_ == State::Vocab ? vocab_id(static_cast<int64_t>(std::min<uint64_t>(value, kMaxTokenId)))
                                   : scalar(json(value));
   }
-  bool number_float(number_float_t value, const string_t&) override { return scalar(json(value)); }
+  bool number_float(number_float_t value, const string_t&) override {
+    return state_ == State::ScoredPair ? score(value) : scalar(json(value));
+  }
   bool binary(binary_t&) override { return false; }
 
   bool string(string_t& value) override {
     switch (state_) {
       case State::Merges: return merge_line(value);
       case State::MergePair: pair_.push_back(std::move(value)); return true;
+      case State::ScoredPair:
+        if (!pair_.empty()) fail_scored();
+        pair_.push_back(std::move(value));
+        return true;
       default: return scalar(json(std::move(value)));
     }
   }
@@ -68,8 +76,8 @@ class DocumentBuilder : public nlohmann::json_sax<json> {
       return true;
     }
     Frame& frame = frames_.back();
-    const bool is_table =
-        at_model() && ((value == "vocab" && out_.has_vocab) || (value == "merges" && out_.has_merges));
+    const bool is_table = at_model() && ((value == "vocab" && (out_.has_vocab || out_.has_scores)) ||
+                                         (value == "merges" && out_.has_merges));
     frame.key = std::move(value);
     if (is_table || frame.value->contains(frame.key)) fail("key given twice");
     return true;
@@ -80,6 +88,18 @@ class DocumentBuilder : public nlohmann::json_sax<json> {
       check_merges();
       state_ = State::MergePair;
       pair_.clear();
+      return true;
+    }
+    if (state_ == State::Scored) {
+      if (out_.scored.size() >= kMaxVocab) fail_vocab("more than " + std::to_string(kMaxVocab) + " tokens");
+      state_ = State::ScoredPair;
+      pair_.clear();
+      num_scores_ = 0;
+      return true;
+    }
+    if (state_ == State::Tree && at_model_key("vocab")) {
+      state_ = State::Scored;
+      out_.has_scores = true;
       return true;
     }
     if (state_ == State::Tree && at_model_key("merges")) {
@@ -94,7 +114,11 @@ class DocumentBuilder : public nlohmann::json_sax<json> {
       if (pair_.size() != 2) fail_merge("a merge is not a pair");
       out_.merges.emplace_back(std::move(pair_[0]), std::move(pair_[1]));
       state_ = State::Merges;
-    } else if (state_ == State::Merges) {
+    } else if (state_ == State::ScoredPair) {
+      if (num_scores_ != 1) fail_scored();
+      out_.scored.emplace_back(std::move(pair_[0]), score_);
+      state_ = State::Scored;
+    } else if (state_ == State::Merges || state_ == State::Scored) {
       state_ = State::Tree;
     } else {
       frames_.pop_back();
@@ -124,7 +148,7 @@ class DocumentBuilder : public nlohmann::json_sax<json> {
   }
 
  private:
-  enum class State { Tree, Vocab, Merges, MergePair };
+  enum class State { Tree, Vocab, Scored, ScoredPair, Merges, MergePair };
   struct Frame {
     json* value;
     std::string key;
@@ -151,6 +175,7 @@ class DocumentBuilder : public nlohmann::json_sax<json> {
 
   bool scalar(json value) {
     if (state_ == State::Vocab) fail_vocab("an id is not a whole number");
+    if (state_ == State::Scored || state_ == State::ScoredPair) fail_scored();
     if (state_ == State::Merges || state_ == State::MergePair) fail_merge("a merge is not made of strings");
     insert(std::move(value));
     return true;
@@ -158,6 +183,7 @@ class DocumentBuilder : public nlohmann::json_sax<json> {
 
   bool open(json value) {
     if (state_ == State::Vocab) fail_vocab("an id is not a whole number");
+    if (state_ == State::Scored || state_ == State::ScoredPair) fail_scored();
     if (state_ != State::Tree) fail_merge("a merge is not made of strings");
     if (frames_.size() >= kMaxDepth) fail("nested too deeply");
     json* place = insert(std::move(value));
@@ -169,6 +195,12 @@ class DocumentBuilder : public nlohmann::json_sax<json> {
     if (id < 0 || id >= kMaxTokenId) fail_vocab("an id is out of range");
     if (out_.vocab.size() >= kMaxVocab) fail_vocab("more than " + std::to_string(kMaxVocab) + " tokens");
     out_.vocab.emplace_back(std::move(token_), id);
+    return true;
+  }
+
+  bool score(double value) {
+    if (pair_.size() != 1 || ++num_scores_ > 1) fail_scored();
+    score_ = value;
     return true;
   }
 
@@ -200,6 +232,11 @@ class DocumentBuilder : public nlohmann::json_sax<json> {
         .got("token '" + token_ + "'")
         .need("an id from 0 to " + std::to_string(kMaxTokenId - 1));
   }
+  [[noreturn]] void fail_scored() const {
+    throw Error(ErrorKind::Model, "TOKENIZER-VOCAB",
+                "an entry of the vocabulary is not a token and its score")
+        .in(file_ + ": $.model.vocab[" + std::to_string(out_.scored.size()) + "]");
+  }
   [[noreturn]] void fail_merge(const std::string& what) const {
     throw Error(ErrorKind::Model, "TOKENIZER-MERGES", what)
         .in(file_ + ": $.model.merges[" + std::to_string(out_.merges.size()) + "]");
@@ -213,6 +250,8 @@ class DocumentBuilder : public nlohmann::json_sax<json> {
   std::string token_;
   size_t num_values_ = 0;
   std::vector<std::string> pair_;
+  int num_scores_ = 0;  // of the entry that is being read
+  double score_ = 0.0;
 };
 
 }  // namespace

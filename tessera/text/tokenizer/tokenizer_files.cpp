@@ -150,8 +150,7 @@ Tokenizer Tokenizer::from_file(const std::string& path) {
   impl->place = path;
   read_main_file(*impl, path);
   impl->build(path, {});
-  if (const auto& unk = impl->pipeline.model->options().unk_token)
-    impl->role(SpecialRole::Unk) = impl->pipeline.token_to_id(*unk);
+  impl->role(SpecialRole::Unk) = impl->pipeline.model->unk_id();
   return Tokenizer(std::move(impl));
 }
 

@@ -19,7 +19,7 @@ inline constexpr std::array<const char*, 4> kRoleNames = {"bos_token", "eos_toke
 
 // Buffers that a thread needs while it encodes; one is lent to each call.
 struct EncodeScratch {
-  BpeScratch bpe;
+  ModelScratch model;
   std::vector<AddedSplit> raw_splits, splits;
   std::vector<WordToken> tokens;
 };
@@ -45,8 +45,11 @@ struct Tokenizer::Impl {
   // Parses `files["tokenizer.json"]` into the pipeline.
   void build(const std::string& file, std::vector<AddedToken> extra);
   Encoding encode(std::string_view text, const EncodeOptions& options, bool with_spans) const;
+  PairEncoding encode_pair(std::string_view first, std::optional<std::string_view> second,
+                           const EncodeOptions& options) const;
 
  private:
+  Encoding encode_bare(std::string_view text, const EncodeOptions& options, bool with_spans) const;
   std::unique_ptr<EncodeScratch> borrow_scratch() const;
   void give_back(std::unique_ptr<EncodeScratch> scratch) const;
   void encode_piece(std::string_view piece, int64_t offset, const EncodeOptions& options, bool with_spans,

@@ -10,15 +10,15 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "tessera/text/tokenizer/added_tokens.h"
-#include "tessera/text/tokenizer/bpe.h"
 #include "tessera/text/tokenizer/decoder.h"
 #include "tessera/text/tokenizer/normalizer.h"
 #include "tessera/text/tokenizer/post_processor.h"
 #include "tessera/text/tokenizer/pre_tokenizer.h"
+#include "tessera/text/tokenizer/word_model.h"
 
 namespace tessera::text {
 
-// The parsed document; its two large tables are in flat lists.
+// The parsed document; its large tables are in flat lists.
 struct TokenizerDocument {
   TokenizerDocument();
   TokenizerDocument(TokenizerDocument&&) noexcept;
@@ -26,7 +26,9 @@ struct TokenizerDocument {
 
   std::unique_ptr<nlohmann::json> root;  // all but model.vocab and model.merges
   bool has_vocab = false, has_merges = false;
-  std::vector<std::pair<std::string, int64_t>> vocab;
+  std::vector<std::pair<std::string, int64_t>> vocab;  // model.vocab, if it maps tokens to ids
+  bool has_scores = false;                             // model.vocab is a list
+  std::vector<std::pair<std::string, double>> scored;  // that list, of tokens and scores
   std::vector<std::pair<std::string, std::string>> merges;
 };
 
@@ -38,7 +40,7 @@ TokenizerDocument parse_tokenizer_document(std::string_view text, const std::str
 struct TokenizerPipeline {
   std::unique_ptr<Normalizer> normalizer;  // may be null
   PreTokenizer pre_tokenizer;
-  std::unique_ptr<Bpe> model;
+  std::unique_ptr<WordModel> model;
   AddedTokens added;
   PostProcessor post_processor;
   TokenDecoder decoder;
