@@ -134,12 +134,12 @@ void Bpe::split(std::string_view word, std::vector<WordToken>& symbols) const {
   uint32_t dropped = 0;
   bool after_unk = false;
   for (size_t i = 0; i < word.size(); ++i) {
-    const bool is_last = i + 1 == word.size();
-    const ByteIds& ids = byte_ids_[!has_affixes_ ? kMiddle
-                                   : i == 0      ? (is_last ? kAlone : kFirst)
-                                   : is_last     ? kLast
-                                                 : kMiddle];
-    const int32_t id = ids[static_cast<uint8_t>(word[i])];
+    Place place = kMiddle;
+    if (has_affixes_) {
+      const bool is_last = i + 1 == word.size();
+      place = i == 0 ? (is_last ? kAlone : kFirst) : is_last ? kLast : kMiddle;
+    }
+    const int32_t id = byte_ids_[place][static_cast<uint8_t>(word[i])];
     if (id >= 0) {
       symbols.push_back({id, 1 + dropped});
       dropped = 0;

@@ -208,6 +208,8 @@ class ReplaceNormalizer : public Normalizer {
   }
 
   bool changes(std::string_view text) const override {
+    // T5's expression for two spaces and more needs no search where there are none.
+    if (regex_ && pattern_ == " {2,}") return text.find("  ") != std::string_view::npos;
     if (regex_) return !text.empty();
     return !pattern_.empty() && text.find(pattern_) != std::string_view::npos;
   }

@@ -13,14 +13,34 @@ class Metaspace : public Respelling {
         prepend_(make_prepend_normalizer(replacement_)) {}
 
   void apply(AlignedText& piece, bool starts_text) const override {
-    if (replace_->changes(piece.text)) replace_->apply(piece);
     const bool prepends =
         scheme_ == PrependScheme::Always || (scheme_ == PrependScheme::First && starts_text);
+    if (!piece.tracked) return respell(piece.text, prepends);
+    if (replace_->changes(piece.text)) replace_->apply(piece);
     if (prepends && !piece.text.starts_with(replacement_)) prepend_->apply(piece);
   }
   bool needs_start() const override { return scheme_ == PrependScheme::First; }
 
  private:
+  // Does the same in one pass where nobody asks for origins, since it is done for every word.
+  void respell(std::string& text, bool prepends) const {
+    if (text.find(' ') == std::string::npos) {
+      if (prepends && !text.starts_with(replacement_)) text.insert(0, replacement_);
+      return;
+    }
+    std::string out;
+    out.reserve(text.size() + 4 * replacement_.size());
+    if (prepends && text.front() != ' ' && !text.starts_with(replacement_)) out = replacement_;
+    for (const char c : text) {
+      if (c == ' ') {
+        out += replacement_;
+      } else {
+        out += c;
+      }
+    }
+    text = std::move(out);
+  }
+
   std::string replacement_;
   PrependScheme scheme_;
   std::unique_ptr<Normalizer> replace_, prepend_;
