@@ -17,8 +17,19 @@ namespace tessera::checkpoint {
 // The names of a folder's files beside the weights.
 inline constexpr const char* kModelFileNames[] = {"config.json", "generation_config.json"};
 inline constexpr const char* kTokenizerFileNames[] = {
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model",    "vocab.json",
-    "merges.txt",     "added_tokens.json",     "chat_template.jinja",     "chat_template.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "tekken.json",
+    "vocab.json",
+    "merges.txt",
+    "vocab.txt",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
 };
 
 using SideFiles = std::map<std::string, std::string>;  // contents by name

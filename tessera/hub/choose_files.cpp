@@ -13,16 +13,18 @@
 namespace tessera::hub {
 namespace {
 
-constexpr std::string_view kTokenizerFiles[] = {"tokenizer.json",
-                                                "tokenizer_config.json",
-                                                "special_tokens_map.json",
-                                                "added_tokens.json",
-                                                "vocab.json",
-                                                "merges.txt",
-                                                "vocab.txt",
-                                                "tokenizer.model",
-                                                "chat_template.jinja",
-                                                "chat_template.json"};
+// The files that a tokenizer may be read from.
+constexpr std::string_view kVocabularies[] = {"tokenizer.json",         "tekken.json", "tokenizer.model",
+                                              "spiece.model",           "vocab.json",  "vocab.txt",
+                                              "sentencepiece.bpe.model"};
+constexpr std::string_view kTokenizerFiles[] = {"tokenizer_config.json", "special_tokens_map.json",
+                                                "added_tokens.json",     "merges.txt",
+                                                "chat_template.jinja",   "chat_template.json"};
+
+bool is_vocabulary(const std::string& name) {
+  return std::ranges::find(kVocabularies, name) != std::end(kVocabularies) ||
+         (name.ends_with(".tiktoken") && name.find('/') == std::string::npos);
+}
 
 void take(const Names& names, const std::string& name, Choice& choice) {
   if (names.contains(name)) choice.files.push_back(name);
@@ -31,7 +33,7 @@ void take(const Names& names, const std::string& name, Choice& choice) {
 void take_tokenizer(const Names& names, Choice& choice) {
   for (const std::string_view name : kTokenizerFiles) take(names, std::string(name), choice);
   for (const std::string& name : names) {
-    if (name.starts_with("additional_chat_templates/")) choice.files.push_back(name);
+    if (name.starts_with("additional_chat_templates/") || is_vocabulary(name)) choice.files.push_back(name);
   }
   choice.is_sure = names.contains("tokenizer.json") && names.contains("tokenizer_config.json");
 }
@@ -109,7 +111,7 @@ Choice choose_adapter(const Names& names, const ReadFile& read) {
 
 Choice choose_tokenizer(const Names& names, const ReadFile&) {
   Choice choice;
-  if (!names.contains("tokenizer.json"))
+  if (!std::ranges::any_of(names, is_vocabulary))
     throw files_error(names, "the repository contains no tokenizer").need("tokenizer.json");
   take_tokenizer(names, choice);
   take(names, "config.json", choice);

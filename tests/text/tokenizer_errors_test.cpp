@@ -494,7 +494,7 @@ TEST_F(TokenizerErrors, SpecialTokensOfTheSideFiles) {
   EXPECT_EQ(tokenizer.unk_id(), std::nullopt);
   EXPECT_EQ(tokenizer.stop_ids(), (std::vector<int32_t>{5, 2}));
   EXPECT_THROW(tokenizer.set_special_token("pad_token", "<none>"), Error);
-  EXPECT_THROW(tokenizer.set_special_token("sep_token", "<s>"), Error);
+  EXPECT_THROW(tokenizer.set_special_token("end_token", "<s>"), Error);
   write("tokenizer_config.json", R"({"bos_token": 5})");
   EXPECT_THAT(load_error(), HasSubstr("$.bos_token"));
   write("tokenizer_config.json", "{");

@@ -67,7 +67,7 @@ std::shared_ptr<const checkpoint::StoredTensors> BaseModel::tensors() const {
 }
 
 bool BaseModel::has_tokenizer(const std::string& path) {
-  return is_gguf(path) || io::exists(io::join_path(path, "tokenizer.json"));
+  return is_gguf(path) || text::Tokenizer::is_in_folder(path);
 }
 
 text::Tokenizer BaseModel::tokenizer(const std::string& path) {

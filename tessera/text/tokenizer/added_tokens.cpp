@@ -112,6 +112,19 @@ void AddedTokenMatcher::split(std::string_view text, bool parse_special,
   if (done < text.size()) out.push_back({done, text.size(), -1});
 }
 
+void AddedTokenMatcher::make_special(int32_t id) {
+  for (AddedToken& token : tokens_)
+    if (token.id == id) token.special = true;
+}
+
+void AddedTokens::make_special(const std::string& content) {
+  AddedToken& token = tokens_.at(ids_.at(content));
+  token.special = true;
+  special_.insert(content);
+  raw_.make_special(token.id);
+  normalized_.make_special(token.id);
+}
+
 void AddedTokens::add(AddedToken token, const Normalizer* normalizer) {
   ids_.emplace(token.content, token.id);
   if (token.special) special_.insert(token.content);

@@ -35,6 +35,8 @@ class AddedTokenMatcher {
   // Adds a pattern, which must not be empty, for `token`. A pattern given twice takes the later id.
   void add(const std::string& pattern, const AddedToken& token);
   bool empty() const { return nodes_.empty(); }
+  // Makes the token a special one, if it is one of these.
+  void make_special(int32_t id);
 
   // Cuts the whole of `text` (valid UTF-8) into splits in order, without empty ones between tokens. If
   // `parse_special` is false, special tokens are passed over, and so is the text that they cover. A special
@@ -63,6 +65,9 @@ class AddedTokens {
   // Adds a token. Its content and id must be new. `normalizer`, which may be null, gives the text under which
   // a `normalized` token is looked for.
   void add(AddedToken token, const Normalizer* normalizer);
+
+  // Makes a token that was added a special one.
+  void make_special(const std::string& content);
 
   const AddedToken* find(std::string_view content) const;
   const AddedToken* find(int32_t id) const;

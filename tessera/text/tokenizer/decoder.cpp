@@ -90,6 +90,8 @@ int fallback_byte(const std::string& token) {
 
 class ByteFallbackRun : public DecoderRun {
  public:
+  explicit ByteFallbackRun(bool keeps_valid) : keeps_valid_(keeps_valid) {}
+
   void add(std::string text, TokenSink sink) override {
     const int byte = fallback_byte(text);
     if (byte >= 0) {
@@ -102,6 +104,15 @@ class ByteFallbackRun : public DecoderRun {
   void finish(TokenSink sink) override {
     if (valid_utf8_prefix(bytes_) == bytes_.size()) {
       if (!bytes_.empty()) sink(bytes_);
+    } else if (keeps_valid_) {
+      for (std::string_view rest = bytes_; !rest.empty();) {
+        const size_t valid = valid_utf8_prefix(rest);
+        if (valid > 0) sink(std::string(rest.substr(0, valid)));
+        rest.remove_prefix(valid);
+        if (rest.empty()) break;
+        sink("\xef\xbf\xbd");
+        rest.remove_prefix(1);
+      }
     } else {
       for (size_t i = 0; i < bytes_.size(); ++i) sink("\xef\xbf\xbd");
     }
@@ -109,18 +120,24 @@ class ByteFallbackRun : public DecoderRun {
   }
 
  private:
+  bool keeps_valid_;
   std::string bytes_;
 };
 
 class ByteFallbackDecoder : public DecoderStep {
  public:
+  explicit ByteFallbackDecoder(bool keeps_valid) : keeps_valid_(keeps_valid) {}
+
   std::unique_ptr<DecoderRun> start(bool joined) const override {
-    return on_whole_tokens(std::make_unique<ByteFallbackRun>(), joined);
+    return on_whole_tokens(std::make_unique<ByteFallbackRun>(keeps_valid_), joined);
   }
   std::string token_bytes(std::string token) const override {
     const int byte = fallback_byte(token);
     return byte >= 0 ? std::string(1, static_cast<char>(byte)) : token;
   }
+
+ private:
+  bool keeps_valid_;
 };
 
 class FuseRun : public DecoderRun {
@@ -325,7 +342,9 @@ void DecoderStream::pass(size_t step, std::string text, std::string& out) {
 }
 
 std::unique_ptr<DecoderStep> make_byte_level_decoder() { return std::make_unique<ByteLevelDecoder>(); }
-std::unique_ptr<DecoderStep> make_byte_fallback_decoder() { return std::make_unique<ByteFallbackDecoder>(); }
+std::unique_ptr<DecoderStep> make_byte_fallback_decoder(bool keeps_valid) {
+  return std::make_unique<ByteFallbackDecoder>(keeps_valid);
+}
 std::unique_ptr<DecoderStep> make_fuse_decoder() { return std::make_unique<FuseDecoder>(); }
 std::unique_ptr<DecoderStep> make_strip_decoder(std::string content, int64_t start, int64_t stop) {
   return std::make_unique<StripDecoder>(std::move(content), start, stop);

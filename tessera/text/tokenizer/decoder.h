@@ -35,8 +35,9 @@ class DecoderStep {
 };
 
 std::unique_ptr<DecoderStep> make_byte_level_decoder();
-// Turns "<0x..>" tokens into bytes. Each byte of a run of them that is not UTF-8 becomes U+FFFD.
-std::unique_ptr<DecoderStep> make_byte_fallback_decoder();
+// Turns "<0x..>" tokens into bytes. If a run of them is not UTF-8, each of its bytes becomes U+FFFD; with
+// `keeps_valid`, only the bytes of no character do.
+std::unique_ptr<DecoderStep> make_byte_fallback_decoder(bool keeps_valid = false);
 std::unique_ptr<DecoderStep> make_fuse_decoder();
 // Takes `content` (one character) off the ends of each token, up to `start` times in front and `stop` times
 // behind.

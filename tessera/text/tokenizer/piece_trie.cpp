@@ -74,7 +74,7 @@ PieceTrie::PieceTrie(std::vector<std::pair<std::string_view, int32_t>> pieces) {
         ++num_tries;
       }
     }
-    // Where nearly all is taken, later searches need not look again.
+    // Later searches need not look again at a stretch that is nearly full.
     if (position - start > 16 && 20 * num_taken > 19 * (position - start)) first_free = position;
     const size_t base = position - lowest;
     units_[static_cast<size_t>(range.node)].base = static_cast<int32_t>(base);

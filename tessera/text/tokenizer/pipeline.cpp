@@ -78,6 +78,8 @@ void add_token(TokenizerPipeline& pipeline, AddedToken token, std::map<int32_t, 
   pipeline.added.add(std::move(token), pipeline.normalizer.get());
 }
 
+constexpr const char* kConfigFile = "tokenizer_config.json";
+
 int64_t count_steps(const nlohmann::json& value) {
   int64_t count = value.is_object() && value.contains("type") ? 1 : 0;
   if (value.is_structured()) {
@@ -123,12 +125,19 @@ TokenizerPipeline build_pipeline(TokenizerDocument document, const std::string& 
 
   std::map<int32_t, std::string> claimed;
   if (!root.at("added_tokens").is_null()) {
-    for (const JsonField& item : root.at("added_tokens").items())
-      add_token(pipeline, read_added_token(item), claimed, item.place());
+    for (const JsonField& item : root.at("added_tokens").items()) {
+      AddedToken token = read_added_token(item);
+      const auto correction = std::ranges::find_if(
+          extra, [&](const AddedToken& other) { return other.content == token.content; });
+      const int32_t id = token.id;
+      if (correction != extra.end()) token = *correction;
+      token.id = id;
+      add_token(pipeline, std::move(token), claimed, item.place());
+    }
   }
   for (AddedToken& token : extra)
     if (pipeline.added.find(token.content) == nullptr)
-      add_token(pipeline, std::move(token), claimed, "tokenizer_config.json");
+      add_token(pipeline, std::move(token), claimed, kConfigFile);
 
   pipeline.post_processor = read_post_processor(
       root.at("post_processor"), [&](const JsonField& place, int32_t id, const std::string& token) {
@@ -138,6 +147,25 @@ TokenizerPipeline build_pipeline(TokenizerDocument document, const std::string& 
               .got(std::to_string(id) + " for '" + token + "'");
       });
   return pipeline;
+}
+
+void add_extra_tokens(TokenizerPipeline& pipeline, std::vector<AddedToken> extra) {
+  std::map<int32_t, std::string> claimed;
+  for (AddedToken& token : extra)
+    if (pipeline.added.find(token.content) == nullptr)
+      add_token(pipeline, std::move(token), claimed, kConfigFile);
+}
+
+void add_special_token(TokenizerPipeline& pipeline, const std::string& content, const std::string& place) {
+  if (pipeline.added.find(content) != nullptr) return pipeline.added.make_special(content);
+  AddedToken token;
+  token.content = content;
+  token.special = true;
+  token.normalized = false;
+  const auto known = pipeline.model->vocabulary().find(content);
+  token.id = known ? *known : static_cast<int32_t>(pipeline.id_limit());
+  if (token.id >= kMaxTokenId) throw Error(ErrorKind::Model, "TOKENIZER-LIMIT", "too many tokens").in(place);
+  pipeline.added.add(std::move(token), nullptr);
 }
 
 }  // namespace tessera::text

@@ -61,6 +61,9 @@ std::optional<int32_t> Tokenizer::bos_id() const { return impl_->role(SpecialRol
 std::optional<int32_t> Tokenizer::eos_id() const { return impl_->role(SpecialRole::Eos); }
 std::optional<int32_t> Tokenizer::pad_id() const { return impl_->role(SpecialRole::Pad); }
 std::optional<int32_t> Tokenizer::unk_id() const { return impl_->role(SpecialRole::Unk); }
+std::optional<int32_t> Tokenizer::cls_id() const { return impl_->role(SpecialRole::Cls); }
+std::optional<int32_t> Tokenizer::sep_id() const { return impl_->role(SpecialRole::Sep); }
+std::optional<int32_t> Tokenizer::mask_id() const { return impl_->role(SpecialRole::Mask); }
 
 std::vector<int32_t> Tokenizer::stop_ids() const {
   std::vector<int32_t> ids;

@@ -69,11 +69,16 @@ class Tokenizer {
  public:
   struct Impl;  // tokenizer_impl.h, for the files that implement this class
 
-  // Reads tokenizer.json, and bos/eos/pad/unk and the chat templates from tokenizer_config.json,
-  // special_tokens_map.json, generation_config.json, chat_template.jinja and additional_chat_templates/ where
-  // present. As in Transformers, template files stand in place of all templates of tokenizer_config.json.
-  // Throws Error(Model).
+  // Reads tokenizer.json, or else the first that is there: tekken.json, a file of SentencePiece
+  // (tokenizer.model, spiece.model, sentencepiece.bpe.model) or of tiktoken, vocab.json with merges.txt,
+  // vocab.txt. Reads the roles (bos, eos, pad, unk, cls, sep, mask), further special tokens and the chat
+  // templates from tokenizer_config.json of Transformers 4 and 5, special_tokens_map.json,
+  // generation_config.json, chat_template.jinja and additional_chat_templates/ where present. As in
+  // Transformers, template files stand in place of all templates of tokenizer_config.json. Throws
+  // Error(Model).
   static Tokenizer from_folder(const std::string& folder);
+  // Returns whether the folder has a file that from_folder() takes.
+  static bool is_in_folder(const std::string& folder);
   // Reads one tokenizer.json. Throws Error(Model).
   static Tokenizer from_file(const std::string& path);
   // Reads the `tokenizer.*` metadata of a GGUF file. Throws Error(Model).
@@ -110,9 +115,13 @@ class Tokenizer {
   std::optional<int32_t> eos_id() const;
   std::optional<int32_t> pad_id() const;
   std::optional<int32_t> unk_id() const;
+  std::optional<int32_t> cls_id() const;
+  std::optional<int32_t> sep_id() const;
+  std::optional<int32_t> mask_id() const;
   // Returns the ids that end a generated text: eos and those of generation_config.json.
   std::vector<int32_t> stop_ids() const;
-  // Overrides one of bos_token, eos_token, pad_token, unk_token. Throws Error(Model) if the token is unknown.
+  // Overrides one of bos_token, eos_token, pad_token, unk_token, cls_token, sep_token, mask_token. Throws
+  // Error(Model) if the token is unknown.
   void set_special_token(std::string_view role, std::string_view token);
   // Returns the sources of the model's own chat templates by name. The one that a model with a single
   // template has is called kDefaultTemplate.
@@ -124,9 +133,10 @@ class Tokenizer {
   // away.
   void set_chat_template(std::string source);
 
-  // Writes tokenizer.json, tokenizer_config.json and special_tokens_map.json, which load in Transformers with
-  // the same ids. A file that was read is copied byte for byte if nothing in it was changed. Makes the
-  // folder. Throws Error(Storage).
+  // Writes the tokenizer's files, tokenizer_config.json and special_tokens_map.json, which load in
+  // Transformers with the same ids. A file that was read is copied byte for byte if nothing in it was
+  // changed; a tokenizer of another format gets a tokenizer.json too, unless that format is SentencePiece's,
+  // whose rules such a file cannot hold. Makes the folder. Throws Error(Storage).
   void save(const std::string& folder) const;
   // Returns the contents of the files that save() writes, by file name.
   std::map<std::string, std::string> saved_files() const;

@@ -6,10 +6,15 @@
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/io/file.h"
+#include "tessera/text/tokenizer/byte_ranks.h"
+#include "tessera/text/tokenizer/folder_hints.h"
 #include "tessera/text/tokenizer/json_field.h"
 #include "tessera/text/tokenizer/pipeline_steps.h"
+#include "tessera/text/tokenizer/sentencepiece_pipeline.h"
 #include "tessera/text/tokenizer/template_files.h"
 #include "tessera/text/tokenizer/tokenizer_impl.h"
+#include "tessera/text/tokenizer/tokenizer_source.h"
+#include "tessera/text/tokenizer/vocabulary_files.h"
 
 namespace tessera::text {
 namespace {
@@ -25,10 +30,64 @@ bool read_optional(Tokenizer::Impl& impl, const std::string& folder, const std::
   return true;
 }
 
-void read_main_file(Tokenizer::Impl& impl, const std::string& path) {
-  if (!io::exists(path))
-    throw Error(ErrorKind::Model, "TOKENIZER-MISSING", "no tokenizer file").in(path).need("a tokenizer.json");
-  impl.files["tokenizer.json"] = io::read_file(path, kMaxTokenizerBytes);
+Error no_tokenizer(const std::string& path) {
+  Error error(ErrorKind::Model, "TOKENIZER-MISSING", "no tokenizer file");
+  error.in(path).need(
+      "a tokenizer.json, or else tekken.json, tokenizer.model, spiece.model, sentencepiece.bpe.model, a "
+      ".tiktoken "
+      "file, vocab.json with merges.txt, or vocab.txt");
+  return error;
+}
+
+using Roles = std::map<std::string, std::string>;
+
+// Takes over a tokenizer that was converted, whose source is in `impl.files` already.
+Roles take(Tokenizer::Impl& impl, ConvertedTokenizer converted, const std::string& path,
+           std::vector<AddedToken> extra) {
+  impl.files["tokenizer.json"] = std::move(converted.document);
+  impl.build(path, std::move(extra));
+  return converted.roles;
+}
+
+// Builds the pipeline from the folder's tokenizer file, and returns the tokens of roles that this file names.
+Roles read_source(Tokenizer::Impl& impl, const std::string& folder, const TokenizerSource& source,
+                  const FolderHints& hints, std::vector<AddedToken> extra) {
+  const std::string path = io::join_path(folder, source.name);
+  std::string& bytes = impl.files[source.name];
+  bytes = io::read_file(path, kMaxTokenizerBytes);
+  switch (source.kind) {
+    case SourceKind::Json: impl.build(path, std::move(extra)); return {};
+    case SourceKind::Tekken:
+      return take(impl, convert_byte_ranks(read_tekken(bytes, path), path), path, std::move(extra));
+    case SourceKind::VocabTxt:
+      return take(impl, convert_vocab_txt(bytes, hints, path), path, std::move(extra));
+    case SourceKind::VocabMerges: {
+      std::string& merges = impl.files["merges.txt"];
+      merges = io::read_file(io::join_path(folder, "merges.txt"), kMaxTokenizerBytes);
+      return take(impl, convert_vocab_merges(bytes, merges, hints, path), path, std::move(extra));
+    }
+    case SourceKind::SentencePiece: {
+      // Llama 3 keeps a file of tiktoken under this name.
+      if (!is_sentencepiece_model(bytes)) break;
+      auto built = build_sentencepiece_pipeline(read_sentencepiece_model(bytes, path), hints, path);
+      impl.pipeline = std::move(built.pipeline);
+      impl.class_name = hints.tokenizer_class;
+      add_extra_tokens(impl.pipeline, std::move(extra));
+      return built.roles;
+    }
+    case SourceKind::Tiktoken: break;
+  }
+  const ByteRanks ranks = read_tiktoken(bytes, source.name, hints, path);
+  return take(impl, convert_byte_ranks(ranks, path), path, std::move(extra));
+}
+
+// Returns the class of the tokenizer, which for a file of SentencePiece follows from its name if the
+// configuration does not tell it.
+std::string class_of(const JsonField& config, const TokenizerSource& source) {
+  if (!config.at("tokenizer_class").is_null()) return config.at("tokenizer_class").as_string();
+  if (source.kind != SourceKind::SentencePiece) return "";
+  if (source.name == "spiece.model") return "T5Tokenizer";
+  return source.name == "sentencepiece.bpe.model" ? "XLMRobertaTokenizer" : "LlamaTokenizer";
 }
 
 // Returns the text of a special token, which is written as a string or as an object with its flags.
@@ -57,6 +116,11 @@ std::vector<AddedToken> read_added_tokens_decoder(const JsonField& field) {
 void set_role(Tokenizer::Impl& impl, size_t role, const std::string& content, const JsonField& place) {
   TokenizerPipeline& pipeline = impl.pipeline;
   const auto id = pipeline.token_to_id(content);
+  // Configurations of decoders often name such a role without a token for it.
+  if (!id && role >= static_cast<size_t>(SpecialRole::Cls)) {
+    log::warn(place.place() + ": no token '" + content + "', so " + kRoleNames[role] + " is ignored");
+    return;
+  }
   if (!id)
     throw place.error("TOKENIZER-SPECIAL", std::string(kRoleNames[role]) + " is not in the vocabulary")
         .got("'" + content + "'")
@@ -69,6 +133,21 @@ void set_role(Tokenizer::Impl& impl, size_t role, const std::string& content, co
     token.special = true;
     token.normalized = false;
     pipeline.added.add(std::move(token), nullptr);
+  }
+}
+
+// Reads further special tokens: a list, or in Transformers 5 also a map by name; each a text or an object.
+void read_special_tokens(Tokenizer::Impl& impl, const JsonField& field) {
+  if (field.is_null()) return;
+  std::vector<JsonField> items;
+  if (field.value().is_array()) {
+    items = field.items();
+  } else {
+    for (const auto& [name, item] : field.fields()) items.push_back(item);
+  }
+  for (const JsonField& item : items) {
+    const auto content = token_content(item);
+    if (content && !content->empty()) add_special_token(impl.pipeline, *content, item.place());
   }
 }
 
@@ -148,17 +227,21 @@ void Tokenizer::Impl::build(const std::string& file, std::vector<AddedToken> ext
 Tokenizer Tokenizer::from_file(const std::string& path) {
   auto impl = std::make_unique<Impl>();
   impl->place = path;
-  read_main_file(*impl, path);
+  if (!io::exists(path)) throw no_tokenizer(path);
+  impl->files["tokenizer.json"] = io::read_file(path, kMaxTokenizerBytes);
   impl->build(path, {});
   impl->role(SpecialRole::Unk) = impl->pipeline.model->unk_id();
   return Tokenizer(std::move(impl));
 }
 
+bool Tokenizer::is_in_folder(const std::string& folder) { return find_tokenizer_source(folder).has_value(); }
+
 Tokenizer Tokenizer::from_folder(const std::string& folder) {
   auto impl = std::make_unique<Impl>();
   impl->place = folder;
   const auto path = [&](const char* name) { return io::join_path(folder, name); };
-  read_main_file(*impl, path("tokenizer.json"));
+  const auto source = find_tokenizer_source(folder);
+  if (!source) throw no_tokenizer(path("tokenizer.json"));
 
   // Reads a side file as a document; an empty object stands for one that is not there.
   const auto read_side = [&](const char* name) {
@@ -172,7 +255,9 @@ Tokenizer Tokenizer::from_folder(const std::string& folder) {
   const JsonField map(*map_document.root, path("special_tokens_map.json"));
   const JsonField generation(*generation_document.root, path("generation_config.json"));
 
-  impl->build(path("tokenizer.json"), read_added_tokens_decoder(config.at("added_tokens_decoder")));
+  const FolderHints hints{class_of(config, *source), config};
+  const Roles roles = read_source(*impl, folder, *source, hints,
+                                  read_added_tokens_decoder(config.at("added_tokens_decoder")));
 
   for (size_t role = 0; role < kRoleNames.size(); ++role) {
     const JsonField in_config = config.at(kRoleNames[role]), in_map = map.at(kRoleNames[role]);
@@ -180,7 +265,13 @@ Tokenizer Tokenizer::from_folder(const std::string& folder) {
       set_role(*impl, role, *content, in_config);
     } else if (const auto mapped = token_content(in_map); mapped && !config.contains(kRoleNames[role])) {
       set_role(*impl, role, *mapped, in_map);
+    } else if (const auto own = roles.find(kRoleNames[role]); own != roles.end()) {
+      set_role(*impl, role, own->second, in_config);
     }
+  }
+  for (const JsonField& place : {config, map}) {
+    read_special_tokens(*impl, place.at("additional_special_tokens"));
+    read_special_tokens(*impl, place.at("extra_special_tokens"));
   }
   read_generation_config(*impl, generation);
   impl->files.erase("generation_config.json");  // belongs to the model, not to the tokenizer

@@ -11,6 +11,7 @@
 #include "tessera/core/strings.h"
 #include "tessera/core/utf8.h"
 #include "tessera/io/gguf.h"
+#include "tessera/text/tokenizer/gguf_encoders.h"
 #include "tessera/text/tokenizer/gguf_families.h"
 #include "tessera/text/tokenizer/sentencepiece_merges.h"
 #include "tessera/text/tokenizer/tokenizer_impl.h"
@@ -30,7 +31,8 @@ class GgufConverter {
  public:
   explicit GgufConverter(const io::GgufFile& file) : file_(file) {
     const std::string model = file.get_string("tokenizer.ggml.model");
-    if (model != "gpt2" && model != "llama") unsupported("tokenizer.ggml.model", model, "'gpt2' or 'llama'");
+    if (model != "gpt2" && model != "llama")
+      unsupported("tokenizer.ggml.model", model, "'gpt2', 'llama', 'bert' or 't5'");
     is_sentencepiece_ = model == "llama";
     family_ = is_sentencepiece_ ? &kGgufSentencePiece : find_family();
 
@@ -250,6 +252,16 @@ class GgufConverter {
 
   ordered_json pre_tokenizer() const {
     if (is_sentencepiece_) return {};
+    if (family_->splits != nullptr) {
+      ordered_json steps = ordered_json::array();
+      for (const char* const* regex = family_->splits; *regex != nullptr; ++regex)
+        steps.push_back({{"type", "Split"},
+                         {"pattern", {{"Regex", *regex}}},
+                         {"behavior", "Isolated"},
+                         {"invert", false}});
+      steps.push_back(byte_level(false, false));
+      return {{"type", "Sequence"}, {"pretokenizers", steps}};
+    }
     if (family_->individual_digits)
       return {{"type", "Sequence"},
               {"pretokenizers",
@@ -300,13 +312,25 @@ class GgufConverter {
 }  // namespace
 
 Tokenizer Tokenizer::from_gguf(const io::GgufFile& file) {
+  const std::string kind = file.get_string("tokenizer.ggml.model");
+  if (kind == "bert" || kind == "t5") {
+    ConvertedTokenizer converted = kind == "bert" ? convert_gguf_bert(file) : convert_gguf_t5(file);
+    auto impl = std::make_unique<Impl>();
+    impl->place = file.path();
+    impl->files["tokenizer.json"] = std::move(converted.document);
+    impl->build(file.path(), {});
+    for (size_t role = 0; role < kNumRoles; ++role)
+      if (const auto token = converted.roles.find(kRoleNames[role]); token != converted.roles.end())
+        impl->roles[role] = impl->pipeline.token_to_id(token->second);
+    return Tokenizer(std::move(impl));
+  }
   const GgufConverter converter(file);
   auto impl = std::make_unique<Impl>();
   impl->place = file.path();
   impl->files["tokenizer.json"] = converter.tokenizer_json();
   impl->files["tokenizer_config.json"] = converter.tokenizer_config_json();
   impl->build(file.path(), {});
-  impl->roles = converter.roles;
+  std::ranges::copy(converter.roles, impl->roles.begin());
   impl->more_stop_ids = converter.stop_ids;
   impl->chat_templates = converter.chat_templates();
   impl->template_changed = true;  // the files do not hold them yet

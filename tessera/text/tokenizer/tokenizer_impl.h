@@ -14,8 +14,10 @@
 
 namespace tessera::text {
 
-enum class SpecialRole { Bos, Eos, Pad, Unk };
-inline constexpr std::array<const char*, 4> kRoleNames = {"bos_token", "eos_token", "pad_token", "unk_token"};
+enum class SpecialRole { Bos, Eos, Pad, Unk, Cls, Sep, Mask };
+inline constexpr size_t kNumRoles = 7;
+inline constexpr std::array<const char*, kNumRoles> kRoleNames = {
+    "bos_token", "eos_token", "pad_token", "unk_token", "cls_token", "sep_token", "mask_token"};
 
 // Buffers that a thread needs while it encodes; one is lent to each call.
 struct EncodeScratch {
@@ -27,16 +29,18 @@ struct EncodeScratch {
 struct Tokenizer::Impl {
   TokenizerPipeline pipeline;
   std::string place;  // the file or folder, for messages
-  std::array<std::optional<int32_t>, 4> roles;
+  std::array<std::optional<int32_t>, kNumRoles> roles;
   // End-of-text ids of generation_config.json beside eos.
   std::vector<int32_t> more_stop_ids;
   std::map<std::string, std::string> chat_templates;  // sources by name
 
-  // Contents of the files as they were read, by their names below the folder, for saving. It always holds
-  // tokenizer.json.
+  // Contents of the files as they were read, by their names below the folder, for saving. It holds a
+  // tokenizer.json unless the tokenizer is one of SentencePiece's own files.
   std::map<std::string, std::string> files;
+  // The class for a tokenizer_config.json that is made anew.
+  std::string class_name = "PreTrainedTokenizerFast";
   // Roles that set_special_token() has changed since.
-  std::array<bool, 4> role_changed{};
+  std::array<bool, kNumRoles> role_changed{};
   bool template_changed = false;
 
   std::optional<int32_t>& role(SpecialRole which) { return roles[static_cast<size_t>(which)]; }

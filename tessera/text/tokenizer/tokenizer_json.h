@@ -54,10 +54,16 @@ struct TokenizerPipeline {
   int64_t id_limit() const;
 };
 
-// Builds the steps. `extra` are added tokens of another file (tokenizer_config.json); those that the document
-// has too are skipped. Throws Error(Model), naming the JSON path, for anything that is not supported or does
-// not fit together.
+// Builds the steps. `extra` are added tokens of another file (tokenizer_config.json), whose settings replace
+// those of the same token in the document, as in Transformers. Throws Error(Model), naming the JSON path, for
+// anything that is not supported or does not fit together.
 TokenizerPipeline build_pipeline(TokenizerDocument document, const std::string& file,
                                  std::vector<AddedToken> extra);
+
+// Adds the tokens that the pipeline does not have yet. Throws Error(Model) if an id is taken.
+void add_extra_tokens(TokenizerPipeline& pipeline, std::vector<AddedToken> extra);
+// Makes the token a special one, which is new if the vocabulary does not have it. `place` names where it was
+// found.
+void add_special_token(TokenizerPipeline& pipeline, const std::string& content, const std::string& place);
 
 }  // namespace tessera::text

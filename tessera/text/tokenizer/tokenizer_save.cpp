@@ -66,7 +66,7 @@ std::map<std::string, std::string> Tokenizer::saved_files() const {
     const bool made = files.count("tokenizer_config.json") == 0;
     ordered_json config = parse_side_file(files, "tokenizer_config.json");
     if (made) {
-      config["tokenizer_class"] = "PreTrainedTokenizerFast";
+      config["tokenizer_class"] = impl.class_name;
       config["clean_up_tokenization_spaces"] = false;
     }
     put_roles(config, made);

@@ -47,6 +47,11 @@ void add_steps(const json& pre, Steps& steps) {
 
 Steps steps_of(const GgufFamily& family) {
   Steps steps;
+  if (family.splits != nullptr) {
+    for (const char* const* regex = family.splits; *regex != nullptr; ++regex) steps.emplace_back(*regex);
+    steps.emplace_back("bytes");
+    return steps;
+  }
   if (family.individual_digits) steps.emplace_back("digits");
   steps.emplace_back(known_pattern_regex(family.pattern));
   steps.emplace_back("bytes");
@@ -243,6 +248,18 @@ class GgufTokens {
 }  // namespace
 
 void Tokenizer::add_gguf_metadata(int64_t num_tokens, io::GgufMetadata& metadata) const {
+  const auto saved = saved_files();
+  const auto document = saved.find("tokenizer.json");
+  const std::string type = document == saved.end()
+                               ? "a file of SentencePiece"
+                               : json::parse(document->second).at("model").value("type", "BPE");
+  if (type != "BPE") {
+    throw Error(ErrorKind::Model, "TOKENIZER-GGUF",
+                "GGUF files are written of BPE tokenizers in tokenizer.json alone")
+        .in(impl_->place)
+        .got(type)
+        .hint("save the tokenizer as tokenizer.json with Transformers first, if its model is BPE");
+  }
   GgufTokens(*this, impl_->place, num_tokens).add_to(metadata);
 }
 

@@ -28,14 +28,13 @@ Unigram::Unigram(Vocabulary vocabulary, const std::vector<UnigramPiece>& pieces,
   }
 }
 
-// The scores of paths are kept as doubles that hold a `Score`. A candidate is compared before it is rounded.
+// The scores of paths are kept as doubles that hold a `Score`, in which all sums are made.
 template <class Score>
 void Unigram::find_best_path(std::string_view word, std::vector<ModelScratch::PathNode>& path) const {
   path.assign(word.size() + 1, {0.0, kNoPath, 0});
-  const auto offer = [&](size_t end, double score, int32_t id, size_t begin) {
+  const auto offer = [&](size_t end, Score score, int32_t id, size_t begin) {
     ModelScratch::PathNode& node = path[end];
-    if (node.id == kNoPath || score > node.score)
-      node = {static_cast<Score>(score), id, static_cast<int32_t>(begin)};
+    if (node.id == kNoPath || score > node.score) node = {score, id, static_cast<int32_t>(begin)};
   };
   const auto unk_score = static_cast<Score>(options_.unk_score);
   for (size_t begin = 0; begin < word.size();) {
@@ -49,7 +48,8 @@ void Unigram::find_best_path(std::string_view word, std::vector<ModelScratch::Pa
       ++end;
       const int32_t id = trie_.value(node);
       if (id < 0) continue;
-      offer(end, scores_[static_cast<size_t>(id)] + till_here, id, begin);
+      offer(end, static_cast<Score>(static_cast<Score>(scores_[static_cast<size_t>(id)]) + till_here), id,
+            begin);
       has_character = has_character || end == next;
     }
     if (!has_character) offer(next, static_cast<Score>(unk_score + till_here), kUnkEdge, begin);

@@ -34,7 +34,9 @@ std::string tokenizer_fingerprint(const config::Recipe& recipe) {
   constexpr int64_t kMaxBytes = int64_t{1} << 30;
   const std::string& folder = tokenizer_folder(recipe);
   ContentHash hash;
-  if (models::BaseModel::is_gguf(folder)) {
+  // Other files than tokenizer.json, and metadata, are told by what a result would hold.
+  const bool has_document = io::exists(io::join_path(folder, "tokenizer.json"));
+  if (!has_document && models::BaseModel::has_tokenizer(folder)) {
     for (const auto& [name, text] : models::BaseModel::tokenizer(folder).saved_files()) {
       hash.add(name);
       hash.add(text);
@@ -134,7 +136,7 @@ std::optional<text::Tokenizer> load_recipe_tokenizer(const config::Recipe& recip
   if (std::ranges::all_of(recipe.datasets, is_token_ids) &&
       std::ranges::all_of(recipe.test_datasets, is_token_ids) && recipe.special_tokens.empty() &&
       recipe.tokens.empty() && recipe.tokenizer_config.empty() && !models::BaseModel::has_tokenizer(folder)) {
-    log::warn(folder + " has no tokenizer.json: training on token ids, and no tokenizer is saved");
+    log::warn(folder + " has no tokenizer: training on token ids, and no tokenizer is saved");
     return std::nullopt;
   }
   text::Tokenizer tokenizer = models::BaseModel::tokenizer(folder);
