@@ -4,6 +4,7 @@
 Small files that reach far into each parser, and files of shapes that parsers get wrong. An input that once broke
 something is added to its folder by hand, under the name of what it broke.
 """
+import base64
 import json
 import pathlib
 import struct
@@ -84,6 +85,39 @@ def make_gguf():
         ("tokenizer.ggml.token_type", ARRAY, array(I32, [struct.pack("<i", kind) for kind in [2, 3, 3, 1, 1, 1]])),
     ]
     write("gguf", "sentencepiece", gguf(unigram, []))
+
+
+def make_tokenizer_kinds():
+    """A unigram model with a map of characters, WordPiece with BERT's steps, and BPE whose steps spell bytes."""
+    special = [{"id": 0, "content": "<unk>", "special": True, "normalized": False}]
+    # A trie whose root has one child, "a", with the text "b".
+    units = [0] * 256
+    units[0] = 1 << 10
+    units[1 ^ ord("a")] = (1 << 10) | (1 << 8) | ord("a")
+    units[1 ^ ord("a") ^ 1] = 1 << 31
+    charsmap = struct.pack("<I256I", 1024, *units) + b"b\0"
+    unigram = {
+        "version": "1.0", "added_tokens": special,
+        "normalizer": {"type": "Sequence", "normalizers": [{"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap).decode()}, {"type": "Nmt"}, {"type": "StripAccents"}]},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "UnicodeScripts"}, {"type": "Punctuation", "behavior": "Contiguous"}, {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": True}]},
+        "post_processor": {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "<unk>", "type_id": 0}}],
+                           "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}], "special_tokens": {"<unk>": {"id": "<unk>", "ids": [0], "tokens": ["<unk>"]}}},
+        "decoder": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True},
+        "model": {"type": "Unigram", "unk_id": 0, "byte_fallback": True, "vocab": [["<unk>", 0], ["\u2581", -1.5], ["The", -2], ["T", -3.25], ["he", -2.5], ["n", -4]]},
+    }
+    write("tokenizer_json", "unigram", json.dumps(unigram))
+    word_piece = dict(unigram, normalizer={"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True},
+                      pre_tokenizer={"type": "BertPreTokenizer"}, decoder={"type": "WordPiece", "prefix": "##", "cleanup": True},
+                      post_processor={"type": "BertProcessing", "sep": ["<unk>", 0], "cls": ["<unk>", 0]},
+                      model={"type": "WordPiece", "unk_token": "<unk>", "continuing_subword_prefix": "##", "max_input_chars_per_word": 9, "vocab": {"<unk>": 0, "the": 1, "num": 2, "##ber": 3, ".": 4}})
+    write("tokenizer_json", "word_piece", json.dumps(word_piece))
+    spelled = dict(unigram, normalizer={"type": "ByteLevel"}, post_processor=None, decoder={"type": "Sequence", "decoders": [{"type": "BPEDecoder", "suffix": "</w>"}, {"type": "CTC", "pad_token": "_", "word_delimiter_token": "|", "cleanup": True},
+                   {"type": "Replace", "pattern": {"Regex": "e+"}, "content": "i"}]},
+                   pre_tokenizer={"type": "Sequence", "pretokenizers": [{"type": "FixedLength", "length": 5}, {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}, {"type": "CharDelimiterSplit", "delimiter": "m"}]},
+                   model={"type": "BPE", "unk_token": "<unk>", "continuing_subword_prefix": "#", "end_of_word_suffix": "</w>", "byte_fallback": True, "vocab": {"<unk>": 0, "T": 1, "#h": 2, "Th": 3, "#e</w>": 4, "The</w>": 5}, "merges": [["T", "#h"], ["Th", "#e</w>"]]})
+    write("tokenizer_json", "spelled_bytes", json.dumps(spelled))
+    level = dict(unigram, pre_tokenizer={"type": "Whitespace"}, model={"type": "WordLevel", "unk_token": "<unk>", "vocab": {"<unk>": 0, "The": 1, "12": 2}})
+    write("tokenizer_json", "word_level", json.dumps(level))
 
 
 def make_tokenizer_json():
@@ -193,5 +227,5 @@ def make_rows():
     write("rows", "nested", b"\x02" + b'{"text": ' + b"[" * 100 + b"]" * 100 + b"}\n")
 
 
-for make in [make_safetensors, make_gguf, make_tokenizer_json, make_chat_template, make_recipe, make_rows]:
+for make in [make_safetensors, make_gguf, make_tokenizer_json, make_tokenizer_kinds, make_chat_template, make_recipe, make_rows]:
     make()

@@ -9,6 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto tokenizer = text::Tokenizer::from_file(file.path());
     const auto ids = tokenizer.encode("The number 12 is\n even, <|im_start|> \xC3\xA9\xFF.");
     tokenizer.decode(ids);
+    tokenizer.encode_pair("a\xC3\xA9\r\n12", "The \xE4\xB8\xAD");
   });
   return 0;
 }
