@@ -127,9 +127,10 @@ constexpr ForeignKey kZeroKeys[] = {
     {"ignore_unused_parameters", Rule::Quiet, kHow},
     {"zenflow", Rule::Refuse, "ZenFlow is not supported yet"},
     {"zero_hpz_partition_size", Rule::Rename, "zero_hpz_partition_size"},
-    {"zero_quantized_weights", Rule::Refuse, "quantised communication is not supported yet"},
-    {"zero_quantized_nontrainable_weights", Rule::Refuse, "quantised communication is not supported yet"},
-    {"zero_quantized_gradients", Rule::Refuse, "quantised communication is not supported yet"},
+    {"zero_quantized_weights", Rule::Rename, "zero_quantized_weights"},
+    {"zero_quantized_nontrainable_weights", Rule::Refuse,
+     "frozen weights are not stored in codes; zero_quantized_weights sends them in codes of 8 bits"},
+    {"zero_quantized_gradients", Rule::Rename, "zero_quantized_gradients"},
     {"mics_shard_size", Rule::Refuse, "not supported yet; write dp_shard_size and dp_replicate_size", "-1"},
     {"mics_hierarchical_params_gather", Rule::Quiet, kHow},
 };

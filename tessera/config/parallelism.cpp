@@ -1,10 +1,33 @@
 #include "tessera/config/parallelism.h"
 
 #include <string>
+#include <tuple>
 
 #include "tessera/core/error.h"
 
 namespace tessera::config {
+
+namespace {
+
+// Refuses codes for messages that a run of several ranks does not send.
+void check_codes(const Recipe& recipe, const ParallelDims& dims, int64_t world_size) {
+  const bool is_cut = dims.dp_shard * dims.cp > 1 && recipe.zero_stage != ZeroStage::Ddp;
+  if (is_cut || world_size == 1) return;
+  for (const auto& [key, is_set, sent] :
+       {std::tuple("zero_quantized_weights", recipe.zero_quantized_weights,
+                   "parameters as they are gathered"),
+        std::tuple("zero_quantized_gradients", recipe.zero_quantized_gradients,
+                   "gradients as they are summed for the ranks that hold their parameters")}) {
+    if (!is_set) continue;
+    throw recipe.error("PARALLELISM", std::string(key) + " compresses " + sent, {key})
+        .got("zero_stage " + std::to_string(static_cast<int>(recipe.zero_stage)) + " and dp_shard_size " +
+             std::to_string(dims.dp_shard) + ", with which each rank has its parameters whole")
+        .need("zero_stage 1, 2 or 3 and several ranks along dp_shard_size or context_parallel_size")
+        .hint("shard parameters over the slow link, or leave " + std::string(key) + " out");
+  }
+}
+
+}  // namespace
 
 ParallelDims validate_parallelism(const Recipe& recipe, int64_t world_size) {
   if (recipe.device.number >= 0 && world_size > 1)
@@ -39,6 +62,7 @@ ParallelDims validate_parallelism(const Recipe& recipe, int64_t world_size) {
         .need("zero_stage 3")
         .hint("leave zero_hpz_partition_size out");
   }
+  check_codes(recipe, dims, world_size);
   (void)with_accumulation(recipe, dims.dp_replicate * dims.dp_shard);
   return dims;
 }
@@ -101,6 +125,7 @@ Recipe for_one_rank(Recipe recipe) {
   recipe.pipeline_split.clear();
   recipe.pipeline_split_by = defaults.pipeline_split_by;
   recipe.zero_stage = defaults.zero_stage;
+  recipe.zero_quantized_weights = recipe.zero_quantized_gradients = false;
   return recipe;
 }
 

@@ -289,6 +289,8 @@ struct Recipe : DataConfig,
   // DeepSpeed's section `aio`: bytes of a request to the drive, and requests in flight.
   int64_t aio_block_size = int64_t{1} << 20, aio_queue_depth = 16;
   int64_t zero_hpz_partition_size = 1;  // DeepSpeed: neighbouring ranks that cut secondary shards; 1 = none
+  // DeepSpeed's: sends gathered parameters in codes of 8 bits, and gradients in codes of 4 bits.
+  bool zero_quantized_weights = false, zero_quantized_gradients = false;
   double collective_timeout_s = 600.0;  // Transformers' ddp_timeout
 
   // torchtitan's: sequences of a step over all ranks; 0 = not given. with_accumulation() makes

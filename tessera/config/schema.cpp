@@ -580,6 +580,8 @@ const Key<Recipe> kRecipeKeys[] = {
     {"aio_queue_depth", &Recipe::aio_queue_depth, 1, 1024},
     {"offload_param_device", enum_field<&Recipe::offload_param_device>, 0, 0, kParamOffloadDevices},
     {"zero_hpz_partition_size", &Recipe::zero_hpz_partition_size, 1, kMaxRanks},
+    {"zero_quantized_weights", &Recipe::zero_quantized_weights},
+    {"zero_quantized_gradients", &Recipe::zero_quantized_gradients},
     {"ddp_timeout", &Recipe::collective_timeout_s, kTiny, 1e9},
 };
 

@@ -94,6 +94,7 @@ ParallelDims ParallelDims::resolved(int64_t world_size, const Locate& locate) co
   };
   check_divides("expert_parallel_size", ep);
   check_divides("zero_hpz_partition_size", hpz);
+  if (machine != 0) check_divides("the number of ranks of a machine", machine);
   return result;
 }
 

@@ -30,13 +30,16 @@ struct ParallelDims {
   // backward, cut over them alone (ZeRO++'s hierarchical partition); 1 = none. This is no factor of the
   // world.
   int64_t hpz = 1;
+  // Neighbours among the ranks of dp_shard x cp that run on one machine, for exchanges in two stages; 1 = in
+  // one stage, 0 = as many as the names of the ranks' machines tell. This is no factor of the world.
+  int64_t machine = 1;
 
   // Puts the place of a size into an error about it; `key` is its name in recipes, such as dp_shard_size.
   using Locate = std::function<void(Error& error, const std::string& key)>;
 
   // Gives these sizes with dp_shard resolved. Throws E-CONFIG-PARALLELISM, with the factors and the nearest
-  // choice that works, if their product is not `world_size`, a size is below 1, or ep or hpz does not divide
-  // dp_shard x cp.
+  // choice that works, if their product is not `world_size`, a size is below 1, or ep, hpz or machine does
+  // not divide dp_shard x cp.
   ParallelDims resolved(int64_t world_size, const Locate& locate = {}) const;
 };
 

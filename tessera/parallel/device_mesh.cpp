@@ -6,6 +6,7 @@
 
 #include "tessera/core/check_argument.h"
 #include "tessera/core/error.h"
+#include "tessera/core/host_name.h"
 
 namespace tessera::parallel {
 
@@ -15,8 +16,10 @@ namespace {
 class Grid {
  public:
   Grid(const std::shared_ptr<comm::Communicator>& world, const ParallelDims& dims)
-      : world_(world), sizes_{dims.pp, dims.dp_replicate, dims.dp_shard, dims.cp, dims.tp} {
-    int64_t rest = world_->rank();
+      : Grid(world, {dims.pp, dims.dp_replicate, dims.dp_shard, dims.cp, dims.tp}, world->rank()) {}
+  Grid(std::shared_ptr<comm::Communicator> world, const std::array<int64_t, 5>& sizes, int64_t rank)
+      : world_(std::move(world)), sizes_(sizes) {
+    int64_t rest = rank;
     for (size_t a = sizes_.size(); a-- > 0;) {
       coordinates_[a] = rest % sizes_[a];
       rest /= sizes_[a];
@@ -49,6 +52,24 @@ class Grid {
   std::shared_ptr<comm::Communicator> across_neighbours(int64_t size, const char* name) const {
     return world_->split(other_ranks() + place() % size, place() / size, name, fsdp() / size);
   }
+  // Returns the largest number of neighbours on the fsdp axis that are on one machine everywhere; 1 if all
+  // are. Collective.
+  int64_t ranks_of_machine() const {
+    const std::vector<std::string> names = world_->all_gather_string(host_name());
+    std::vector<std::string> by_place(names.size());
+    for (size_t rank = 0; rank < names.size(); ++rank) {
+      const Grid grid(world_, sizes_, static_cast<int64_t>(rank));
+      by_place[static_cast<size_t>(grid.other_ranks() + grid.place())] = names[rank];
+    }
+    for (int64_t size = fsdp(); size > 1; --size) {
+      if (fsdp() % size != 0) continue;
+      bool is_on_one = true;
+      for (size_t i = 0; i < by_place.size(); ++i)
+        is_on_one = is_on_one && by_place[i] == by_place[i - i % static_cast<size_t>(size)];
+      if (is_on_one) return size == fsdp() ? 1 : size;
+    }
+    return 1;
+  }
   std::shared_ptr<comm::Communicator> single() const { return comm::Communicator::single(world_->device()); }
   int64_t fsdp() const { return sizes_[2] * sizes_[3]; }
 
@@ -77,11 +98,15 @@ DeviceMesh::DeviceMesh(std::shared_ptr<comm::Communicator> world, const Parallel
       {kAxisTp, {4}}, {kAxisFsdp, {2, 3}},     {kAxisDp, {1, 2}},   {kAxisLoss, {1, 2, 3}}};
   Grid grid(world_, dims_);
   for (const auto& [name, along] : axes) groups_[name] = grid.along(along, name);
-  // The fsdp axis is cut in two further ways: into neighbours along hpz, and into expert_shard x ep. Without
-  // experts to share (ep is 1) ep is a group of one and expert_shard is fsdp; with one rank along
-  // expert_shard that axis is a group of one.
+  // The fsdp axis is cut in further ways: into neighbours along hpz, into machine x machines, and into
+  // expert_shard x ep. Without experts to share (ep is 1) ep is a group of one and expert_shard is fsdp; with
+  // one rank along expert_shard that axis is a group of one.
   const int64_t hpz = dims_.hpz, ep = dims_.ep, fsdp = grid.fsdp();
   groups_[kAxisHpz] = hpz == 1 || hpz == fsdp ? grid.single() : grid.neighbours(hpz, kAxisHpz);
+  const int64_t machine = dims_.machine == 0 ? grid.ranks_of_machine() : dims_.machine;
+  const bool has_stages = machine > 1 && machine < fsdp;
+  groups_[kAxisMachine] = has_stages ? grid.neighbours(machine, kAxisMachine) : grid.single();
+  groups_[kAxisMachines] = has_stages ? grid.across_neighbours(machine, kAxisMachines) : grid.single();
   groups_[kAxisEp] = ep == 1 ? grid.single() : grid.neighbours(ep, kAxisEp);
   groups_[kAxisExpertShard] = ep == 1      ? groups_[kAxisFsdp]
                               : ep == fsdp ? grid.single()

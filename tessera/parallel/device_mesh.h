@@ -26,6 +26,10 @@ inline constexpr const char* kAxisExpertShard = "expert_shard";
 // Neighbours on the fsdp axis that keep secondary shards (ShardGroups::secondary); a group of one where there
 // are none.
 inline constexpr const char* kAxisHpz = "hpz";
+// Neighbours on the fsdp axis on one machine, and the ranks with the same place on other machines
+// (ShardGroups::machine, machines); groups of one where exchanges have one stage.
+inline constexpr const char* kAxisMachine = "machine";
+inline constexpr const char* kAxisMachines = "machines";
 // dp_replicate x dp_shard: the ranks that read different data.
 inline constexpr const char* kAxisDp = "dp";
 // dp x cp: the ranks that hold different label tokens, over which losses are summed.

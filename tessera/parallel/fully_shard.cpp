@@ -225,14 +225,16 @@ bool make_groups(const detail::UnitPlan& plan, detail::ShardState& state) {
     const auto& [own, apart] = units[i];
     const std::string& name = plan.unit_names[i];
     state.groups_of_unit.emplace_back();
-    add_group(std::make_unique<detail::ParamGroup>(name, axes, policy, divisor, own, slots, secondary));
+    add_group(
+        std::make_unique<detail::ParamGroup>(name, axes, groups, policy, divisor, own, slots, secondary));
     policy.keeps_narrow_gradients = options.mixed_precision.keeps_narrow_gradients && num_replicas == 1;
     if (apart.empty()) continue;
     const std::vector<RankAxis>& own_axes = apart.front().second->axes;
     auto& own_slots = slots_apart[own_axes.back().group.get()];
     if (own_slots == nullptr) own_slots = std::make_shared<detail::GatherSlots>(own_axes.back().group);
-    add_group(std::make_unique<detail::ParamGroup>("experts of " + name, own_axes, policy, divisor, apart,
-                                                   own_slots, no_secondary));
+    add_group(std::make_unique<detail::ParamGroup>("experts of " + name, own_axes,
+                                                   *options.layouts.groups_of(apart.front().first), policy,
+                                                   divisor, apart, own_slots, no_secondary));
   }
   return needs_hooks;
 }

@@ -23,6 +23,12 @@ struct MixedPrecisionPolicy {
   std::optional<at::ScalarType> param_dtype;
   // Type in which gradients are reduced; unset = the type that the backward made.
   std::optional<at::ScalarType> reduce_dtype;
+  // Sends parameters in codes of 8 bits, and gradients in codes of 4 bits (ops/row_codes.h), where those are
+  // smaller: parameters of floating types with two or more dims. The ranks compute with the decoded
+  // parameters; the tiles and their updates keep their type. Applies to what is gathered over, and reduced
+  // to, the ranks that hold tiles: a rank that holds a whole parameter computes with the parameter itself,
+  // and secondary shards and sums along other axes are sent as they are.
+  bool codes_parameters = false, codes_gradients = false;
   // Keeps the gradients of the units in param_dtype instead of widening them, which halves their memory, if
   // one process alone trains in param_dtype. It is meant for steps of one backward that uses each parameter
   // of a unit once: the product that makes the gradient then rounds it once, as torch.autocast does. A

@@ -31,6 +31,11 @@ struct ShardGroups {
   // over, and backwards gather them from these ranks alone. Meant for the ranks of one machine out of
   // several. A group of one: none.
   std::shared_ptr<comm::Communicator> secondary = comm::Communicator::single();
+  // Neighbours in `shard` that run on one machine, and the ranks that have this rank's place on their
+  // machines: the two stages in which coded gradients are summed (MixedPrecisionPolicy::codes_gradients). If
+  // the first is a group of one, they are summed in one stage.
+  std::shared_ptr<comm::Communicator> machine = comm::Communicator::single();
+  std::shared_ptr<comm::Communicator> machines = comm::Communicator::single();
 };
 
 // Returns this rank's coordinates on these axes, in their order.

@@ -369,7 +369,7 @@ TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
        {"float16: true", "fp8_recipe: rowwise", "peft_init_lora_weights: eva",
         "peft_layer_replication: [[0, 2]]", "rl: grpo", "pretraining_sample_concatenation: false",
         "relora: true", "lora_target_parameters: [experts.down_proj]", "optimizer: apollo_adamw",
-        "chat_template: llava", "deepspeed: {zero_optimization: {zero_quantized_weights: true}}",
+        "chat_template: llava", "deepspeed: {zero_optimization: {zero_quantized_nontrainable_weights: true}}",
         "deepspeed: {optimizer: {type: Muon}}", "deepspeed: {scheduler: {type: OneCycle}}",
         "special_tokens: {additional_special_tokens: [a]}"}) {
     EXPECT_THAT(message_of(kMinimal + line + '\n'), HasSubstr("error[E-CONFIG-UNSUPPORTED]: r.yaml:4:"))

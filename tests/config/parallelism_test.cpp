@@ -181,6 +181,24 @@ TEST(ParallelismTest, SecondaryShardsArePartsOfTheShards) {
             1);
 }
 
+TEST(ParallelismTest, CodesNeedMessagesBetweenRanksThatShardParameters) {
+  const Recipe recipe = recipe_with(
+      "deepspeed: {zero_optimization: {stage: 3, zero_quantized_weights: true, zero_quantized_gradients: "
+      "true}}\n");
+  EXPECT_TRUE(recipe.zero_quantized_weights);
+  EXPECT_TRUE(recipe.zero_quantized_gradients);
+  for (const int64_t ranks : {1, 2, 3}) EXPECT_EQ(validate_parallelism(recipe, ranks).dp_shard, ranks);
+  for (const char* stage : {"1", "2"}) {
+    (void)validate_parallelism(
+        recipe_with(std::string("zero_quantized_gradients: true\nzero_stage: ") + stage + "\n"), 2);
+  }
+  EXPECT_THAT(message_of_world(recipe_with("zero_quantized_weights: true\nzero_stage: 0\n"), 2),
+              ::testing::HasSubstr("zero_quantized_weights compresses parameters as they are gathered; got "
+                                   "zero_stage 0"));
+  EXPECT_THAT(message_of_world(recipe_with("zero_quantized_gradients: true\ndp_replicate_size: 2\n"), 2),
+              ::testing::HasSubstr("zero_quantized_gradients compresses gradients as they are summed"));
+}
+
 TEST(ParallelismTest, TheGlobalBatchDecidesTheAccumulation) {
   const Recipe recipe = recipe_with("global_batch_size: 24\nmicro_batch_size: 2\n");
   for (const auto& [readers, steps] : {std::pair{1, 12}, {3, 4}, {12, 1}})

@@ -34,6 +34,22 @@ TEST(DeviceMeshTest, ExpertsAreSharedByNeighboursOfTheShardAxis) {
   });
 }
 
+TEST(DeviceMeshTest, MachinesHoldNeighboursOfTheShardAxis) {
+  comm::run_fake_ranks(12, [](const auto& world) {
+    ParallelDims dims;
+    dims.tp = 2;
+    dims.machine = 3;
+    const DeviceMesh mesh(world, dims);
+    EXPECT_EQ(mesh.size(kAxisMachine), 3);
+    EXPECT_EQ(mesh.coordinate(kAxisMachine), world->rank() / 2 % 3);
+    EXPECT_EQ(mesh.size(kAxisMachines), 2);
+    EXPECT_EQ(mesh.coordinate(kAxisMachines), world->rank() / 6);
+    // All ranks are on this machine, so there is nothing to do in two stages.
+    dims.machine = 0;
+    EXPECT_EQ(DeviceMesh(world, dims).size(kAxisMachine), 1);
+  });
+}
+
 TEST(DeviceMeshTest, TrafficIsThatOfEachAxisOfMoreThanOneRank) {
   comm::run_fake_ranks(6, [](const auto& world) {
     ParallelDims dims;

@@ -1,10 +1,12 @@
 // The check that any layout equals one process, for every transport.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include <gtest/gtest.h>
 
+#include "tessera/ops/row_codes.h"
 #include "tessera/parallel/activation_checkpoint.h"
 #include "tessera/parallel/device_mesh.h"
 #include "tessera/parallel/fully_shard.h"
@@ -37,13 +39,38 @@ struct Reference {
 
 inline constexpr double kToyRate = 0.05;
 
-inline Reference one_process(const ParityCase& parity, int64_t num_batches) {
+// Returns the parameters, each once.
+inline std::vector<at::Tensor> distinct_parameters(const ToyModel& model) {
+  std::vector<at::Tensor> parameters;
+  for (const at::Tensor& parameter : model.parameters()) {
+    const auto is_same = [&](const at::Tensor& other) { return other.is_same(parameter); };
+    if (std::ranges::none_of(parameters, is_same)) parameters.push_back(parameter);
+  }
+  return parameters;
+}
+
+// Puts what becomes of the parameters in codes of 8 bits in their place, and returns their values before.
+inline std::vector<at::Tensor> code_parameters(const ToyModel& model) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> before;
+  for (const at::Tensor& parameter : distinct_parameters(model)) {
+    before.push_back(parameter.detach().clone());
+    if (parameter.dim() < 2) continue;
+    ops::RowCodes(8, parameter.numel() / parameter.size(0)).round(parameter.detach(), before.back());
+  }
+  return before;
+}
+
+// `in_codes`: every step computes with coded parameters, and updates the parameters themselves.
+inline Reference one_process(const ParityCase& parity, int64_t num_batches, bool in_codes = false) {
   ToyModel model;
   if (parity.freeze_some) freeze_some_parameters(model);
   Reference reference;
   for (int step = 0; step < 2; ++step) {
     double total = 0;
     for (auto& parameter : model.parameters()) parameter.mutable_grad().reset();
+    std::vector<at::Tensor> values;
+    if (in_codes) values = code_parameters(model);
     for (int64_t i = 0; i < num_batches; ++i) {
       const ToyBatch batch = toy_batch(i + step);
       const at::Tensor loss = model.loss(batch.words, batch.labels);
@@ -56,11 +83,11 @@ inline Reference one_process(const ParityCase& parity, int64_t num_batches) {
       if (grad.defined()) reference.gradients[std::to_string(step) + entry.key()] = grad.clone();
     }
     const at::NoGradGuard no_grad;
-    std::vector<const void*> seen;
-    for (auto& parameter : model.parameters()) {
-      if (std::find(seen.begin(), seen.end(), parameter.data_ptr()) != seen.end()) continue;
-      seen.push_back(parameter.data_ptr());
-      if (parameter.grad().defined()) parameter.add_(parameter.grad(), -kToyRate);
+    const std::vector<at::Tensor> parameters = distinct_parameters(model);
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const at::Tensor parameter = parameters[i].detach();
+      if (in_codes) parameter.copy_(values[i]);
+      if (parameters[i].grad().defined()) parameter.add_(parameters[i].grad(), -kToyRate);
     }
   }
   return reference;
@@ -69,7 +96,10 @@ inline Reference one_process(const ParityCase& parity, int64_t num_batches) {
 inline void check_parity(const std::shared_ptr<comm::Communicator>& world, const ParityCase& parity) {
   SCOPED_TRACE(parity.name + ", " + std::to_string(world->size()) + " ranks");
   const int64_t num_batches = world->size() * parity.accumulation;
-  const Reference reference = one_process(parity, num_batches);
+  // Ranks that have their parameters whole compute with the parameters themselves.
+  const bool in_codes =
+      parity.options.mixed_precision.codes_parameters && world->size() > parity.dp_replicate;
+  const Reference reference = one_process(parity, num_batches, in_codes);
 
   ParallelDims dims;
   dims.dp_replicate = parity.dp_replicate;
@@ -143,6 +173,13 @@ inline std::vector<ParityCase> parity_cases(int64_t num_ranks) {
       stages.push_back({.name = "secondary shards over " + std::to_string(hpz), .hpz = hpz});
   }
 
+  for (size_t i = 0, count = stages.size(); i < count; ++i) {
+    ParityCase parity = stages[i];
+    parity.name += ", parameters in codes";
+    parity.options.mixed_precision.codes_parameters = true;
+    stages.push_back(parity);
+  }
+
   std::vector<ParityCase> cases;
   for (const ParityCase& stage : stages) {
     for (const int64_t accumulation : {1, 3}) {
@@ -152,6 +189,7 @@ inline std::vector<ParityCase> parity_cases(int64_t num_ranks) {
           parity.accumulation = accumulation;
           parity.freeze_some = freeze;
           parity.checkpoint_activations = checkpoint;
+          if (parity.options.mixed_precision.codes_parameters && accumulation == 1 && checkpoint) continue;
           parity.name += ", accumulation " + std::to_string(accumulation) + (freeze ? ", frozen" : "") +
                          (checkpoint ? ", checkpointed" : "");
           cases.push_back(parity);

@@ -52,7 +52,8 @@ ParallelModel parallelize(CausalLM& model, const parallel::DeviceMesh& mesh,
     parallel::offload_activations({blocks.begin(), blocks.end()}, mesh.device(),
                                   options.least_offloaded_bytes);
   const parallel::ShardGroups groups{mesh.group(parallel::kAxisFsdp), mesh.group(parallel::kAxisDpReplicate),
-                                     mesh.group(parallel::kAxisHpz)};
+                                     mesh.group(parallel::kAxisHpz), mesh.group(parallel::kAxisMachine),
+                                     mesh.group(parallel::kAxisMachines)};
   ParallelModel result;
   result.sharded = parallel::fully_shard(model, groups, {blocks.begin(), blocks.end()}, shard);
   if (pipeline) {

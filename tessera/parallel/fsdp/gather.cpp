@@ -15,6 +15,8 @@
 namespace tessera::parallel::detail {
 namespace {
 
+constexpr int64_t kLine = 64;  // bytes of a cache line
+
 // Byte offsets at which the parameters that are gathered begin when they lie one behind the other, each on a
 // cache line.
 struct Places {
@@ -25,9 +27,15 @@ struct Places {
   Places(const std::vector<UnitParam>& params, BytesOf&& bytes_of) {
     for (const UnitParam& param : params) {
       offsets.push_back(num_bytes);
-      if (!param.is_tile) num_bytes += round_up(bytes_of(param), int64_t{64});
+      if (!param.is_tile) num_bytes += round_up(bytes_of(param), kLine);
     }
   }
+};
+
+// A shard of this rank on its way to `place`, in the type of the compute.
+struct Placed {
+  at::Tensor place, shard;
+  const ops::RowCodes* codes;  // null: sent as it is
 };
 
 // Views the bytes from `offset` on as a tensor of the type of `like` and of shape `shape`.
@@ -83,8 +91,8 @@ class SlotGather : public Gather {
     is_here_.wait();
   }
   // Pairs this rank's shards with their places in the slot.
-  std::vector<std::pair<at::Tensor, at::Tensor>> shards(ShardKind kind) const {
-    std::vector<std::pair<at::Tensor, at::Tensor>> shards;  // (place, shard)
+  std::vector<Placed> shards(ShardKind kind) const {
+    std::vector<Placed> shards;
     for (size_t i = 0; i < params_.size(); ++i) {
       const UnitParam& param = params_[i];
       if (param.is_tile) continue;
@@ -92,17 +100,21 @@ class SlotGather : public Gather {
       if (shard.numel() == 0) continue;
       const int64_t begin = param.pieces_of(kind)[slots_.group().rank()].begin *
                             static_cast<int64_t>(param.parameter.element_size());
-      shards.emplace_back(at_offset(slot_->bytes, places_.offsets[i] + begin, param.whole, shard.sizes()),
-                          shard);
+      shards.push_back({at_offset(slot_->bytes, places_.offsets[i] + begin, param.whole, shard.sizes()),
+                        shard, param.codes_of(kind)});
     }
     return shards;
   }
   // Copies the shards to their places and casts them to the compute type. A shard from the host is copied
   // first, and cast on the device. May run on a thread of the communicator (write_shared), whose grad mode is
   // its own.
-  static void cast(const std::vector<std::pair<at::Tensor, at::Tensor>>& shards) {
+  static void cast(const std::vector<Placed>& shards) {
     const at::NoGradGuard no_grad;
-    for (const auto& [to, from] : shards) {
+    for (const auto& [to, from, codes] : shards) {
+      if (codes != nullptr) {
+        codes->round(to, from);
+        continue;
+      }
       if (to.device() == from.device()) {
         ops::cast_into(to, from);
         continue;
@@ -115,9 +127,12 @@ class SlotGather : public Gather {
   }
 
   std::shared_ptr<comm::Work> write_shards(ShardKind kind, const std::string& hint) {
-    return slots_.group().write_shared(places_.num_bytes,
-                                       [shards = shards(kind), slot = slot_->bytes] { cast(shards); }, true,
-                                       {comm::hint(hint)});
+    int64_t num_bytes = 0;
+    for (const UnitParam& param : params_) {
+      if (!param.is_tile) num_bytes += param.gathered_bytes(kind, param.parameter.numel());
+    }
+    return slots_.group().write_shared(
+        num_bytes, [shards = shards(kind), slot = slot_->bytes] { cast(shards); }, true, {comm::hint(hint)});
   }
   std::shared_ptr<comm::Work> gather_shards(ShardKind kind, const std::string& hint) {
     // The tiles' last update and the slot's last reader are on the current stream, so the copy stream waits
@@ -161,7 +176,8 @@ class SlotGather : public Gather {
   std::shared_ptr<comm::Work> work_;
 };
 
-// Gathers through a buffer, in which the shards of each rank lie in one part, one part behind the other.
+// Gathers through a buffer, in which the shards of each rank lie in one part, one part behind the other. A
+// shard that is sent in codes lies there in codes, and every rank decodes all of them, its own too.
 class CopyGather : public Gather {
  public:
   CopyGather(std::vector<UnitParam>& params, ShardKind kind, comm::Communicator& group,
@@ -172,7 +188,7 @@ class CopyGather : public Gather {
     int64_t num_bytes = 0;
     for (int64_t rank = 0; rank < group.size(); ++rank) {
       parts_.emplace_back(params, [kind, rank](const UnitParam& param) {
-        return param.pieces_of(kind)[rank].count * static_cast<int64_t>(param.parameter.element_size());
+        return param.gathered_bytes(kind, param.pieces_of(kind)[rank].count);
       });
       counts.push_back(parts_.back().num_bytes);
       for (int64_t& offset : parts_.back().offsets) offset += num_bytes;
@@ -183,9 +199,13 @@ class CopyGather : public Gather {
     const Places& own = parts_[group.rank()];
     for (size_t i = 0; i < params.size(); ++i) {
       if (params[i].is_tile) continue;
-      const at::Tensor shard = params[i].shard_of(kind);
+      const at::Tensor shard = params[i].shard_of(kind).to(device, /*non_blocking=*/true);
       if (shard.numel() == 0) continue;
-      ops::cast_into(at_offset(buffer_, own.offsets[i], params[i].whole, shard.sizes()), shard);
+      if (const ops::RowCodes* const codes = params[i].codes_of(kind)) {
+        codes->encode(buffer_.narrow(0, own.offsets[i], codes->num_bytes(shard.numel())), shard);
+      } else {
+        ops::cast_into(at_offset(buffer_, own.offsets[i], params[i].whole, shard.sizes()), shard);
+      }
     }
     // The input is this rank's part of the output, so nothing is copied for it.
     const at::Tensor input = buffer_.narrow(0, own.offsets.front(), counts[group.rank()]);
@@ -201,7 +221,12 @@ class CopyGather : public Gather {
       for (size_t rank = 0; rank < parts_.size(); ++rank) {
         const auto [begin, count] = params_[i].pieces_of(kind_)[rank];
         if (count == 0) continue;
-        whole.narrow(0, begin, count).copy_(at_offset(buffer_, parts_[rank].offsets[i], whole, {count}));
+        const at::Tensor piece = whole.narrow(0, begin, count);
+        if (const ops::RowCodes* const codes = params_[i].codes_of(kind_)) {
+          codes->decode(piece, buffer_.narrow(0, parts_[rank].offsets[i], codes->num_bytes(count)));
+        } else {
+          piece.copy_(at_offset(buffer_, parts_[rank].offsets[i], whole, {count}));
+        }
       }
     }
     buffer_ = at::Tensor();
@@ -247,6 +272,11 @@ std::unique_ptr<Gather> start_gather(std::vector<UnitParam>& params, ShardKind k
   if (slots.group().size() == 1 && !is_offloaded) return std::make_unique<CastGather>(params);
   // All ranks get the same answer from take(), so all choose the same way.
   Places places(params, [](const UnitParam& param) { return param.num_bytes(); });
+  // Ranks that share memory write decoded values. Others send codes, which a slot has no room for.
+  const bool sends_codes = !slots.are_shared() && std::ranges::any_of(params, [kind](const UnitParam& param) {
+    return param.codes_of(kind) != nullptr;
+  });
+  if (sends_codes) return std::make_unique<CopyGather>(params, kind, slots.group(), hint);
   if (std::optional<GatherSlot> slot = slots.take(places.num_bytes)) {
     return std::make_unique<SlotGather>(params, kind, std::move(places), slots, std::move(*slot), hint);
   }

@@ -34,6 +34,9 @@ class Gather {
 //    of their own, behind what the current stream holds, also in a group of one rank.
 //  - Ranks of several machines: the tiles are packed into a buffer, gathered, and copied out into memory of
 //    each parameter's own.
+//  - Parameters that are sent in codes (UnitParam::tile_codes): as in the last way, with codes in the buffer,
+//    also on devices. In memory that ranks share, every rank writes what becomes of its tiles by coding and
+//    decoding, so the values are the same to the bit.
 //  - One rank that computes in another type: finish() casts the tile into the parameter's own memory.
 //
 // Secondary shards (UnitParam::secondary) are gathered in the same ways over their own group. `slots` are

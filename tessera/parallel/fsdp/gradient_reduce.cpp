@@ -5,13 +5,15 @@
 #include <ATen/ATen.h>
 
 #include "tessera/device/memory_scope.h"
+#include "tessera/parallel/fsdp/coded_reduce.h"
 
 namespace tessera::parallel::detail {
 
-GradientReduce::GradientReduce(std::vector<UnitParam>& params, std::vector<RankAxis> axes,
+GradientReduce::GradientReduce(std::vector<UnitParam>& params, std::vector<RankAxis> axes, ShardGroups groups,
                                const MixedPrecisionPolicy& policy, double divisor, std::string hint)
     : params_(params),
       axes_(std::move(axes)),
+      groups_(std::move(groups)),
       keeps_narrow_(policy.keeps_narrow_gradients),
       divisor_(divisor),
       hint_(std::move(hint)) {
@@ -20,6 +22,7 @@ GradientReduce::GradientReduce(std::vector<UnitParam>& params, std::vector<RankA
     ++num_trained_;
     const at::ScalarType computed = param.parameter.scalar_type();
     const at::ScalarType type = policy.reduce_dtype.value_or(computed);
+    if (policy.codes_gradients) param.gradient_codes = param.make_codes(4, type);
     Bucket& bucket = bucket_of(param, type);
     bucket.params.push_back(&param);
     is_needed_ = is_needed_ || bucket.is_reduced() || !param.is_tile;
@@ -38,9 +41,10 @@ GradientReduce::Bucket& GradientReduce::bucket_of(const UnitParam& param, at::Sc
       wanted.summed_over.push_back(a);
     }
   }
+  wanted.is_coded = wanted.is_scattered && param.gradient_codes.has_value();
   for (Bucket& bucket : buckets_) {
     if (bucket.type == wanted.type && bucket.is_scattered == wanted.is_scattered &&
-        bucket.summed_over == wanted.summed_over) {
+        bucket.is_coded == wanted.is_coded && bucket.summed_over == wanted.summed_over) {
       return bucket;
     }
   }
@@ -73,6 +77,20 @@ std::vector<comm::ScatterPart> GradientReduce::take_gradients(Bucket& bucket) co
     grad.reset();
   }
   return parts;
+}
+
+std::shared_ptr<comm::Work> GradientReduce::scatter(Bucket& bucket) const {
+  std::vector<comm::ScatterPart> parts = take_gradients(bucket);
+  if (!bucket.is_coded) {
+    return axes_.back().group->reduce_scatter_parts(std::move(parts), bucket.type, true, {comm::hint(hint_)});
+  }
+  std::vector<CodedPart> coded;
+  for (size_t i = 0; i < parts.size(); ++i)
+    coded.push_back({std::move(parts[i]), *bucket.params[i]->gradient_codes});
+  auto work = start_coded_reduce(std::move(coded), groups_, hint_);
+  // The sums are written in wait(), so what reads them cannot be put behind the work without one.
+  if (!bucket.summed_over.empty()) work->wait();
+  return work;
 }
 
 void GradientReduce::keep_gradient(UnitParam& param, bool is_last) const {
@@ -108,8 +126,7 @@ void GradientReduce::start(bool is_last) {
     // The all-reduces add up sums, so each starts behind the operation before it (the option `after`)
     // although nobody waits for that on the host. If the sharded axis has one rank, the reduce-scatter just
     // packs the gradients into the buffer, in the type of the reduction.
-    works_.push_back(axes_.back().group->reduce_scatter_parts(take_gradients(bucket), bucket.type, true,
-                                                              {comm::hint(hint_)}));
+    works_.push_back(scatter(bucket));
     for (const size_t axis : bucket.summed_over) {
       works_.push_back(
           axes_[axis].group->all_reduce(bucket.buffer, true, {comm::hint(hint_, works_.back())}));

@@ -18,8 +18,9 @@ namespace tessera::parallel::detail {
 class GradientReduce {
  public:
   // `params` must outlive the object; empty parameters are left out. `axes` are those of the parameters'
-  // layouts, the sharded one last. The sums are divided by `divisor`. `hint` names the unit in errors.
-  GradientReduce(std::vector<UnitParam>& params, std::vector<RankAxis> axes,
+  // layouts, the sharded one last; `groups` are those that make the last two. The sums are divided by
+  // `divisor`. `hint` names the unit in errors.
+  GradientReduce(std::vector<UnitParam>& params, std::vector<RankAxis> axes, ShardGroups groups,
                  const MixedPrecisionPolicy& policy, double divisor, std::string hint);
 
   // Returns whether there is anything to do beyond what autograd does.
@@ -52,8 +53,8 @@ class GradientReduce {
 
   struct Bucket {
     at::ScalarType type = at::kFloat;
-    std::vector<size_t> summed_over;  // numbers of the axes, the sharded one left out
-    bool is_scattered = false;
+    std::vector<size_t> summed_over;              // numbers of the axes, the sharded one left out
+    bool is_scattered = false, is_coded = false;  // is_coded: gradients are sent in codes
     std::vector<UnitParam*> params;
     at::Tensor buffer;                // while in flight: the reduced gradients of all tiles,
     std::vector<at::Tensor> reduced;  // and views of it, one for each tile
@@ -62,6 +63,8 @@ class GradientReduce {
   };
 
   Bucket& bucket_of(const UnitParam& param, at::ScalarType type);
+  // Starts the reduce-scatter of the bucket's gradients: the one place that chooses how they are sent.
+  std::shared_ptr<comm::Work> scatter(Bucket& bucket) const;
   // Takes the bucket's gradients from the parameters and allocates the buffer for the sums.
   std::vector<comm::ScatterPart> take_gradients(Bucket& bucket) const;
   // Moves the gradient of a parameter that is not summed to its tile, or adds it there. It may stay with the
@@ -70,6 +73,7 @@ class GradientReduce {
 
   std::vector<UnitParam>& params_;
   const std::vector<RankAxis> axes_;
+  const ShardGroups groups_;
   const bool keeps_narrow_;
   const double divisor_;
   const std::string hint_;

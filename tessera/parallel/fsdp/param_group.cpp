@@ -9,9 +9,9 @@
 
 namespace tessera::parallel::detail {
 
-ParamGroup::ParamGroup(std::string name, std::vector<RankAxis> axes, const MixedPrecisionPolicy& policy,
-                       double divisor, const GroupParameters& parameters, std::shared_ptr<GatherSlots> slots,
-                       std::shared_ptr<GatherSlots> secondary)
+ParamGroup::ParamGroup(std::string name, std::vector<RankAxis> axes, const ShardGroups& groups,
+                       const MixedPrecisionPolicy& policy, double divisor, const GroupParameters& parameters,
+                       std::shared_ptr<GatherSlots> slots, std::shared_ptr<GatherSlots> secondary)
     : name_(std::move(name)),
       axes_(std::move(axes)),
       slots_(std::move(slots)),
@@ -19,12 +19,15 @@ ParamGroup::ParamGroup(std::string name, std::vector<RankAxis> axes, const Mixed
   const int64_t num_secondary = secondary_slots_->group().size();
   const bool are_whole = slots_->group().size() == 1 && !policy.param_dtype.has_value();
   for (const auto& [parameter, owned] : parameters) {
-    params_.emplace_back(parameter, *owned, slots_->group(), num_secondary, name_);
+    UnitParam& param = params_.emplace_back(parameter, *owned, slots_->group(), num_secondary, name_);
+    if (policy.codes_parameters && !param.is_tile && slots_->group().size() > 1)
+      param.tile_codes = param.make_codes(8, parameter.scalar_type());
     reduces_once_ = reduces_once_ || (are_whole && params_.back().is_trained());
     needs_gather_ = needs_gather_ || (!params_.back().is_tile && params_.back().num_bytes() > 0);
   }
   if (!needs_gather_) state_ = State::Gathered;
-  gradients_ = std::make_unique<GradientReduce>(params_, axes_, policy, divisor, "gradients of " + name_);
+  gradients_ =
+      std::make_unique<GradientReduce>(params_, axes_, groups, policy, divisor, "gradients of " + name_);
 }
 
 void ParamGroup::accumulate_directly() {

@@ -30,10 +30,11 @@ class ParamGroup {
  public:
   // Makes the parameters hollow. `parameters` point to what this rank owns of them, which must outlive the
   // group. `axes` are those of their layouts, the sharded one last; `slots` are over the ranks of that axis,
-  // `secondary` over those of ShardGroups::secondary. The summed gradients are divided by `divisor`.
-  ParamGroup(std::string name, std::vector<RankAxis> axes, const MixedPrecisionPolicy& policy, double divisor,
-             const GroupParameters& parameters, std::shared_ptr<GatherSlots> slots,
-             std::shared_ptr<GatherSlots> secondary);
+  // `secondary` over those of ShardGroups::secondary. `groups` are those that make the axes dp_replicate and
+  // the sharded one. The summed gradients are divided by `divisor`.
+  ParamGroup(std::string name, std::vector<RankAxis> axes, const ShardGroups& groups,
+             const MixedPrecisionPolicy& policy, double divisor, const GroupParameters& parameters,
+             std::shared_ptr<GatherSlots> slots, std::shared_ptr<GatherSlots> secondary);
 
   const std::string& name() const { return name_; }
   std::vector<UnitParam>& params() { return params_; }

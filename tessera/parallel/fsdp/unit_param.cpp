@@ -56,6 +56,19 @@ int64_t UnitParam::num_bytes() const {
   return parameter.numel() * static_cast<int64_t>(parameter.element_size());
 }
 
+std::optional<ops::RowCodes> UnitParam::make_codes(int bits, at::ScalarType type) const {
+  if (parameter.dim() < 2 || parameter.numel() == 0 || !at::isFloatingType(type)) return std::nullopt;
+  const int64_t row_numel = parameter.numel() / parameter.size(0);
+  const ops::RowCodes codes(bits, row_numel);
+  const int64_t plain = row_numel * static_cast<int64_t>(c10::elementSize(type));
+  return codes.num_bytes(row_numel) < plain ? std::optional(codes) : std::nullopt;
+}
+
+int64_t UnitParam::gathered_bytes(ShardKind kind, int64_t numel) const {
+  const ops::RowCodes* const codes = codes_of(kind);
+  return codes != nullptr ? codes->num_bytes(numel) : numel * static_cast<int64_t>(parameter.element_size());
+}
+
 at::Tensor UnitParam::shard_of(ShardKind kind) const {
   return kind == ShardKind::Primary ? owned->tile.detach() : secondary;
 }

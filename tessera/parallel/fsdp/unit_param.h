@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include <torch/csrc/autograd/function.h>
 
 #include "tessera/comm/communicator.h"
+#include "tessera/ops/row_codes.h"
 #include "tessera/parallel/fully_shard.h"
 
 namespace tessera::parallel::detail {
@@ -33,6 +35,12 @@ struct UnitParam {
   // The runs of the parameter's elements, in row-major order, that each rank of the shard group holds, and
   // each rank of the secondary group.
   std::vector<comm::ElementRange> pieces, secondary_pieces;
+  // The codes in which tiles and gradients are sent; unset: as they are.
+  std::optional<ops::RowCodes> tile_codes, gradient_codes;
+  // Returns the codes in which shards of this kind are gathered; null: as they are.
+  const ops::RowCodes* codes_of(ShardKind kind) const {
+    return kind == ShardKind::Primary && tile_codes ? &*tile_codes : nullptr;
+  }
   // This rank's secondary shard, [elements], in the parameter's type; undefined if none is kept.
   at::Tensor secondary;
   bool is_tile;
@@ -43,6 +51,11 @@ struct UnitParam {
   std::shared_ptr<torch::autograd::Node> accumulator;  // gradient accumulator; held so that its hook stays
 
   int64_t num_bytes() const;  // size of the whole parameter
+  // Returns codes of `bits` for numbers of type `type` with the parameter's shape; nothing if they are not
+  // smaller, or the parameter has fewer than two dims.
+  std::optional<ops::RowCodes> make_codes(int bits, at::ScalarType type) const;
+  // Returns the bytes in which `numel` elements of a shard of this kind are gathered.
+  int64_t gathered_bytes(ShardKind kind, int64_t numel) const;
   const std::vector<comm::ElementRange>& pieces_of(ShardKind kind) const {
     return kind == ShardKind::Primary ? pieces : secondary_pieces;
   }

@@ -51,6 +51,8 @@ parallel::ShardOptions shard_options(const config::Recipe& recipe) {
   options.broadcast_initial_values = false;
   options.offload_parameters = recipe.offload_param_device == config::OffloadDevice::Cpu;
   options.reports_gradients = recipe.update_in_backward;
+  options.mixed_precision.codes_parameters = recipe.zero_quantized_weights;
+  options.mixed_precision.codes_gradients = recipe.zero_quantized_gradients;
   const RunTypes types = run_types(recipe);
   // Gradients may stay in bfloat16 where a step has one backward, which leaves nothing to add up. For
   // adapters this would save little, as their gradients are small. Float16 would round the gradients of the
@@ -91,6 +93,7 @@ std::vector<std::string> shared_modules(const models::CausalLM& model) {
 
 ParallelDims parallel_dims(const config::Recipe& recipe, int64_t world_size) {
   ParallelDims dims = config::validate_parallelism(recipe, world_size);
+  if (recipe.zero_quantized_gradients) dims.machine = 0;
   if (recipe.zero_stage == config::ZeroStage::Ddp) {
     dims.dp_replicate *= dims.dp_shard;
     dims.dp_shard = 1;
