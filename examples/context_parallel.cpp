@@ -58,7 +58,7 @@ void train(const std::shared_ptr<tessera::comm::Communicator>& world) {
   for (const auto& parameter : sharded->parameters()) tiles.push_back({parameter.name, parameter.tile});
   const auto optimizer = tessera::optim::make_adamw(tiles, {});
   const nn::TokenBatch whole = twelve_documents(), part = parallel::token_part(whole, *world);
-  const nn::SequenceContext context{part.document_starts, nullptr, {}, {}, part.part};
+  const nn::SequenceContext context{.document_starts = part.document_starts, .part = part.part};
   for (int step = 0; step < 30; ++step) {
     sharded->zero_grad();
     at::Tensor loss =

@@ -99,6 +99,21 @@ TEST(LinearCrossEntropyTest, ZLossEqualsTheFormula) {
   EXPECT_GT((with_terms(0, {0.0, 0.3})(in) - fused_loss()(in)).abs().item<double>(), 1e-3);
 }
 
+TEST(LinearCrossEntropyTest, CappedLogitsEqualTheFormula) {
+  const LossTerms terms{.soft_cap = 0.7};
+  const Op formula = [](const Inputs& in) {
+    const at::Tensor logits = at::tanh(at::matmul(in[0], in[1].t()) / 0.7) * 0.7;
+    return at::nll_loss(at::log_softmax(logits, -1), in[2], {}, at::Reduction::Sum, kIgnoreLabel);
+  };
+  for (const int64_t ignored : {0, 3}) {
+    for (const int64_t chunk : {0, 2, 5}) {
+      SCOPED_TRACE("ignored " + std::to_string(ignored) + ", chunk " + std::to_string(chunk));
+      expect_same_for_subsets(with_terms(chunk, terms), formula, make_loss_inputs(13, 6, 11, ignored, 21), 2,
+                              1e-12);
+    }
+  }
+}
+
 TEST(LinearCrossEntropyTest, VocabularyLongerThanABlockOfTheKernel) {
   expect_same_for_subsets(fused_loss(3), loss_by_formula, make_loss_inputs(7, 5, 2500, 3, 3), 2, 1e-11);
 }

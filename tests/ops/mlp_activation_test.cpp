@@ -110,6 +110,21 @@ TEST_P(MlpActivationTest, FarEndsStayFiniteAndNanStaysNan) {
   }
 }
 
+TEST(ReluTest, EqualsTheFormulaWithAndWithoutAGate) {
+  for (const Nonlinearity f : {Nonlinearity::Relu, Nonlinearity::Relu2}) {
+    const auto value = [f](const at::Tensor& z) {
+      return f == Nonlinearity::Relu ? at::relu(z) : at::relu(z) * at::relu(z);
+    };
+    const Op gated = [f](const Inputs& in) { return activate_mlp(f, {in[0], in[1]}); };
+    const Op gated_formula = [=](const Inputs& in) { return value(in[0]) * in[1]; };
+    expect_same_for_subsets(gated, gated_formula, {random_tensor({5, 13}, 3), random_tensor({5, 13}, 4)}, 2,
+                            1e-13);
+    const Op alone = [f](const Inputs& in) { return activate_mlp(f, {in[0], {}}); };
+    const Op formula = [=](const Inputs& in) { return value(in[0]); };
+    expect_same_for_subsets(alone, formula, {random_tensor({5, 13}, 5)}, 1, 1e-13);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, MlpActivationTest,
                          ::testing::Values(Nonlinearity::Silu, Nonlinearity::Gelu, Nonlinearity::GeluTanh));
 

@@ -42,6 +42,37 @@ TEST(RopeTest, EqualsTheFormula) {
   }
 }
 
+// Returns the rotation of the form by complex numbers: pair i of a head turns by angle i.
+Op rope_of_form(const RopeForm& form) {
+  return [form](const Inputs& in) {
+    const at::Tensor& x = in[0];
+    const int64_t half = in[1].size(1);
+    const at::Tensor rotated = x.narrow(2, 0, 2 * half), cos = in[1].unsqueeze(1), sin = in[2].unsqueeze(1);
+    const at::Tensor pairs = form.is_interleaved ? rotated.unflatten(2, {half, 2})
+                                                 : rotated.unflatten(2, {2, half}).transpose(2, 3);
+    const at::Tensor a = pairs.select(3, 0), b = pairs.select(3, 1);
+    const at::Tensor turned = at::stack({a * cos - b * sin, b * cos + a * sin}, 3);
+    const at::Tensor back = form.is_interleaved ? turned : turned.transpose(2, 3);
+    return at::cat({back.flatten(2), x.narrow(2, 2 * half, x.size(2) - 2 * half)}, 2);
+  };
+}
+
+TEST(RopeTest, PartsOfHeadsAndNeighboursEqualTheFormula) {
+  for (const bool is_interleaved : {false, true}) {
+    for (const int64_t angles : {1, 3, 5}) {
+      SCOPED_TRACE(std::to_string(angles) + " angles" + (is_interleaved ? ", neighbours" : ""));
+      const RopeForm form{10, is_interleaved};
+      const Op fused = [form](const Inputs& in) { return apply_rope_(in[0].clone(), in[1], in[2], form); };
+      Inputs in = make_rope_inputs(7, 3, 2 * angles, 5);
+      in[0] = random_tensor({7, 3, 10}, 6);
+      expect_same_for_subsets(fused, rope_of_form(form), in, 1, 1e-13);
+    }
+  }
+  EXPECT_ANY_THROW(apply_rope_(at::ones({7, 3, 4}, at::kDouble), at::ones({7, 3}, at::kDouble),
+                               at::ones({7, 3}, at::kDouble), {4, false}))
+      << "more angles than pairs";
+}
+
 // The heads lie side by side in rows, as a product makes them.
 TEST(RopeTest, RotatesInPlace) {
   const Inputs in = make_rope_inputs(6, 4, 8, 3);

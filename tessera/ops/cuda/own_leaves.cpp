@@ -201,9 +201,10 @@ void rope(const at::Tensor& x, const at::Tensor& cos_in, const at::Tensor& sin_i
 }
 
 Activate activation(Nonlinearity f) { return static_cast<Activate>(f); }
+bool has_kernel(Nonlinearity f) { return f != Nonlinearity::Relu && f != Nonlinearity::Relu2; }
 
 at::Tensor activate_mlp(Nonlinearity f, const MlpInputs& inputs) {
-  if (!is_taken(inputs.gate)) return aten_leaves().activate_mlp(f, inputs);
+  if (!is_taken(inputs.gate) || !has_kernel(f)) return aten_leaves().activate_mlp(f, inputs);
   const Place place(inputs.gate);
   const at::Tensor gate = dense(inputs.gate), up = dense(inputs.up), y = like(gate);
   const ScaleOf scale(y);
@@ -215,7 +216,7 @@ at::Tensor activate_mlp(Nonlinearity f, const MlpInputs& inputs) {
 
 MlpInputs activate_mlp_backward(Nonlinearity f, const at::Tensor& grad_in, const MlpInputs& inputs,
                                 bool want_gate, bool want_up) {
-  if (!is_taken(inputs.gate)) {
+  if (!is_taken(inputs.gate) || !has_kernel(f)) {
     return aten_leaves().activate_mlp_backward(f, grad_in, inputs, want_gate, want_up);
   }
   const Place place(inputs.gate);

@@ -80,8 +80,8 @@ TEST(OwnLeaves, SayTheScalesOfWhatTheyMakeForProductsInE4m3) {
       const MlpInputs both = table.activate_mlp_backward(Nonlinearity::Silu, y, inputs, true, true);
       const MlpInputs one = table.activate_mlp_backward(Nonlinearity::Silu, y, inputs, false, true);
       const at::Tensor turned = at::empty_like(x), turned_back = at::empty_like(x);
-      table.rope(x, cos, sin, 1, turned);
-      table.rope(x, cos, sin, -1, turned_back);
+      table.rope(x, cos, sin, {32}, 1, turned);
+      table.rope(x, cos, sin, {32}, -1, turned_back);
       const at::Tensor said[] = {
           normed.y,
           table.rms_norm_backward(y, x, x, weight, normed.inverse_rms, true, true).first,
@@ -127,6 +127,31 @@ const Leaves& silent_leaves() {
     return made;
   }();
   return kLeaves;
+}
+
+// Forms that have no kernel are computed by LibTorch's operations.
+TEST(OwnLeaves, OtherFormsEqualTheHosts) {
+  const Leaves& table = emulated_leaves();
+  const at::Tensor x = at::sin(at::arange(37 * 96)).view({37, 96}), y = x.flip({0});
+  const auto same = [](const at::Tensor& got, const at::Tensor& want) {
+    EXPECT_TRUE(at::allclose(got, want, 1e-6, 1e-6));
+  };
+  for (const Nonlinearity f : {Nonlinearity::Relu, Nonlinearity::Relu2}) {
+    same(table.activate_mlp(f, {x, y}), host_leaves().activate_mlp(f, {x, y}));
+    const MlpInputs got = table.activate_mlp_backward(f, y, {x, x}, true, true);
+    const MlpInputs want = host_leaves().activate_mlp_backward(f, y, {x, x}, true, true);
+    same(got.gate, want.gate);
+    same(got.up, want.up);
+  }
+  const at::Tensor angles = at::arange(37 * 5, at::kFloat).view({37, 5}), cos = angles.cos(),
+                   sin = angles.sin();
+  for (const RopeForm& form : {RopeForm{10, true}, RopeForm{32, false}, RopeForm{32, true}}) {
+    const at::Tensor rows = x.narrow(1, 0, form.head_dim == 10 ? 90 : 96).contiguous();
+    const at::Tensor got = at::empty_like(rows), want = at::empty_like(rows);
+    table.rope(rows, cos, sin, form, 1, got);
+    host_leaves().rope(rows, cos, sin, form, 1, want);
+    same(got, want);
+  }
 }
 
 TEST(OwnLeaves, ABlockInE4m3HasTheSameBitsWithFewerPasses) {
