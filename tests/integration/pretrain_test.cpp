@@ -114,6 +114,17 @@ TEST_F(PretrainTest, ABadRecordEndsAll3Ranks) {
                {"code.jsonl:201"});
 }
 
+// One rank reads the logs of the run for a checkpoint. Where it cannot, all save once more.
+TEST_F(PretrainTest, ALogThatCannotBeReadForACheckpointIsToldOn2Ranks) {
+  if (kHasSanitizer) GTEST_SKIP() << skip::kSanitizer;
+  const ProgramResult result =
+      pretrain(2, "out", {}, with_read_fault(here.path(), "0", 1, "EIO", "metrics.jsonl"));
+  ASSERT_EQ(result.exit_code, 0) << result.told();
+  EXPECT_NE(result.err.find("could not be saved; the current state is saved instead"), std::string::npos)
+      << result.told();
+  EXPECT_TRUE(fs::exists(out("model.safetensors")));
+}
+
 // The disk fails, or gives fewer bytes than it has, at any of the reads of a run that streams; then the same
 // command runs on a disk that works.
 TEST_F(PretrainTest, AReadThatFailsInMidStreamIsToldAndTheRunGoesOnOn1And2Ranks) {

@@ -2,6 +2,7 @@
 // The environment says when:
 //
 // READ_FAULT_FOLDER: only reads of files below this folder count.
+// READ_FAULT_NAME: only reads of files whose path ends like this count; empty: of all.
 // READ_FAULT_RANK: the rank that has the fault, or "none" for a process without a launcher.
 // READ_FAULT_NUMBER: the number of the read that fails, from 1.
 // READ_FAULT: how it fails: "EIO", "end" (nothing is read, as at the end of the file) or "short" (half of the
@@ -29,13 +30,16 @@ bool is_rank() {
   return std::strcmp(rank == nullptr ? "none" : rank, setting("READ_FAULT_RANK")) == 0;
 }
 
-bool is_below_folder(int file) {
+bool is_counted(int file) {
   char link[64], path[PATH_MAX];
   std::snprintf(link, sizeof link, "/proc/self/fd/%d", file);
   const ssize_t length = readlink(link, path, sizeof path);
   const char* const folder = setting("READ_FAULT_FOLDER");
   const auto size = static_cast<ssize_t>(std::strlen(folder));
-  return size > 0 && length > size && std::memcmp(path, folder, static_cast<size_t>(size)) == 0;
+  if (size == 0 || length <= size || std::memcmp(path, folder, static_cast<size_t>(size)) != 0) return false;
+  const char* const name = setting("READ_FAULT_NAME");
+  const auto end = static_cast<ssize_t>(std::strlen(name));
+  return end <= length && std::memcmp(path + length - end, name, static_cast<size_t>(end)) == 0;
 }
 
 std::atomic<long> num_reads{0};
@@ -43,7 +47,7 @@ std::atomic<long> num_reads{0};
 // Returns how many bytes the next read gets: `size` or less, or -1 for an error.
 ssize_t fate(int file, size_t size) {
   const auto whole = static_cast<ssize_t>(size);
-  if (size == 0 || !is_rank() || !is_below_folder(file)) return whole;
+  if (size == 0 || !is_rank() || !is_counted(file)) return whole;
   if (++num_reads != std::atol(setting("READ_FAULT_NUMBER"))) return whole;
   const char* const fault = setting("READ_FAULT");
   if (std::strcmp(fault, "end") == 0) return 0;

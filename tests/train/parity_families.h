@@ -33,6 +33,8 @@ struct ParityFamily {
   nlohmann::json changes = {};  // to config.json, for Parity::Products
   // Its files call the last norm `final_norm`; config.json holds the number of layers under `layers_key`.
   std::string final_norm = "norm", layers_key = "num_hidden_layers";
+  // Layers of its MLPs whose inputs (IA)^3 scales: one reader, and the product; both c_proj of GPT-2.
+  std::vector<std::string> mlp_layers = {"up_proj", "down_proj"};
 
   bool is_in(Parity parity) const { return (static_cast<unsigned>(in) & static_cast<unsigned>(parity)) != 0; }
   bool allows(int64_t tp) const { return tp <= kv_heads || (tp % kv_heads == 0 && tp <= heads); }
@@ -43,10 +45,10 @@ inline const std::vector<ParityFamily>& parity_families() {
   static const std::vector<ParityFamily> families = {
       {"llama3", 4, 2, Layouts | Pipelines | FrozenPipelines | Bf16States | Products},
       // Biases and transposed matrices.
-      {"gpt2", 3, 3, Layouts | Pipelines | Bf16States | Products, 1, {}, "ln_f", "n_layer"},
+      {"gpt2", 3, 3, Layouts | Pipelines | Bf16States | Products, 1, {}, "ln_f", "n_layer", {"c_proj"}},
       {"qwen3", 4, 2, Layouts | Products},
       // Five and seven experts, which no number of ranks shares evenly.
-      {"mixtral", 4, 2, Experts | Products, 5},
+      {"mixtral", 4, 2, Experts | Products, 5, {}, "norm", "num_hidden_layers", {"w3", "w2"}},
       {"smollm2", 9, 3, Products},
       // Windows on all layers.
       {"mistral_sliding", 4, 2, ContextParallel | Products},
@@ -65,11 +67,27 @@ inline const std::vector<ParityFamily>& parity_families() {
       {"gemma3", 4, 2, ContextParallel | Products},
       {"cohere", 4, 2, Layouts | Pipelines},
       {"glm4", 4, 2, Products},
-      {"phi3", 2, 2, Layouts},
+      {"phi3", 2, 2, Layouts, 1, {}, "norm", "num_hidden_layers", {"gate_up_proj", "down_proj"}},
       {"olmo2", 4, 2, Layouts | Products},
-      {"gpt_neox", 4, 4, Products, 1, {}, "final_layer_norm"},
+      {"gpt_neox",
+       4,
+       4,
+       Products,
+       1,
+       {},
+       "final_layer_norm",
+       "num_hidden_layers",
+       {"dense_h_to_4h", "dense_4h_to_h"}},
       // Positions whose frequencies depend on the length of the document, and those that scale queries.
-      {"phi3_longrope", 2, 2, ContextParallel},
+      {"phi3_longrope",
+       2,
+       2,
+       ContextParallel,
+       1,
+       {},
+       "norm",
+       "num_hidden_layers",
+       {"gate_up_proj", "down_proj"}},
       {"ministral3", 4, 2, ContextParallel},
       // The heads can be shared by eight ranks.
       {"llama2",

@@ -96,7 +96,10 @@ void Checkpoints::write(const std::vector<checkpoint::StateTensor>& carried, boo
   notes.state[kOwesEvaluation] = is_last_;
   notes.state["only_model"] = recipe_.save_only_model;
   notes.state[kForRestart] = is_for_restart_;
-  notes.files = output_.logs();
+  // One rank reads the logs. The others must not begin what it gives up.
+  comm::AgreedWork reading({&world_}, "read the logs of the run");
+  reading.run([&] { notes.files = output_.logs(); });
+  reading.finish();
   const int64_t best_step = keeps_best(recipe_) ? state_.best.step : 0;
   const auto after = [this, step = state_.step, best_step] {
     output_.remove_outdated(step, run_, best_step);
