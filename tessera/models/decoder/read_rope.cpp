@@ -10,6 +10,10 @@ namespace {
 
 constexpr double kHuge = 1e18;
 
+std::string section_name(const io::JsonReader& reader) {
+  return reader.has("rope_scaling") ? "rope_scaling" : "rope_parameters";
+}
+
 nn::RopeType parse_rope_type(const io::JsonReader& rope, const std::string& section) {
   const std::string key = rope.has("rope_type") ? "rope_type" : "type";
   const std::string name = rope.text(key, "default");
@@ -91,12 +95,16 @@ int64_t rotated_elements(const io::JsonReader& reader, const std::optional<io::J
 
 }  // namespace
 
+std::optional<io::JsonReader> rope_section(const io::JsonReader& reader) {
+  return reader.object(section_name(reader));
+}
+
 nn::RopeOptions read_rope(const io::JsonReader& reader, const ModelConfig& config,
                           const RopeDefaults& defaults) {
   nn::RopeOptions out;
   out.max_position_embeddings = config.max_position_embeddings;
-  const std::string section = reader.has("rope_scaling") ? "rope_scaling" : "rope_parameters";
-  std::optional<io::JsonReader> rope = reader.object(section);
+  const std::string section = section_name(reader);
+  std::optional<io::JsonReader> rope = rope_section(reader);
   bool is_own = false;
   if (rope.has_value()) {
     for (const char* type : {"full_attention", "sliding_attention"}) {

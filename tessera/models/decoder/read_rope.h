@@ -23,6 +23,10 @@ struct RopeDefaults {
   std::optional<int64_t> original_length = {};
 };
 
+// Returns the section of a config.json that describes rotary positions: `rope_scaling`, or else
+// `rope_parameters`; nothing if there is neither.
+std::optional<io::JsonReader> rope_section(const io::JsonReader& reader);
+
 // Reads either form of the configuration: `rope_scaling` beside `rope_theta`, or `rope_parameters` that holds
 // everything. `config` has its sizes. Throws Error(Model, "CONFIG"), and Error(Model, "UNSUPPORTED") for a
 // type that is not implemented.

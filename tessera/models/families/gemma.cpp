@@ -26,7 +26,13 @@ DecoderConfig read_common_gemma(const io::JsonReader& reader, const DecoderDefau
 }
 
 // Gemma 2 and 3: norms around both branches, and a scale of the scores that a key gives.
-void add_outer_norms(const io::JsonReader& reader, DecoderConfig& c) {
+DecoderConfig read_later_gemma(const io::JsonReader& reader, int64_t max_position_embeddings) {
+  DecoderConfig c = read_common_gemma(reader, {.max_position_embeddings = max_position_embeddings,
+                                               .head_dim = 256,
+                                               .kv_heads = 4,
+                                               .is_tied = true,
+                                               .activation_key = "hidden_activation",
+                                               .activation = "gelu_pytorch_tanh"});
   const double scale = 1.0 / std::sqrt(reader.number("query_pre_attn_scalar", 1e-6, 1e6, 256.0));
   for (auto& block : c.decoder.blocks) {
     block.attention_out_norm_name = "post_attention_layernorm";
@@ -34,6 +40,7 @@ void add_outer_norms(const io::JsonReader& reader, DecoderConfig& c) {
     block.mlp_out_norm_name = "post_feedforward_layernorm";
     block.attention.scale = scale;
   }
+  return c;
 }
 
 }  // namespace
@@ -51,13 +58,7 @@ DecoderConfig read_gemma(const io::JsonReader& reader) {
 }
 
 DecoderConfig read_gemma2(const io::JsonReader& reader) {
-  DecoderConfig c = read_common_gemma(reader, {.max_position_embeddings = 8192,
-                                               .head_dim = 256,
-                                               .kv_heads = 4,
-                                               .is_tied = true,
-                                               .activation_key = "hidden_activation",
-                                               .activation = "gelu_pytorch_tanh"});
-  add_outer_norms(reader, c);
+  DecoderConfig c = read_later_gemma(reader, 8192);
   const auto cap = [&](const char* key, double fallback) {
     return reader.is_null(key) ? 0.0 : reader.number(key, 0.0, 1e6, fallback);
   };
@@ -69,13 +70,7 @@ DecoderConfig read_gemma2(const io::JsonReader& reader) {
 }
 
 DecoderConfig read_gemma3(const io::JsonReader& reader) {
-  DecoderConfig c = read_common_gemma(reader, {.max_position_embeddings = 131072,
-                                               .head_dim = 256,
-                                               .kv_heads = 4,
-                                               .is_tied = true,
-                                               .activation_key = "hidden_activation",
-                                               .activation = "gelu_pytorch_tanh"});
-  add_outer_norms(reader, c);
+  DecoderConfig c = read_later_gemma(reader, 131072);
   // Transformers reads this key, too, but does not apply it.
   reader.number("attn_logit_softcapping", 0.0, 1e6, 0.0);
   c.decoder.logit_soft_cap = reader.number("final_logit_softcapping", 0.0, 1e6, 0.0);

@@ -14,6 +14,16 @@ DecoderConfig read_with_layer_norms(const io::JsonReader& reader, const DecoderD
   return c;
 }
 
+// Gives the projections the names that they have in Megatron-LM.
+void name_as_megatron(nn::TransformerBlockOptions& block) {
+  block.attention.qkv = "query_key_value";
+  block.attention.is_stored_by_head = true;
+  block.attention.o = "dense";
+  block.mlp.gate = "";
+  block.mlp.up = "dense_h_to_4h";
+  block.mlp.down = "dense_4h_to_h";
+}
+
 }  // namespace
 
 // GPT-NeoX and Pythia (Black et al., arXiv 2204.06745).
@@ -28,12 +38,7 @@ DecoderConfig read_gpt_neox(const io::JsonReader& reader) {
   for (auto& block : c.decoder.blocks) {
     block.is_parallel = is_parallel;
     block.attention_name = "attention";
-    block.attention.qkv = "query_key_value";
-    block.attention.is_stored_by_head = true;
-    block.attention.o = "dense";
-    block.mlp.gate = "";
-    block.mlp.up = "dense_h_to_4h";
-    block.mlp.down = "dense_4h_to_h";
+    name_as_megatron(block);
   }
   c.decoder.body = "gpt_neox";
   c.decoder.embedding = "embed_in";
@@ -73,12 +78,7 @@ DecoderConfig read_falcon(const io::JsonReader& reader) {
     block.attention_name = "self_attention";
     block.attention_norm_name = has_two ? "ln_attn" : "input_layernorm";
     block.mlp_norm_name = has_two ? "ln_mlp" : is_parallel ? "" : "post_attention_layernorm";
-    block.attention.qkv = "query_key_value";
-    block.attention.is_stored_by_head = true;
-    block.attention.o = "dense";
-    block.mlp.gate = "";
-    block.mlp.up = "dense_h_to_4h";
-    block.mlp.down = "dense_4h_to_h";
+    name_as_megatron(block);
   }
   c.decoder.body = "transformer";
   c.decoder.embedding = "word_embeddings";

@@ -67,7 +67,7 @@ DecoderConfig read_hunyuan(const io::JsonReader& reader) {
         .norm = c.decoder.norm, .is_after_rotation = true, .q = "query_layernorm", .k = "key_layernorm"};
   }
   nn::RopeOptions rope = read_rope(reader, c);
-  const auto section = reader.object(reader.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
+  const auto section = rope_section(reader);
   const double alpha = section ? section->number("alpha", 0.0, 1e9, 0.0) : 0.0;
   // Dynamic NTK scaling whose stretch is given: the same for all lengths.
   if (rope.type == nn::RopeType::Dynamic && alpha > 0.0) {
@@ -93,16 +93,15 @@ DecoderConfig read_ministral3(const io::JsonReader& reader) {
   DecoderConfig c = read_decoder(
       reader, {.max_position_embeddings = 262144, .head_dim = 128, .kv_heads = 8, .norm_eps = 1e-5});
   set_windows(reader, c, std::vector<bool>(c.decoder.blocks.size(), true), std::nullopt);
-  const bool has_keys = reader.has("rope_parameters") || reader.has("rope_scaling");
-  nn::RopeOptions rope = read_rope(reader, c, {.theta = has_keys ? 10000.0 : 1e6});
-  const auto section = reader.object(reader.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
-  if (!has_keys) {
+  const auto section = rope_section(reader);
+  nn::RopeOptions rope = read_rope(reader, c, {.theta = section ? 10000.0 : 1e6});
+  if (!section) {
     rope.type = nn::RopeType::Yarn;
     rope.factor = 16.0;
     rope.original_max_position_embeddings = 16384;
     rope.attention_factor = nn::yarn_attention_factor(rope.factor, 1.0, 1.0);
   }
-  rope.query_beta = has_keys ? section->number("llama_4_scaling_beta", 0.0, 1e3, 0.0) : 0.1;
+  rope.query_beta = section ? section->number("llama_4_scaling_beta", 0.0, 1e3, 0.0) : 0.1;
   rope.query_length = std::max<int64_t>(1, rope.original_max_position_embeddings);
   set_rope(c, rope);
   return c;

@@ -1,6 +1,7 @@
 #include "tessera/models/gpt2/config.h"
 
 #include "tessera/models/common/read_config.h"
+#include "tessera/models/decoder/read_sizes.h"
 
 namespace tessera::models {
 namespace {
@@ -47,10 +48,7 @@ Gpt2Config read_gpt2_config(const io::JsonReader& reader) {
   c.scales_scores_by_layer = reader.boolean("scale_attn_by_inverse_layer_idx", false);
   c.document_bound =
       c.generation_bound = {c.max_position_embeddings, "n_positions in its config.json is the limit"};
-  for (const char* key : {"embd_pdrop", "resid_pdrop", "attn_pdrop"}) {
-    if (reader.number(key, 0.0, 1.0, 0.1) == 0.0) continue;
-    c.training_note = c.source_file + ": its dropout (" + key + ") is not applied in training";
-  }
+  note_dropout(reader, c, {"embd_pdrop", "resid_pdrop", "attn_pdrop"}, 0.1);
   return c;
 }
 

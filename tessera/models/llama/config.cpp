@@ -22,16 +22,9 @@ void read_windows(const io::JsonReader& reader, LlamaConfig& config) {
   if (!reader.is_null("sliding_window") && !window) window = config.kind().default_window;
   if (!window.has_value()) return;
   const int64_t first = slides_all ? 0 : reader.integer("max_window_layers", 0, kMaxSize, 28);
-  const auto types = slides_all ? std::vector<std::string>() : reader.texts("layer_types");
-  if (!types.empty() && static_cast<int64_t>(types.size()) != config.num_layers) {
-    throw reader.problem("layer_types", "must name the type of every layer")
-        .got(std::to_string(types.size()) + " types")
-        .need(std::to_string(config.num_layers));
-  }
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    const bool slides = types.empty() ? i >= first : types[static_cast<size_t>(i)] == "sliding_attention";
-    config.windows.push_back(slides ? *window : 0);
-  }
+  const auto slides = slides_all ? std::vector<bool>(static_cast<size_t>(config.num_layers), true)
+                                 : read_sliding_layers(reader, config, [&](int64_t i) { return i >= first; });
+  for (const bool layer_slides : slides) config.windows.push_back(layer_slides ? *window : 0);
 }
 
 // Reads which layers have experts, and of what size. Where there are keys for it, these are every

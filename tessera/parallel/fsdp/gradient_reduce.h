@@ -14,7 +14,8 @@ namespace tessera::parallel::detail {
 
 // Sums the gradients of each parameter over every axis of its layout that asks for it: by a reduce-scatter
 // along the sharded axis and by all-reduces along the others. All parameters of one type and the same axes
-// are reduced in one operation. If no axis of more than one rank sums them, gradients are kept as they are.
+// are reduced in one operation, and those that are sent in codes in one of their own. If no axis of more than
+// one rank sums them, gradients are kept as they are.
 class GradientReduce {
  public:
   // `params` must outlive the object; empty parameters are left out. `axes` are those of the parameters'

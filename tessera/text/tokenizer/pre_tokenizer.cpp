@@ -98,13 +98,14 @@ class PatternSplitter : public Splitter {
   std::optional<Regex> regex_;
 };
 
-// Splits at the characters that have `flag`.
+// Splits at the characters that have `flag` in the table.
+template <class Table>
 class FlagSplitter : public Splitter {
  public:
   FlagSplitter(uint8_t flag, SplitBehavior behavior) : flag_(flag), behavior_(behavior) {}
 
   void split(std::string_view text, RangeSink sink) const override {
-    const CharTable& table = CharTable::instance();
+    const Table& table = Table::instance();
     DelimiterMerger merger(behavior_, sink);
     size_t done = 0;
     for (size_t i = 0; i < text.size();) {
@@ -122,32 +123,6 @@ class FlagSplitter : public Splitter {
 
  private:
   uint8_t flag_;
-  SplitBehavior behavior_;
-};
-
-// Splits at punctuation.
-class PunctuationSplitter : public Splitter {
- public:
-  explicit PunctuationSplitter(SplitBehavior behavior) : behavior_(behavior) {}
-
-  void split(std::string_view text, RangeSink sink) const override {
-    const BertCharTable& table = BertCharTable::instance();
-    DelimiterMerger merger(behavior_, sink);
-    size_t done = 0;
-    for (size_t i = 0; i < text.size();) {
-      const DecodedChar c = decode_char(text.data(), i);
-      if (table.flags(c.code_point) & kBertPunctuation) {
-        if (done < i) merger.add(done, i, false);
-        merger.add(i, i + c.size, true);
-        done = i + c.size;
-      }
-      i += c.size;
-    }
-    if (done < text.size()) merger.add(done, text.size(), false);
-    merger.finish();
-  }
-
- private:
   SplitBehavior behavior_;
 };
 
@@ -261,12 +236,12 @@ std::unique_ptr<Splitter> make_split(const std::string& pattern, bool is_regex, 
   return std::make_unique<PatternSplitter>(pattern, is_regex, behavior, invert, place);
 }
 std::unique_ptr<Splitter> make_digits(bool individual) {
-  return std::make_unique<FlagSplitter>(kNumeric,
-                                        individual ? SplitBehavior::Isolated : SplitBehavior::Contiguous);
+  return std::make_unique<FlagSplitter<CharTable>>(
+      kNumeric, individual ? SplitBehavior::Isolated : SplitBehavior::Contiguous);
 }
 std::unique_ptr<Splitter> make_whitespace() { return std::make_unique<WhitespaceSplitter>(); }
 std::unique_ptr<Splitter> make_punctuation(SplitBehavior behavior) {
-  return std::make_unique<PunctuationSplitter>(behavior);
+  return std::make_unique<FlagSplitter<BertCharTable>>(kBertPunctuation, behavior);
 }
 std::unique_ptr<Splitter> make_bert_split() { return std::make_unique<BertSplitter>(); }
 std::unique_ptr<Splitter> make_script_split() { return std::make_unique<ScriptSplitter>(); }
@@ -274,7 +249,7 @@ std::unique_ptr<Splitter> make_fixed_length(size_t length) {
   return std::make_unique<FixedLengthSplitter>(length);
 }
 std::unique_ptr<Splitter> make_whitespace_split() {
-  return std::make_unique<FlagSplitter>(kSpace, SplitBehavior::Removed);
+  return std::make_unique<FlagSplitter<CharTable>>(kSpace, SplitBehavior::Removed);
 }
 
 }  // namespace tessera::text
