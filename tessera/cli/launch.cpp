@@ -130,12 +130,14 @@ int job_exit_code(const LauncherEnd& end, const RankLinks& links, int64_t nproc)
   }
   const std::string rank = failure ? "rank " + std::to_string(failure->rank) : "a rank";
   if (code > 128 && code < 128 + 65) {
-    const bool is_launcher = WIFSIGNALED(end.status) && nproc > 1;
-    if (const auto number = rank_ended_by_signal(end.output); number && !is_launcher) {
+    if (WIFSIGNALED(end.status) && nproc > 1) throw_signal("mpirun", "", code - 128);
+    if (const auto number = rank_ended_by_signal(end.output)) {
       throw_signal("rank " + std::to_string(*number), place_of(links.process_of(*number)), code - 128);
     }
-    throw_signal(is_launcher ? "mpirun" : rank, is_launcher || !failure ? "" : place_of(failure->process),
-                 code - 128);
+    // mpirun does not always say which rank it was. The first link that ended is that rank's only if every
+    // rank has one.
+    if (!failure || links.num_joined() < nproc) throw_signal("a rank", "", code - 128);
+    throw_signal(rank, place_of(failure->process), code - 128);
   }
   if (failure) {
     throw Error(ErrorKind::Peer, "LOST",

@@ -314,6 +314,17 @@ TEST_F(EnvironmentTest, LauncherThatFails) {
   expect_error(train2(with_launcher("kill -9 $$")), 9, "E-PEER-LOST", {"mpirun", "signal 9"});
 }
 
+// mpirun does not always say which rank a signal has ended. The link of a rank that has joined then ends
+// first, although it may have been another rank.
+TEST_F(EnvironmentTest, ARankThatEndsBeforeItJoinsIsNotTakenForAnother) {
+  const RunOptions options = with_launcher(
+      "PATH=${PATH#*:}; shift 5; mpirun --oversubscribe -n 1 \"$@\" : -n 1 sleep 600 >/dev/null 2>&1 & "
+      "sleep 3; kill -9 $(cat /proc/$!/task/$!/children); wait; exit 137");
+  const ProgramResult result = train2(options);
+  expect_error(result, 9, "E-PEER-LOST", {"a rank was ended by signal 9"});
+  EXPECT_EQ(result.err.find("rank 0"), std::string::npos) << result.told();
+}
+
 TEST_F(EnvironmentTest, RanksThatDoNotStart) {
   RunOptions options = with_launcher("exec sleep 600");
   options.environment["TESSERA_START_TIMEOUT"] = "0.5";

@@ -82,7 +82,9 @@ TEST_F(RestartTest, ThreeStartsFromOneCheckpointWithoutProgressEndTheJob) {
     ++kills;
   };
   const ProgramResult result = train(with(saving, {"max_steps=1000000", "--max-restarts", "9"}), options);
-  expect_error(result, 5, "E-CKPT-CRASH-LOOP", {"out/checkpoint-3", "3 starts", "rank 1"});
+  // The ranks are killed so early that nobody may know which one was first.
+  expect_error(result, 5, "E-CKPT-CRASH-LOOP",
+               {"out/checkpoint-3", "3 starts", "was ended by signal 9 (Killed)"});
   EXPECT_EQ(kills, 3);
   EXPECT_EQ(restarts(result).size(), 2u) << result.told();
   EXPECT_EQ(newest(), 3);
