@@ -1,5 +1,6 @@
 #include "tessera/comm/dry_backend.h"
 
+#include <numeric>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -46,9 +47,17 @@ class DryBackend : public detail::TensorBackend {
     return done(call);
   }
   std::shared_ptr<Work> all_to_all(const Call& call, const at::Tensor& output, const at::Tensor& input,
-                                   const std::vector<int64_t>&, const std::vector<int64_t>&) override {
+                                   const std::vector<int64_t>&,
+                                   const std::vector<int64_t>& input_counts) override {
+    if (output.is_meta()) return done(call);
     const at::NoGradGuard no_grad;
-    if (!output.is_meta() && output.numel() == input.numel()) output.view(-1).copy_(input.view(-1));
+    // Every rank sends to this one what this one sends to itself.
+    const std::vector<int64_t> counts =
+        input_counts.empty() ? std::vector<int64_t>(static_cast<size_t>(size_), input.numel() / size_)
+                             : input_counts;
+    const auto own = counts.begin() + rank_;
+    const at::Tensor part = input.view(-1).narrow(0, std::accumulate(counts.begin(), own, int64_t{0}), *own);
+    output.view({size_, part.numel()}).copy_(part);
     return done(call);
   }
   std::shared_ptr<Work> broadcast(const Call& call, const at::Tensor&, int64_t) override {
