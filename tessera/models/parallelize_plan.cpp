@@ -76,6 +76,9 @@ void add_experts(const std::string& name, const nn::SparseMLP& mlp, StyledLayers
     add_projections(name + ".experts." + std::to_string(e), o.expert, *mlp.experts[static_cast<size_t>(e)],
                     LayerStyle::rowwise_part, layers);
   }
+  if (!o.shared) return;
+  layers.emplace_back(name + ".shared_expert_gate", LayerStyle::partial_gradient());
+  add_projections(name + ".shared_expert", *o.shared, *mlp.shared_expert, LayerStyle::rowwise_part, layers);
 }
 
 void add_block(const std::string& name, const nn::TransformerBlock& block, StyledLayers& layers) {

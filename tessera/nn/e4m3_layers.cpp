@@ -14,8 +14,8 @@ int64_t multiply_in_e4m3(torch::nn::Module& root) {
   const auto* const sparse = dynamic_cast<const SparseMLP*>(&root);
   int64_t count = 0;
   for (const auto& child : root.children()) {
-    const bool is_router = sparse != nullptr && child == sparse->gate;
-    if (!is_router) count += multiply_in_e4m3(*child);
+    const bool is_gate = sparse != nullptr && (child == sparse->gate || child == sparse->shared_expert_gate);
+    if (!is_gate) count += multiply_in_e4m3(*child);
   }
   return count;
 }

@@ -70,6 +70,11 @@ SparseMLP::SparseMLP(const SparseMLPOptions& o, at::ScalarType dtype)
     experts.push_back(list->register_module(std::to_string(e), std::make_shared<MLP>(o.expert, dtype)));
   }
   for (const auto& [name, layer] : named_layers(*list)) layer->set_role(ParameterRole::Expert);
+  if (!o.shared) return;
+  shared_expert = register_module("shared_expert", std::make_shared<MLP>(*o.shared, dtype));
+  shared_expert_gate =
+      register_module("shared_expert_gate", std::make_shared<Linear>(o.expert.hidden_size, 1, false, dtype));
+  shared_expert_gate->refuse_adapter("has one output; list it in lora_modules_to_save to train it whole");
 }
 
 bool SparseMLP::drops() const {
@@ -85,6 +90,7 @@ bool SparseMLP::drops() const {
 
 void SparseMLP::recompute_hidden() {
   for (const auto& expert : experts) expert->recompute_hidden();
+  if (shared_expert != nullptr) shared_expert->recompute_hidden();
 }
 
 bool SparseMLP::never_reads(at::ScalarType type) const {
@@ -94,7 +100,11 @@ bool SparseMLP::never_reads(at::ScalarType type) const {
 }
 
 at::Tensor SparseMLP::forward(const ops::Activation& x, const SequenceContext& context) {
-  return run(x, [&](const ops::Activation& in) { return mix(in, context); });
+  return run(x, [&](const ops::Activation& in) {
+    const at::Tensor mixed = mix(in, context);
+    if (shared_expert == nullptr) return mixed;
+    return mixed + at::sigmoid(shared_expert_gate->forward(in)) * shared_expert->forward(in);
+  });
 }
 
 at::Tensor SparseMLP::mix(const ops::Activation& x, const SequenceContext& context) const {

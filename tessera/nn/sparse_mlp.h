@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,11 +41,14 @@ struct SparseMLPOptions {
   // True: the probabilities of a token's experts are divided by their sum.
   bool normalises = true;
   MLPOptions expert;
+  // If set, an MLP through which all tokens go. Its result, times the sigmoid of its own gate, is added.
+  std::optional<MLPOptions> shared;
 };
 
 // Computes the sum of p_e expert_e(x) over the experts e of a token. p is the softmax of gate(x), in float32
-// or float64, and a token's experts are those with the largest p_e. Its children have the names of Hugging
-// Face files: `gate`, the router, and `experts`, a list of MLPs.
+// or float64, and a token's experts are those with the largest p_e. By option it adds
+// sigmoid(shared_expert_gate(x)) shared_expert(x). Its children have the names of Hugging Face files: `gate`,
+// the router, `experts`, a list of MLPs, and `shared_expert` with `shared_expert_gate`.
 class SparseMLP : public Layer {
  public:
   SparseMLP(const SparseMLPOptions& options, at::ScalarType dtype);
@@ -56,7 +60,7 @@ class SparseMLP : public Layer {
   // Returns whether forward() reads nothing from the device for rows of this type, however few they are.
   bool never_reads(at::ScalarType type) const;
 
-  // Calls MLP::recompute_hidden() of every expert.
+  // Calls MLP::recompute_hidden() of every expert and of the shared one.
   void recompute_hidden();
   void set_core(std::shared_ptr<const ExpertCore> core) { core_ = std::move(core); }
 
@@ -64,6 +68,8 @@ class SparseMLP : public Layer {
 
   std::shared_ptr<Linear> gate;  // [num_experts, hidden_size]
   Experts experts;
+  std::shared_ptr<MLP> shared_expert;          // null without one
+  std::shared_ptr<Linear> shared_expert_gate;  // [1, hidden_size]; null without a shared expert
 
  private:
   at::Tensor mix(const ops::Activation& x, const SequenceContext& context) const;

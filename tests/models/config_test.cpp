@@ -113,10 +113,10 @@ TEST(LlamaConfigTest, ExpertsOfMixtralAndQwen3Moe) {
   const LlamaConfig mixtral = read(value);
   EXPECT_EQ(mixtral.num_experts, 8);
   EXPECT_EQ(mixtral.experts_per_token, 2);
-  EXPECT_EQ(mixtral.expert_size, 28);
+  EXPECT_EQ(mixtral.experts.size, 28);
   EXPECT_EQ(mixtral.rope.theta, 1e6);
   EXPECT_EQ(mixtral.router_aux_loss_coef, 0.0);
-  EXPECT_TRUE(mixtral.normalises_router && mixtral.is_sparse(0) && mixtral.is_sparse(1));
+  EXPECT_TRUE(mixtral.experts.normalises && mixtral.experts.is_sparse(0) && mixtral.experts.is_sparse(1));
   value["output_router_logits"] = true;
   EXPECT_EQ(read(value).router_aux_loss_coef, 0.001);
 
@@ -126,9 +126,9 @@ TEST(LlamaConfigTest, ExpertsOfMixtralAndQwen3Moe) {
   value["mlp_only_layers"] = {3};
   const LlamaConfig qwen = read(value);
   EXPECT_EQ(qwen.num_experts, 128);
-  EXPECT_EQ(qwen.expert_size, 768);
-  EXPECT_FALSE(qwen.normalises_router);
-  EXPECT_EQ(qwen.sparse_layers, std::vector<bool>({false, true, false, false, false, true}));
+  EXPECT_EQ(qwen.experts.size, 768);
+  EXPECT_FALSE(qwen.experts.normalises);
+  EXPECT_EQ(qwen.experts.are_sparse, std::vector<bool>({false, true, false, false, false, true}));
 
   for (const BadCase& bad : {BadCase{"more than there are",
                                      {{"num_experts_per_tok", 9}, {"num_experts", 8}},
@@ -288,6 +288,20 @@ TEST(Registry, DescribedFamiliesHaveTheDefaultsOfTheirClasses) {
   EXPECT_EQ(read_as("glm")->decoder.ropes[0].head_dim, 64);
   EXPECT_FALSE(read_as("seed_oss")->training_note.empty()) << "its dropout is 0.1 unless it is given";
 
+  EXPECT_THAT(windows(*read_as("qwen2_moe", seven)), ::testing::Each(0));
+  const auto qwen2_moe = read_as(
+      "qwen2_moe", {{"num_hidden_layers", 7}, {"use_sliding_window", true}, {"max_window_layers", 4}});
+  EXPECT_THAT(windows(*qwen2_moe), ::testing::ElementsAre(4096, 0, 4096, 0, 0, 0, 0));
+  const nn::TransformerBlockOptions& block = qwen2_moe->decoder.blocks[0];
+  EXPECT_TRUE(block.attention.qkv_bias && !block.attention.output_bias);
+  EXPECT_EQ(block.sparse->num_experts, 60);
+  EXPECT_EQ(block.sparse->experts_per_token, 4);
+  EXPECT_EQ(block.sparse->expert.intermediate_size, 1408);
+  EXPECT_EQ(block.sparse->shared->intermediate_size, 5632);
+  EXPECT_FALSE(block.sparse->normalises);
+  EXPECT_EQ(read_as("olmoe")->num_experts, 64);
+  EXPECT_EQ(read_as("olmoe", {{"output_router_logits", true}})->router_aux_loss_coef, 0.01);
+
   for (const BadCase& bad :
        {BadCase{"falcon", {{"alibi", true}}, kUnsupported, "alibi"},
         BadCase{"stablelm", {{"qk_layernorm", true}}, kUnsupported, "qk_layernorm"},
@@ -298,6 +312,7 @@ TEST(Registry, DescribedFamiliesHaveTheDefaultsOfTheirClasses) {
                 "short_factor"},
         BadCase{"smollm3", {{"no_rope_layers", {1}}}, kConfig, "no_rope_layers"},
         BadCase{"exaone4", {{"sliding_window_pattern", "LLLG"}}, kUnsupported, "sliding_window_pattern"},
+        BadCase{"olmoe", {{"clip_qkv", 8.0}}, kUnsupported, "clip_qkv"},
         BadCase{"gpt_neox", {{"rotary_pct", 0.2}}, kConfig, "rotary_pct"}}) {
     expect_refused(json_of_any(bad.name), bad,
                    [](const json& value) { return parse_model_config(value.dump(), "config.json"); });

@@ -38,8 +38,8 @@ LlamaConfig config_of(const std::string& model_type) {
   if (model_type == "mixtral") {
     config.num_experts = 2;
     config.experts_per_token = 1;
-    config.sparse_layers = {true};
-    config.expert_size = 512;
+    config.experts.are_sparse = {true};
+    config.experts.size = 512;
   }
   return config;
 }

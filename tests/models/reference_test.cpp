@@ -100,7 +100,7 @@ TEST_P(Reference, PackedDocumentsEqualDocumentsAlone) {
 
 // The balance loss is over both documents together.
 TEST(RouterBalance, LossAndGradientsOfRouters) {
-  for (const char* family : {"mixtral", "qwen3_moe"}) {
+  for (const char* family : {"mixtral", "qwen2_moe", "qwen3_moe"}) {
     SCOPED_TRACE(family);
     const TensorFile file(reference_folder(family) + "/reference.safetensors");
     for (const bool recomputes : {false, true}) {
@@ -150,8 +150,9 @@ INSTANTIATE_TEST_SUITE_P(DescribedFamilies, Reference,
                                            "falcon_options", "gemma", "gemma2", "gemma3", "gemma3_nested",
                                            "glm", "glm4", "gpt_neox", "gpt_neox_sequential", "granite",
                                            "helium", "hunyuan", "ministral", "ministral3", "nemotron", "olmo",
-                                           "olmo2", "olmo3", "phi3", "phi3_longrope", "seed_oss", "smollm3",
-                                           "stablelm", "stablelm_parallel", "starcoder2"),
+                                           "olmo2", "olmo3", "olmoe", "phi3", "phi3_longrope", "qwen2_moe",
+                                           "seed_oss", "smollm3", "stablelm", "stablelm_parallel",
+                                           "starcoder2"),
                          [](const auto& info) { return std::string(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(Families, ReferenceGeneration,
@@ -165,8 +166,8 @@ INSTANTIATE_TEST_SUITE_P(DescribedFamilies, ReferenceGeneration,
                                            "falcon_options", "gemma", "gemma2", "gemma3", "gemma3_nested",
                                            "glm", "glm4", "gpt_neox", "gpt_neox_sequential", "granite",
                                            "helium", "hunyuan", "ministral", "ministral3", "nemotron", "olmo",
-                                           "olmo2", "olmo3", "phi3", "seed_oss", "smollm3", "stablelm",
-                                           "stablelm_parallel", "starcoder2"),
+                                           "olmo2", "olmo3", "olmoe", "phi3", "qwen2_moe", "seed_oss",
+                                           "smollm3", "stablelm", "stablelm_parallel", "starcoder2"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(DynamicRope, GenerationEndsWhereTheFrequenciesChange) {

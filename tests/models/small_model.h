@@ -38,14 +38,14 @@ inline std::shared_ptr<CausalLM> sparse_model(at::Device device) {
   config.model_type = "mixtral";
   config.vocab_size = 40;
   config.hidden_size = 16;
-  config.intermediate_size = config.expert_size = 24;
+  config.intermediate_size = config.experts.size = 24;
   config.num_layers = 2;
   config.num_heads = 2;
   config.num_kv_heads = 1;
   config.head_dim = config.rope.head_dim = 8;
   config.num_experts = 6;
   config.experts_per_token = 2;
-  config.sparse_layers = {true, true};
+  config.experts.are_sparse = {true, true};
   config.initializer_range = 0.3;
   const auto model = build_model(config, at::kBFloat16);
   load_weights(*model, *random_source(*model, 3), /*keeps_bf16=*/false, device);

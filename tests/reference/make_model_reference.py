@@ -200,6 +200,8 @@ FAMILIES = {
     "olmo3": slim("Olmo3ForCausalLM", model_type="olmo3", num_hidden_layers=3, sliding_window=4,
                   layer_types=["sliding_attention", "full_attention", "sliding_attention"], rope_theta=2000.0,
                   rope_scaling=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16, beta_fast=4.0)),
+    "olmoe": slim("OlmoeForCausalLM", model_type="olmoe", num_experts=5, num_experts_per_tok=3, attention_bias=True,
+                  norm_topk_prob=False, pad_token_id=0),
     "phi3": slim("Phi3ForCausalLM", dict(lora=["qkv_proj", "gate_up_proj"]), model_type="phi3", intermediate_size=37,
                  sliding_window=5, pad_token_id=0),
     # One document is longer than the original length, the other is not.
@@ -207,6 +209,10 @@ FAMILIES = {
                           partial_rotary_factor=0.75, original_max_position_embeddings=8, pad_token_id=0,
                           rope_scaling=dict(type="longrope", short_factor=[1.0, 1.5, 2.0],
                                             long_factor=[1.5, 4.0, 9.0])),
+    # A layer without experts, and one with a window.
+    "qwen2_moe": slim("Qwen2MoeForCausalLM", dict(aux=0.3), model_type="qwen2_moe", num_hidden_layers=3, num_experts=5,
+                      num_experts_per_tok=2, moe_intermediate_size=7, shared_expert_intermediate_size=10,
+                      mlp_only_layers=[1], use_sliding_window=True, sliding_window=4, max_window_layers=2),
     "seed_oss": slim("SeedOssForCausalLM", model_type="seed_oss", head_dim=6, pad_token_id=0, attention_out_bias=True, mlp_bias=True),
     "smollm3": slim("SmolLM3ForCausalLM", model_type="smollm3", num_hidden_layers=3, no_rope_layer_interval=2,
                     use_sliding_window=True, sliding_window=4, pad_token_id=0),

@@ -53,6 +53,8 @@ inline const std::vector<ParityFamily>& parity_families() {
       // Windows on all layers.
       {"mistral_sliding", 4, 2, ContextParallel | Products},
       {"qwen3_moe", 4, 2, Experts | Products, 7},
+      // An expert that all tokens share.
+      {"qwen2_moe", 4, 2, Experts | Products, 5},
       {"qwen2", 4, 2, Layouts},
       // Windows on some layers.
       {"qwen2_sliding", 4, 2, ContextParallel},

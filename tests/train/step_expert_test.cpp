@@ -90,7 +90,7 @@ TEST(StepExpertTest, OtherTypesStayWithinBounds) {
   };
   const auto world = testing::world();
   const int64_t count = 3 * world->size();
-  for (const char* family : {"mixtral", "qwen3_moe"}) {
+  for (const char* family : {"mixtral", "qwen2_moe", "qwen3_moe"}) {
     LayoutCase layout{.family = family};
     const Outcome want = run(layout, comm::Communicator::single(), count);
     layout.ep = world->size() <= 4 ? world->size() : 2;

@@ -24,7 +24,7 @@ bool is_named(const std::string& name, const std::vector<std::string>& keys) {
   });
 }
 
-// The linear layers that may be coded: all but routers and the output head.
+// The linear layers that may be coded: all but routers, gates of shared experts and the output head.
 std::vector<std::pair<std::string, nn::Linear*>> candidates(const CausalLM& model, bool with_experts,
                                                             const std::vector<std::string>& skipped) {
   std::set<const torch::nn::Module*> kept;
@@ -32,6 +32,7 @@ std::vector<std::pair<std::string, nn::Linear*>> candidates(const CausalLM& mode
     const auto* const sparse = dynamic_cast<const nn::SparseMLP*>(module.get());
     if (sparse == nullptr) continue;
     kept.insert(sparse->gate.get());
+    kept.insert(sparse->shared_expert_gate.get());
     if (with_experts) continue;
     for (const auto& expert : sparse->experts) {
       for (const auto& layer : expert->children()) kept.insert(layer.get());

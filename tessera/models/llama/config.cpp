@@ -1,16 +1,11 @@
 #include "tessera/models/llama/config.h"
 
-#include <algorithm>
-#include <utility>
-
 #include "tessera/models/common/read_config.h"
 #include "tessera/models/decoder/read_rope.h"
 #include "tessera/models/decoder/read_sizes.h"
 
 namespace tessera::models {
 namespace {
-
-constexpr int64_t kMaxExperts = 1 << 17;  // largest number of experts of all layers together
 
 // Reads the window of each layer.
 void read_windows(const io::JsonReader& reader, LlamaConfig& config) {
@@ -25,34 +20,6 @@ void read_windows(const io::JsonReader& reader, LlamaConfig& config) {
   const auto slides = slides_all ? std::vector<bool>(static_cast<size_t>(config.num_layers), true)
                                  : read_sliding_layers(reader, config, [&](int64_t i) { return i >= first; });
   for (const bool layer_slides : slides) config.windows.push_back(layer_slides ? *window : 0);
-}
-
-// Reads which layers have experts, and of what size. Where there are keys for it, these are every
-// decoder_sparse_step-th layer except those of mlp_only_layers.
-void read_experts(const io::JsonReader& reader, LlamaConfig& config) {
-  const std::optional<LlamaExperts>& experts = config.kind().experts;
-  if (!experts) return;
-  const char* const count =
-      experts->has_num_experts_key && reader.has("num_experts") ? "num_experts" : "num_local_experts";
-  config.num_experts = reader.integer(count, 1, kMaxExperts / config.num_layers, experts->num_experts);
-  config.experts_per_token =
-      reader.integer("num_experts_per_tok", 1, config.num_experts, experts->experts_per_token);
-  config.expert_size = reader.integer(experts->size_key, 1, kMaxSize, experts->size);
-  check_products(reader, config, {{experts->size_key, config.expert_size}});
-  const bool has_layer_keys = experts->has_layer_keys;
-  config.normalises_router = !has_layer_keys || reader.boolean("norm_topk_prob", false);
-  if (experts->has_jitter_key && reader.number("router_jitter_noise", 0.0, 1.0, 0.0) != 0.0) {
-    throw unsupported(reader, "router_jitter_noise", "noise in the router's input is not implemented")
-        .need("0");
-  }
-  const int64_t step = has_layer_keys ? reader.integer("decoder_sparse_step", 1, kMaxLayers, 1) : 1;
-  const auto dense =
-      has_layer_keys ? reader.integers("mlp_only_layers", 0, kMaxLayers) : std::vector<int64_t>();
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    config.sparse_layers.push_back((i + 1) % step == 0 && std::ranges::find(dense, i) == dense.end());
-  }
-  const double coefficient = reader.number("router_aux_loss_coef", 0.0, 1e6, 0.001);
-  if (reader.boolean("output_router_logits", false)) config.router_aux_loss_coef = coefficient;
 }
 
 void refuse_unsupported(const io::JsonReader& reader) {
@@ -92,7 +59,7 @@ LlamaConfig read_llama_config(const io::JsonReader& reader) {
   c.rope = read_rope(reader, c, {.theta = kind.rope_theta});
   bound_generation(c, c.rope);
   read_windows(reader, c);
-  read_experts(reader, c);
+  if (kind.experts) c.experts = read_experts(reader, c, *kind.experts);
   return c;
 }
 

@@ -9,6 +9,7 @@
 #include "tessera/io/json_reader.h"
 #include "tessera/models/common/model_config.h"
 #include "tessera/models/decoder/decoder.h"
+#include "tessera/models/decoder/read_experts.h"
 #include "tessera/models/llama/kind.h"
 #include "tessera/nn/rotary_embedding.h"
 
@@ -23,14 +24,9 @@ struct LlamaConfig : ModelConfig {
   // The window of each layer's attention (ops::AttentionFormula), 0 = none; empty if no layer has one.
   std::vector<int64_t> windows;
   nn::RopeOptions rope;
-  std::vector<bool> sparse_layers = {};  // for each layer, whether it has experts; empty if none has
-  int64_t expert_size = 0;               // hidden size of an expert
-  bool normalises_router = true;         // nn::SparseMLPOptions::normalises
+  ExpertLayers experts;
 
   const LlamaKind& kind() const { return llama_kind(model_type); }
-  bool is_sparse(int64_t layer) const {
-    return !sparse_layers.empty() && sparse_layers.at(static_cast<size_t>(layer));
-  }
 };
 
 // Reads and validates a config.json. Throws Error(Model, "CONFIG") naming file and key for a missing or bad

@@ -15,15 +15,10 @@ nn::TransformerBlockOptions block_options(const LlamaConfig& c, int64_t layer) {
   if (c.qk_norm) o.attention.qk_norm = nn::QkNormOptions{.norm = {.eps = c.rms_norm_eps}};
   o.mlp = {.hidden_size = c.hidden_size, .intermediate_size = c.intermediate_size, .bias = c.mlp_bias};
   o.norm.eps = c.rms_norm_eps;
-  if (!c.is_sparse(layer)) return o;
-  const LlamaExperts& names = c.kind().experts.value();
-  const nn::MLPOptions expert = {.hidden_size = c.hidden_size,
-                                 .intermediate_size = c.expert_size,
-                                 .gate = names.gate,
-                                 .up = names.up,
-                                 .down = names.down};
-  o.mlp_name = names.mlp_name;
-  o.sparse = {c.num_experts, c.experts_per_token, c.normalises_router, expert};
+  if (!c.experts.is_sparse(layer)) return o;
+  const ExpertKeys& keys = c.kind().experts.value();
+  o.mlp_name = keys.mlp_name;
+  o.sparse = expert_options(c, c.experts, keys);
   return o;
 }
 

@@ -6,26 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "tessera/models/decoder/read_experts.h"
+
 namespace tessera::models {
 
 // Says which layers' attention has the window that the key `sliding_window` gives. "If asked" means that the
 // key `use_sliding_window` must be true; "some" are the layers that `layer_types` names, or else those from
 // layer `max_window_layers` on.
 enum class LlamaWindows { None, All, AllIfAsked, SomeIfAsked };
-
-// Says how config.json and the files of a model describe its experts. Numbers are the defaults of keys.
-struct LlamaExperts {
-  bool has_num_experts_key = false;  // `num_experts` stands for `num_local_experts` where it is given
-  int64_t num_experts = 0, experts_per_token = 0;
-  const char* size_key = "intermediate_size";  // of the hidden size of an expert
-  std::optional<int64_t> size;                 // nothing: the key must be there
-  // The keys `norm_topk_prob`, `decoder_sparse_step` and `mlp_only_layers` have a meaning. Otherwise the
-  // weights of a token's experts add up to 1, and all layers have experts.
-  bool has_layer_keys = false;
-  bool has_jitter_key = false;  // `router_jitter_noise` has a meaning, and is refused unless it is 0
-  // The model's files give these names to the sparse MLP and to an expert's projections.
-  std::string mlp_name = "mlp", gate = "gate_proj", up = "up_proj", down = "down_proj";
-};
 
 struct LlamaKind {
   std::string model_type;
@@ -40,7 +28,7 @@ struct LlamaKind {
   bool qk_norm = false;
   LlamaWindows windows = LlamaWindows::None;
   std::optional<int64_t> default_window = {};
-  std::optional<LlamaExperts> experts = {};
+  std::optional<ExpertKeys> experts = {};
 };
 
 // Returns the row of this model_type, which must be one of llama_model_types().

@@ -1,0 +1,73 @@
+// Mixtures of experts: Qwen2-MoE (Yang et al., arXiv 2407.10671, section 2.2.2) with an expert that all
+// tokens share, and OLMoE (Muennighoff et al., arXiv 2409.02060).
+#include "tessera/models/common/read_config.h"
+#include "tessera/models/decoder/read_experts.h"
+#include "tessera/models/decoder/read_rope.h"
+#include "tessera/models/decoder/read_sizes.h"
+#include "tessera/models/families/families.h"
+
+namespace tessera::models {
+namespace {
+
+// Gives the layers their experts. A shared expert exists if its size is given.
+void set_experts(const io::JsonReader& reader, DecoderConfig& c, const ExpertKeys& keys,
+                 std::optional<int64_t> shared_size = std::nullopt) {
+  const ExpertLayers layers = read_experts(reader, c, keys);
+  for (int64_t layer = 0; layer < c.num_layers; ++layer) {
+    if (!layers.is_sparse(layer)) continue;
+    nn::TransformerBlockOptions& block = c.decoder.blocks[static_cast<size_t>(layer)];
+    block.mlp_name = keys.mlp_name;
+    block.sparse = expert_options(c, layers, keys);
+    block.sparse->expert.activation = block.mlp.activation;
+    if (!shared_size) continue;
+    block.sparse->shared = block.sparse->expert;
+    block.sparse->shared->intermediate_size = *shared_size;
+  }
+}
+
+}  // namespace
+
+DecoderConfig read_olmoe(const io::JsonReader& reader) {
+  DecoderConfig c = read_decoder(reader, {.max_position_embeddings = 4096, .norm_eps = 1e-5});
+  const bool bias = reader.boolean("attention_bias", false);
+  set_biases(c, bias, bias, false);
+  for (auto& block : c.decoder.blocks) {
+    block.attention.qk_norm =
+        nn::QkNormOptions{.norm = c.decoder.norm, .over = nn::QkNormOptions::Over::Projection};
+  }
+  set_rope(c, read_rope(reader, c));
+  set_experts(reader, c,
+              {.has_num_experts_key = true,
+               .num_experts = 64,
+               .experts_per_token = 8,
+               .size = 2048,
+               .has_norm_key = true,
+               .aux_loss_coef = 0.01});
+  return c;
+}
+
+DecoderConfig read_qwen2_moe(const io::JsonReader& reader) {
+  DecoderConfig c = read_decoder(reader, {.max_position_embeddings = 32768, .kv_heads = 16});
+  set_biases(c, reader.boolean("qkv_bias", true), false, false);
+  // Every second layer below max_window_layers has the window, unless layer_types says otherwise.
+  const bool has_windows = reader.boolean("use_sliding_window", false);
+  const int64_t end = reader.integer("max_window_layers", 0, kMaxSize, 28);
+  const auto slides = read_sliding_layers(
+      reader, c, [&](int64_t layer) { return has_windows && (layer + 1) % 2 != 0 && layer < end; });
+  if (has_windows) set_windows(reader, c, slides, 4096);
+  set_rope(c, read_rope(reader, c));
+  const int64_t shared = reader.integer("shared_expert_intermediate_size", 1, kMaxSize, 5632);
+  check_products(reader, c, {{"shared_expert_intermediate_size", shared}});
+  set_experts(reader, c,
+              {.has_num_experts_key = true,
+               .num_experts = 60,
+               .experts_per_token = 4,
+               .size_key = "moe_intermediate_size",
+               .size = 1408,
+               .has_norm_key = true,
+               .has_layer_keys = true},
+              shared);
+  return c;
+}
+
+}  // namespace tessera::models
