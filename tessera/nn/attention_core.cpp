@@ -13,9 +13,7 @@ struct DocumentAttention : AttentionCore {
   at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                     const SequenceContext& context, int64_t layer,
                     const ops::AttentionFormula& formula) const override {
-    // A rank that was dealt no heads returns an empty result. The sum keeps q, k and v in the graph, so that
-    // the backward reaches them as on the other ranks.
-    if (q.size(1) == 0) return q + k + v;
+    if (q.size(1) == 0) return attention_of_no_heads(q, k, v, formula);
     if (context.cache == nullptr) return ops::document_attention(q, k, v, context.document_starts, formula);
     if (!formula.is_causal) {
       throw Error(ErrorKind::Config, "ATTENTION", "bidirectional attention does not run over a cache")
@@ -26,6 +24,12 @@ struct DocumentAttention : AttentionCore {
 };
 
 }  // namespace
+
+at::Tensor attention_of_no_heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                 const ops::AttentionFormula& formula) {
+  const at::Tensor none = q + k + v;
+  return formula.sinks.defined() ? none + formula.sinks.sum().to(none.scalar_type()) : none;
+}
 
 std::shared_ptr<const AttentionCore> document_attention() {
   static const auto core = std::make_shared<const DocumentAttention>();

@@ -21,6 +21,11 @@ class AttentionCore {
                             const ops::AttentionFormula& formula) const = 0;
 };
 
+// Returns the empty result of a rank that was dealt no heads. The operands stay in the graph, so that the
+// backward reaches them as on the other ranks.
+at::Tensor attention_of_no_heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                 const ops::AttentionFormula& formula);
+
 // Returns the core that attends inside every document of the context or, if the context has a cache, over the
 // cache. A cache holds no later tokens, so bidirectional attention over one is an Error(Config, "ATTENTION").
 std::shared_ptr<const AttentionCore> document_attention();

@@ -360,10 +360,12 @@ namespace {
 
 struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k,
-                            const at::Tensor& v, const std::vector<int64_t>& starts,
-                            const AttentionFormula& formula) {
+                            const at::Tensor& v, const std::optional<at::Tensor>& sinks,
+                            const std::vector<int64_t>& starts, const AttentionFormula& formula) {
     const AttentionResult made = attend_spans(q, k, v, spans_of_documents(starts), formula);
+    add_sinks(made, formula);
     save_activations(*ctx, {q, k, v, made.out, made.log_sum});
+    if (sinks) ctx->saved_data["sinks"] = sinks->detach();
     ctx->saved_data["starts"] = starts;
     ctx->saved_data["formula"] = formula.to_value();
     return made.out;
@@ -379,7 +381,9 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     for (size_t i = 0; i < result.size(); ++i) {
       if (!ctx->needs_input_grad(i)) result[i].reset();
     }
-    result.resize(5);
+    result.resize(6);
+    if (ctx->saved_data.count("sinks") > 0)
+      result[3] = sinks_gradient(grads[0], {saved[3], saved[4]}, ctx->saved_data["sinks"].toTensor());
     return result;
   }
 };
@@ -393,6 +397,11 @@ void check_heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) 
   TESSERA_CHECK_ARGUMENT(k.sizes() == v.sizes() && q.size(2) == k.size(2), "attention: shapes of q, k, v");
   TESSERA_CHECK_ARGUMENT(k.size(1) > 0 && q.size(1) > 0 && q.size(1) % k.size(1) == 0 && q.size(2) > 0,
                          "attention: heads must be a multiple of kv_heads");
+}
+
+void check_sinks(const at::Tensor& q, const AttentionFormula& formula) {
+  TESSERA_CHECK_ARGUMENT(!formula.sinks.defined() || formula.sinks.numel() == q.size(1),
+                         "attention: one sink for each query head");
 }
 
 // Checks that the ranges are disjoint and lie within the tokens.
@@ -451,6 +460,24 @@ void add_attention(const AttentionResult& sum, const AttentionResult& part) {
   sum.log_sum.copy_(both);
 }
 
+void add_sinks(const AttentionResult& result, const AttentionFormula& formula) {
+  if (!formula.sinks.defined()) return;
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const at::Tensor scores = formula.sinks.to(result.log_sum.scalar_type()).view({1, -1, 1});
+  const at::Tensor both = at::logaddexp(result.log_sum, scores);
+  result.out.mul_(at::exp(result.log_sum - both));
+  result.log_sum.copy_(both);
+}
+
+at::Tensor sinks_gradient(const at::Tensor& grad_out, const AttentionResult& result,
+                          const at::Tensor& sinks) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const at::ScalarType exact = result.log_sum.scalar_type();
+  const at::Tensor shares = at::exp(sinks.to(exact).view({1, -1, 1}) - result.log_sum);
+  const at::Tensor delta = (grad_out.to(exact) * result.out).sum(-1, /*keepdim=*/true);
+  return (shares * delta).sum(at::IntArrayRef({0, 2})).neg_().to(sinks.scalar_type());
+}
+
 AttentionGradients attend_spans_backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k,
                                          const at::Tensor& v, const AttentionResult& result,
                                          const std::vector<AttentionSpan>& spans,
@@ -464,16 +491,22 @@ at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at
                               const std::vector<int64_t>& document_starts, const AttentionFormula& formula) {
   const trace::Scope trace_scope("document_attention");
   check_heads(q, k, v);
+  check_sinks(q, formula);
   TESSERA_CHECK_ARGUMENT(k.size(0) == q.size(0), "document_attention: q and k have the same tokens");
   TESSERA_CHECK_ARGUMENT(!document_starts.empty() && document_starts.front() == 0 &&
                              document_starts.back() == q.size(0) &&
                              std::is_sorted(document_starts.begin(), document_starts.end()),
                          "document_attention: document_starts must run from 0 to tokens");
-  if (const auto whole = leaves(q).document_attention) return whole(q, k, v, document_starts, formula);
-  if (!needs_graph({q, k, v})) {
-    return attend_spans(q, k, v, spans_of_documents(document_starts), formula).out;
+  const bool has_sinks = formula.sinks.defined();
+  const auto whole = leaves(q).document_attention;
+  if (whole != nullptr && !has_sinks) return whole(q, k, v, document_starts, formula);
+  if (!needs_graph({q, k, v, has_sinks ? formula.sinks : q})) {
+    const AttentionResult made = attend_spans(q, k, v, spans_of_documents(document_starts), formula);
+    add_sinks(made, formula);
+    return made.out;
   }
-  return AttentionFunction::apply(q, k, v, document_starts, formula);
+  return AttentionFunction::apply(q, k, v, has_sinks ? std::optional(formula.sinks) : std::nullopt,
+                                  document_starts, formula);
 }
 
 }  // namespace tessera::ops

@@ -31,7 +31,7 @@ struct AttentionGradients {
 // Returns the attention of queries over keys that may lie elsewhere in their documents, without autograd.
 // Spans must not share queries and must not share keys. q: [queries, heads, head_dim]; k, v: [keys, kv_heads,
 // head_dim], as for document_attention(). A query that sees no key has an `out` of 0 and a `log_sum` of minus
-// infinity.
+// infinity. The formula's sinks are left to add_sinks(), which follows once, when all keys have been seen.
 AttentionResult attend_spans(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const std::vector<AttentionSpan>& spans, const AttentionFormula& formula);
 
@@ -45,8 +45,14 @@ AttentionResult attention_of_nothing(const at::Tensor& q);
 // different keys.
 void add_attention(const AttentionResult& sum, const AttentionResult& part);
 
+// Adds the keys of the formula's sinks to a result, in place; does nothing if there are none.
+void add_sinks(const AttentionResult& result, const AttentionFormula& formula);
+// Returns the gradient of the sinks, [heads] of their type. `result` is that after add_sinks().
+at::Tensor sinks_gradient(const at::Tensor& grad_out, const AttentionResult& result, const at::Tensor& sinks);
+
 // Returns what the keys of these spans add to the gradients. `result` is that over all keys that the queries
-// see, those of these spans and of others, so that the gradients over all sets of keys add up to the whole.
+// see, those of these spans, of others, and sinks, so that the gradients over all sets of keys add up to the
+// whole.
 AttentionGradients attend_spans_backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k,
                                          const at::Tensor& v, const AttentionResult& result,
                                          const std::vector<AttentionSpan>& spans,

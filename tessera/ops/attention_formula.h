@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
 #include "tessera/ops/kernels/key_band.h"
@@ -18,12 +19,15 @@ struct AttentionFormula {
   bool is_causal = true;
   int64_t window = 0;     // 0: no window
   double soft_cap = 0.0;  // scores s become soft_cap tanh(s / soft_cap); 0: no cap
+  // Sinks (Xiao et al., arXiv 2309.17453; as in OpenAI, arXiv 2508.10925), [heads] of any floating type: each
+  // query sees one more key, whose score is its head's sink and whose value is 0. Undefined: there are none.
+  at::Tensor sinks = {};
 
   // Throws Error(Config, "ARGUMENT") for a scale that is not positive, or a window or a soft cap that is
   // negative.
   void check() const;
 
-  // The formula in the form that autograd's contexts keep, and back.
+  // The formula without its sinks, in the form that autograd's contexts keep, and back.
   at::IValue to_value() const;
   static AttentionFormula from_value(const at::IValue& value);
 };

@@ -32,6 +32,8 @@ struct Part {
   int64_t first_page, num_pages;
   kernels::IndexRange visible;  // tokens of the sequence that the query sees, in any page
   bool is_alone;                // the query has no other part
+  // A part without pages stands for the sinks.
+  bool is_sinks() const { return num_pages == 0; }
 };
 
 struct Shape {
@@ -67,7 +69,10 @@ class Attention {
         shape_(shape),
         layer_(layer),
         scale_(static_cast<C>(formula.scale)),
-        cap_(static_cast<C>(formula.soft_cap)) {}
+        cap_(static_cast<C>(formula.soft_cap)) {
+    if (formula.sinks.defined())
+      sinks_ = formula.sinks.detach().to(at::CppTypeToScalarType<C>::value).contiguous();
+  }
 
   // Attends for all parts. The parts of one query must follow each other, and none may be left out.
   void run(const std::vector<Part>& parts) {
@@ -99,6 +104,12 @@ class Attention {
     const int64_t head = kv_head * group, row = index * shape_.heads + head;
     C* q = scratch.q.data() + row * head_dim;
     C* maximum = scratch.maximum.data() + row;
+    if (part.is_sinks()) {
+      // One key of each head, whose value of zeros is what `out` holds from the start.
+      std::copy_n(read<C>(sinks_) + head, group, maximum);
+      std::fill_n(scratch.sum.data() + row, group, C{1});
+      return;
+    }
     const T* from = q_ + part.query * shape_.width() + head * head_dim;
     for (int64_t i = 0; i < group * head_dim; ++i) q[i] = widened(from[i]) * scale_;
     std::fill(maximum, maximum + group, -std::numeric_limits<C>::infinity());
@@ -132,6 +143,7 @@ class Attention {
   Shape shape_;
   int64_t layer_;
   C scale_, cap_;
+  at::Tensor sinks_;
 };
 
 // Returns the addresses of all pages of every sequence; null for those that have gone back.
@@ -154,10 +166,12 @@ void for_all_parts(const CachedBatch& batch, const AttentionFormula& formula, co
       const kernels::IndexRange visible =
           key_band({i, 1, 0, sequence.length, past + i}, formula).keys_seen(1);
       const int64_t first = visible.begin / kPageTokens, end = (visible.end + kPageTokens - 1) / kPageTokens;
+      const bool has_sinks = formula.sinks.defined(), is_alone = end - first <= kPartPages && !has_sinks;
       for (int64_t page = first; page < end; page += kPartPages) {
         parts.push_back({memory[s].data(), sequence.first + i, page, std::min(kPartPages, end - page),
-                         visible, end - first <= kPartPages});
+                         visible, is_alone});
       }
+      if (has_sinks) parts.push_back({memory[s].data(), sequence.first + i, end, 0, visible, is_alone});
       if (static_cast<int64_t>(parts.size()) >= kMaxParts) {
         run(parts);
         parts.clear();
@@ -240,7 +254,9 @@ at::Tensor plain::cached_attention(const at::Tensor& q, const CachedBatch& batch
     }
     spans.push_back({sequence.first, sequence.added, first_key, held, held - sequence.added});
   }
-  return leaves(q).attend_spans(q, at::cat(keys), at::cat(values), spans, formula).out;
+  const AttentionResult made = leaves(q).attend_spans(q, at::cat(keys), at::cat(values), spans, formula);
+  add_sinks(made, formula);
+  return made.out;
 }
 
 void host::write_cache(const CachedBatch& batch, int64_t layer, const at::Tensor& k_in,

@@ -42,7 +42,12 @@ at::Tensor plain::attend_rows(const at::Tensor& q, const at::Tensor& k, const at
   // Values of tokens that are not seen are set to zeros: NaN times a weight of zero would still be NaN.
   const at::Tensor values =
       v.to(exact).masked_fill(seen.logical_not().unsqueeze(2).unsqueeze(2), 0.0).transpose(1, 2);
-  return at::matmul(at::softmax(scores, -1), values).to(q.scalar_type()).view(q.sizes());
+  if (formula.sinks.defined()) {
+    const at::Tensor sinks = formula.sinks.to(exact).view({1, kv_heads, -1, 1});
+    scores = at::cat({scores, sinks.expand({rows, kv_heads, scores.size(2), 1})}, -1);
+  }
+  const at::Tensor shares = at::softmax(scores, -1).narrow(-1, 0, k.size(1));
+  return at::matmul(shares, values).to(q.scalar_type()).view(q.sizes());
 }
 
 at::Tensor attend_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

@@ -81,6 +81,48 @@ std::vector<AttentionFormula> formulas(int64_t window) {
           {0.4, false, window, 0.7}};
 }
 
+// The formula's sinks are the fourth input.
+Op fused_with_sinks(const std::vector<int64_t>& starts, AttentionFormula formula) {
+  return [=](const Inputs& in) mutable {
+    formula.sinks = in[3];
+    return document_attention(in[0], in[1], in[2], starts, formula);
+  };
+}
+
+// A softmax with one more column, which no value belongs to.
+Op sinks_by_definition(const std::vector<int64_t>& starts, const AttentionFormula& formula) {
+  const at::Tensor seen = pairs_that_see(spans_of_documents(starts), starts.back(), starts.back(), formula);
+  return [=](const Inputs& in) {
+    const AttentionResult without = by_definition(in, seen, formula);
+    const at::Tensor sinks = in[3].view({1, -1, 1});
+    return without.out * at::sigmoid(without.log_sum - sinks);
+  };
+}
+
+TEST(AttentionFormula, SinksAreKeysWithoutAValue) {
+  Random random;
+  for (int round = 0; round < 4; ++round) {
+    std::vector<int64_t> starts = {0};
+    for (int64_t i = random.in(1, 4); i > 0; --i) starts.push_back(starts.back() + random.in(1, 200));
+    const int64_t group = random.in(1, 3), kv_heads = random.in(1, 2), head_dim = random.in(1, 40);
+    Inputs in = make_formula_inputs(starts.back(), starts.back(), kv_heads * group, kv_heads, head_dim, 7);
+    in.push_back(trained(2 * random_tensor({kv_heads * group}, 11)));
+    for (const AttentionFormula& formula : formulas(random.in(1, 100))) {
+      SCOPED_TRACE(::testing::Message() << at::IntArrayRef(starts) << ", " << shown(formula) << ", "
+                                        << kv_heads << " times " << group << " heads of " << head_dim);
+      expect_same(fused_with_sinks(starts, formula), sinks_by_definition(starts, formula), in, 1e-11);
+      expect_near_double(fused_with_sinks(starts, formula), in, at::kFloat, 2e-5);
+      expect_near_double(fused_with_sinks(starts, formula), in, at::kBFloat16, 6e-2);
+      if (HasFailure()) return;
+    }
+  }
+  gradcheck(fused_with_sinks({0, 1, 5, 9}, {0.4, true, 2}), [] {
+    Inputs in = make_formula_inputs(9, 9, 4, 2, 3, 1);
+    in.push_back(trained(random_tensor({4}, 5)));
+    return in;
+  }());
+}
+
 TEST(AttentionFormula, GradientsMatchCentralDifferences) {
   for (const AttentionFormula& formula : formulas(2)) {
     SCOPED_TRACE(shown(formula));

@@ -74,7 +74,8 @@ at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& all_k, const a
                    values = v.to(at::kDouble).repeat_interleave(group, 1).transpose(0, 1);
   at::Tensor scores = at::matmul(keys, q.to(at::kDouble).unsqueeze(2)).squeeze(2) * formula.scale;
   if (formula.soft_cap > 0) scores = formula.soft_cap * at::tanh(scores / formula.soft_cap);
-  return at::matmul(at::softmax(scores, -1).unsqueeze(1), values).squeeze(1);
+  if (formula.sinks.defined()) scores = at::cat({scores, formula.sinks.to(at::kDouble).unsqueeze(1)}, 1);
+  return at::matmul(at::softmax(scores, -1).narrow(1, 0, seen).unsqueeze(1), values).squeeze(1);
 }
 
 at::Tensor plain_cached(const World& world, const at::Tensor& q,
@@ -116,11 +117,13 @@ TEST(CachedAttention, EqualsThePlainFormula) {
 }
 
 // Pages that no query of the batch sees are undefined tensors here, so reading one would fail.
-TEST(CachedAttention, WindowsAndSoftCapsEqualThePlainFormula) {
+TEST(CachedAttention, WindowsSoftCapsAndSinksEqualThePlainFormula) {
   for (const AttentionFormula& formula :
        {AttentionFormula{kCacheScale, true, 1}, AttentionFormula{kCacheScale, true, 33},
         AttentionFormula{kCacheScale, true, 600}, AttentionFormula{kCacheScale, true, 0, 1.5},
-        AttentionFormula{kCacheScale, true, 40, 0.7}}) {
+        AttentionFormula{kCacheScale, true, 40, 0.7},
+        AttentionFormula{kCacheScale, true, 0, 0.0, 2 * random_tensor({9}, 97)},
+        AttentionFormula{kCacheScale, true, 33, 0.7, 2 * random_tensor({9}, 96)}}) {
     for (const auto& [type, tolerance] :
          {std::pair{at::kDouble, 1e-13}, {at::kFloat, 4e-6}, {at::kBFloat16, 5e-3}}) {
       SCOPED_TRACE(::testing::Message() << "window " << formula.window << ", " << at::toString(type));

@@ -66,7 +66,8 @@ TEST(PlacedAttention, IsThatOfPages) {
   const auto rows = static_cast<int64_t>(pasts.size());
   for (const AttentionFormula& formula :
        {AttentionFormula{0.3}, AttentionFormula{0.3, true, 1}, AttentionFormula{0.3, true, 33},
-        AttentionFormula{0.3, true, 100, 0.7}, AttentionFormula{0.3, true, 0, 1.5}}) {
+        AttentionFormula{0.3, true, 100, 0.7}, AttentionFormula{0.3, true, 0, 1.5},
+        AttentionFormula{0.3, true, 33, 0.0, random_tensor({kHeads}, 90)}}) {
     for (const auto& [type, tolerance] :
          {std::pair{at::kDouble, 1e-13}, {at::kFloat, 4e-6}, {at::kBFloat16, 1e-2}}) {
       for (const int64_t columns : {7, 16}) {

@@ -62,6 +62,7 @@ struct Case {
   std::vector<int64_t> starts;
   int64_t heads, kv_heads, head_dim;
   ops::AttentionFormula formula;
+  bool has_sinks = false;
 };
 
 // Returns the rows of `whole` that rank `rank` has.
@@ -83,9 +84,10 @@ at::Tensor by_ulysses(const Inputs& in, const TokenSplit& split, const Case& c,
   nn::SequenceContext context;
   context.document_starts = c.starts;
   return ulysses_attention(
-      in[0], in[1], in[2], whole_line(split),
-      [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-        return nn::document_attention()->attend(q, k, v, context, 0, c.formula);
+      in[0], in[1], in[2], whole_line(split), c.formula,
+      [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+          const ops::AttentionFormula& of_heads) {
+        return nn::document_attention()->attend(q, k, v, context, 0, of_heads);
       },
       group);
 }
@@ -104,24 +106,41 @@ void expect_same_as_whole(const Case& c, int64_t ranks, const Attend& attend, at
   const int64_t tokens = c.starts.back();
   const Inputs in = {trained(random_tensor({tokens, c.heads, c.head_dim}, 1, type)),
                      trained(random_tensor({tokens, c.kv_heads, c.head_dim}, 2, type)),
-                     trained(random_tensor({tokens, c.kv_heads, c.head_dim}, 3, type))};
-  const at::Tensor want = ops::document_attention(in[0], in[1], in[2], c.starts, c.formula);
+                     trained(random_tensor({tokens, c.kv_heads, c.head_dim}, 3, type)),
+                     trained(random_tensor({c.heads}, 5, type))};
+  const auto formula_of = [&](const at::Tensor& sinks) {
+    ops::AttentionFormula formula = c.formula;
+    if (c.has_sinks) formula.sinks = sinks;
+    return formula;
+  };
+  const at::Tensor want = ops::document_attention(in[0], in[1], in[2], c.starts, formula_of(in[3]));
   const at::Tensor direction = random_tensor(want.sizes(), 4, type);
-  const auto gradients = torch::autograd::grad({want}, in, {direction});
+  const auto gradients_of = [&](const at::Tensor& result, const Inputs& inputs, const at::Tensor& along) {
+    return torch::autograd::grad({result}, inputs, {along}, std::nullopt, false,
+                                 /*allow_unused=*/!c.has_sinks);
+  };
+  const auto gradients = gradients_of(want, in, direction);
+  at::Tensor sum_of_sinks = at::zeros({c.heads}, at::kDouble);
   const TokenSplit split(c.starts, ranks);
   std::mutex mutex;
   comm::run_fake_ranks(ranks, [&](const auto& world) {
     const auto own = [&](const at::Tensor& whole) { return taken(whole, split, world->rank()); };
     Inputs part;
-    for (const at::Tensor& tensor : in) part.push_back(trained(own(tensor)));
-    const at::Tensor got = attend(part, split, c, world);
-    const auto own_gradients = torch::autograd::grad({got}, part, {own(direction)});
+    for (size_t i = 0; i < 3; ++i) part.push_back(trained(own(in[i])));
+    part.push_back(trained(in[3].detach().clone()));
+    Case own_case = c;
+    own_case.formula = formula_of(part[3]);
+    const at::Tensor got = attend(part, split, own_case, world);
+    const auto own_gradients = gradients_of(got, part, own(direction));
     const std::lock_guard lock(mutex);
     expect_near(got, own(want), tolerance, "attention");
-    for (size_t i = 0; i < in.size(); ++i) {
+    for (size_t i = 0; i < 3; ++i) {
       expect_near(own_gradients[i], own(gradients[i]), tolerance, "gradient " + std::to_string(i));
     }
+    if (c.has_sinks) sum_of_sinks += own_gradients[3];
   });
+  if (c.has_sinks)
+    expect_near(sum_of_sinks, gradients[3].to(at::kDouble), 10 * tolerance, "gradient of sinks");
 }
 
 TEST(ContextParallel, RandomDocumentsEqualWholeOnes) {
@@ -145,6 +164,11 @@ TEST(ContextParallel, RandomDocumentsEqualWholeOnes) {
         }
         expect_same_as_whole(c, ranks, by_ring, at::kFloat, 2e-5);
         if (ranks == 4) expect_same_as_whole(c, ranks, by_usp(2), at::kDouble, 1e-12);
+        Case with_sinks = c;
+        with_sinks.has_sinks = true;
+        const Attend one_of[] = {by_ring, by_ulysses, by_usp(ranks % 2 == 0 ? 2 : 1)};
+        expect_same_as_whole(with_sinks, ranks, one_of[static_cast<size_t>(random.in(0, 2))], at::kDouble,
+                             1e-12);
         if (HasFailure()) return;
       }
     }

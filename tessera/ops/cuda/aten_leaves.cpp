@@ -95,8 +95,8 @@ AttentionGradients attend_spans_backward(const at::Tensor& grad_out, const at::T
 
 at::Tensor attend_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                        const at::Tensor& lengths, const AttentionFormula& formula) {
-  return takes_flash(q, formula) ? flash_attend_rows(q, k, v, lengths, formula)
-                                 : plain::attend_rows(q, k, v, lengths, formula);
+  return takes_flash(q, formula) && !formula.sinks.defined() ? flash_attend_rows(q, k, v, lengths, formula)
+                                                             : plain::attend_rows(q, k, v, lengths, formula);
 }
 
 // Does what plain::cross_entropy() does with one tensor of the logits' size in float32 instead of four.

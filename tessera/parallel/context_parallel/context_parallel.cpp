@@ -61,8 +61,7 @@ class ContextParallelCore : public nn::AttentionCore {
     }
     TESSERA_CHECK_ARGUMENT(context.part.has_value(),
                            "context parallelism: the tokens must be those of token_part()");
-    // A rank without heads returns an empty result, as nn::document_attention() does.
-    if (q.size(1) == 0) return q + k + v;
+    if (q.size(1) == 0) return nn::attention_of_no_heads(q, k, v, formula);
     const TokenSplit split(context.document_starts, group_->size());
     // The copies that token_part() appends attend to nothing: attention runs without them, and their rows are
     // zeros.
@@ -81,9 +80,10 @@ class ContextParallelCore : public nn::AttentionCore {
     nn::SequenceContext whole = context;
     whole.part.reset();
     return ulysses_attention(
-        q, k, v, whole_line(split),
-        [&](const at::Tensor& qs, const at::Tensor& ks, const at::Tensor& vs) {
-          return nn::document_attention()->attend(qs, ks, vs, whole, layer, formula);
+        q, k, v, whole_line(split), formula,
+        [&](const at::Tensor& qs, const at::Tensor& ks, const at::Tensor& vs,
+            const ops::AttentionFormula& of_heads) {
+          return nn::document_attention()->attend(qs, ks, vs, whole, layer, of_heads);
         },
         grid_.heads);
   }

@@ -107,6 +107,7 @@ ops::AttentionResult forward_pass(const at::Tensor& q, const at::Tensor& k, cons
                                            half_of(keys[1], split, source, key_half), spans, formula));
     });
   });
+  ops::add_sinks(sum, formula);
   return {sum.out.to(q.scalar_type()), sum.log_sum};
 }
 
@@ -155,11 +156,13 @@ ops::AttentionGradients backward_pass(const at::Tensor& grad, const at::Tensor& 
 
 struct RingAttention : torch::autograd::Function<RingAttention> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k,
-                            const at::Tensor& v, const TokenSplit& split,
-                            const ops::AttentionFormula& formula, const Group& group) {
+                            const at::Tensor& v, const std::optional<at::Tensor>& sinks,
+                            const TokenSplit& split, const ops::AttentionFormula& formula,
+                            const Group& group) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     const ops::AttentionResult result = forward_pass(q, k, v, split, formula, group);
     ops::save_activations(*ctx, {q, k, v, result.out, result.log_sum});
+    if (sinks) ctx->saved_data["sinks"] = sinks->detach();
     ctx->saved_data["rest"] = c10::IValue::make_capsule(c10::make_intrusive<Rest>(split, formula, group));
     return result.out;
   }
@@ -174,7 +177,10 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
     const auto& [split, formula, group] = static_cast<const Rest&>(*rest).values;
     const ops::AttentionGradients made =
         backward_pass(grads[0], saved[0], saved[1], saved[2], {saved[3], saved[4]}, split, formula, group);
-    return {made.q, made.k, made.v, {}, {}, {}};
+    at::Tensor grad_sinks;
+    if (ctx->saved_data.count("sinks") > 0)
+      grad_sinks = ops::sinks_gradient(grads[0], {saved[3], saved[4]}, ctx->saved_data["sinks"].toTensor());
+    return {made.q, made.k, made.v, grad_sinks, {}, {}, {}};
   }
 
   struct Rest : torch::CustomClassHolder {
@@ -189,7 +195,8 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
 at::Tensor ring_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const TokenSplit& split, const ops::AttentionFormula& formula, const Group& group) {
   const trace::Scope trace_scope("ring_attention");
-  return RingAttention::apply(q, k, v, split, formula, group);
+  const auto sinks = formula.sinks.defined() ? std::optional(formula.sinks) : std::nullopt;
+  return RingAttention::apply(q, k, v, sinks, split, formula, group);
 }
 
 }  // namespace tessera::parallel

@@ -78,12 +78,13 @@ SharedTokens whole_line(const TokenSplit& split) {
 }
 
 at::Tensor ulysses_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                             const SharedTokens& tokens, const AttentionOfHeads& attend, const Group& group) {
+                             const SharedTokens& tokens, const ops::AttentionFormula& formula,
+                             const AttentionOfHeads& attend, const Group& group) {
   const trace::Scope trace_scope("ulysses_attention");
   const int64_t num_ranks = group->size(), rank = group->rank(), own_tokens = q.size(0), head_dim = q.size(2),
                 shared_by = q.size(1) / k.size(1);
   const auto kv_heads = [&](int64_t of) { return piece_of(k.size(1), num_ranks, of, 1); };
-  const int64_t own = kv_heads(rank).size;
+  const auto [first_head, own] = kv_heads(rank);
 
   // Each rank gets this rank's tokens for its heads, q, k and v side by side: [own tokens, its heads,
   // head_dim].
@@ -113,8 +114,10 @@ at::Tensor ulysses_attention(const at::Tensor& q, const at::Tensor& k, const at:
                               .view({from_held.size(0), own * (shared_by + 2), head_dim})
                               .index_select(0, from_held);
   const int64_t q_heads = own * shared_by;
-  const at::Tensor result =
-      attend(line.narrow(1, 0, q_heads), line.narrow(1, q_heads, own), line.narrow(1, q_heads + own, own));
+  ops::AttentionFormula of_heads = formula;
+  if (formula.sinks.defined()) of_heads.sinks = formula.sinks.narrow(0, first_head * shared_by, q_heads);
+  const at::Tensor result = attend(line.narrow(1, 0, q_heads), line.narrow(1, q_heads, own),
+                                   line.narrow(1, q_heads + own, own), of_heads);
   const at::Tensor back =
       Exchange::apply(result.index_select(0, from_line).flatten(), results_to_come, results_to_go, group);
   std::vector<at::Tensor> heads;

@@ -29,10 +29,12 @@ SharedTokens whole_line(const TokenSplit& split);
 // dealt as evenly as possible, each with its query heads; a rank may get none. q, k, v: this rank's tokens,
 // [tokens, heads, head_dim] and [tokens, kv_heads, head_dim]; the result is like q. Collective, in the
 // forward and in the backward.
-using AttentionOfHeads =
-    std::function<at::Tensor(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v)>;
+// `attend` gets the formula with the sinks of its heads.
+using AttentionOfHeads = std::function<at::Tensor(const at::Tensor& q, const at::Tensor& k,
+                                                  const at::Tensor& v, const ops::AttentionFormula& formula)>;
 at::Tensor ulysses_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                             const SharedTokens& tokens, const AttentionOfHeads& attend,
+                             const SharedTokens& tokens, const ops::AttentionFormula& formula,
+                             const AttentionOfHeads& attend,
                              const std::shared_ptr<comm::Communicator>& group);
 
 }  // namespace tessera::parallel

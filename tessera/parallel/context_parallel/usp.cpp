@@ -19,12 +19,13 @@ at::Tensor usp_attention(const at::Tensor& q, const at::Tensor& k, const at::Ten
     tokens.of_rank.push_back(split.runs(ring->rank() * heads->size() + i));
   tokens.line = coarse.runs(ring->rank());
   return ulysses_attention(
-      q, k, v, tokens,
-      [&](const at::Tensor& qs, const at::Tensor& ks, const at::Tensor& vs) {
+      q, k, v, tokens, formula,
+      [&](const at::Tensor& qs, const at::Tensor& ks, const at::Tensor& vs,
+          const ops::AttentionFormula& of_heads) {
         // More ranks than key/value heads leave some ranks without heads; they take no part in the ring,
         // which consists of such ranks alone.
-        if (qs.size(1) == 0) return qs + ks + vs;
-        return ring_attention(qs, ks, vs, coarse, formula, ring);
+        if (qs.size(1) == 0) return nn::attention_of_no_heads(qs, ks, vs, of_heads);
+        return ring_attention(qs, ks, vs, coarse, of_heads, ring);
       },
       heads);
 }
