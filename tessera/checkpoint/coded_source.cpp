@@ -222,17 +222,19 @@ class CodedSource : public ParameterSource {
     TESSERA_ASSERT(
         stored && stored->kind == parameter.form.kind && stored->elements % parameter.form.elements == 0,
         "the blocks of '" + parameter.tensor + "'");
-    if (*stored == parameter.form) return files_->read_blocks(parameter.tensor, box, blocks);
+    const int64_t row = parameter.first_row + box.offset[0];
+    if (*stored == parameter.form)
+      return files_->read_blocks(parameter.tensor, {{row, box.offset[1]}, box.size}, blocks);
     const int64_t begin = box.offset[1] / stored->elements * stored->elements;
     const int64_t end = round_up(box.offset[1] + box.size[1], stored->elements);
-    const Box around{{box.offset[0], begin}, {box.size[0], end - begin}};
+    const Box around{{row, begin}, {box.size[0], end - begin}};
     const at::Tensor read = at::empty({box.size[0], stored->row_bytes(end - begin)}, on_host(at::kByte));
     files_->read_blocks(parameter.tensor, around, read);
     const int64_t row_bytes = parameter.form.row_bytes(box.size[1]);
-    for (int64_t row = 0; row < box.size[0]; ++row) {
-      io::split_blocks(*stored, static_cast<const uint8_t*>(read.const_data_ptr()) + row * read.size(1),
+    for (int64_t i = 0; i < box.size[0]; ++i) {
+      io::split_blocks(*stored, static_cast<const uint8_t*>(read.const_data_ptr()) + i * read.size(1),
                        box.offset[1] - begin, box.size[1], parameter.form,
-                       static_cast<uint8_t*>(blocks.mutable_data_ptr()) + row * row_bytes);
+                       static_cast<uint8_t*>(blocks.mutable_data_ptr()) + i * row_bytes);
     }
   }
 

@@ -31,6 +31,7 @@ struct CodedParameter {
   // own, which are taken; those of `form` may be parts of them.
   std::optional<Quantization> quantization;
   std::string tensor;
+  int64_t first_row = 0;  // of the weight in the stored tensor, which may hold several
 };
 
 // Returns a source that gives the coded parameters as blocks, [rows, bytes], and all others as `values` does.

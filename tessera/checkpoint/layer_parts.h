@@ -15,7 +15,8 @@
 namespace tessera::checkpoint {
 
 // Collects from the Linears of a model, and from their adapters, the form in which files of its family hold
-// their parameters: whether a matrix is stored transposed, and in which order its outputs are stored. The
+// their parameters: whether a matrix is stored transposed, in which order its outputs are stored, and whether
+// it is one of several in a tensor. Sinks of attention are stored under the name of their layer. The
 // shapes of the model must be the global ones, so it must be made before any sharding. The model must outlive
 // it.
 class LayerParts {
@@ -32,6 +33,8 @@ class LayerParts {
     bool is_transposed = false;
     std::optional<int64_t> out_dim;  // dim of the parameter that runs along the layer's outputs
     const nn::Linear* layer = nullptr;
+    std::string stack = {};  // the stored tensor of several matrices, or rows, in which the layer's is one
+    bool is_bare = false;    // stored without the last component of its name
   };
   std::unordered_map<const c10::TensorImpl*, Form> forms_;
 };

@@ -46,6 +46,7 @@ class QuantizedTensors : public StoredTensors {
     const auto found = weights_.find(name);
     if (found == weights_.end()) return plain_->read(name, box, destination);
     const Weight& weight = found->second;
+    if (weight.coded.matrices > 0) return read_stack(weight.coded, box, destination);
     TESSERA_ASSERT(box.size.size() == 2 && destination.sizes() == at::IntArrayRef(box.size) &&
                        destination.is_floating_point() &&
                        parallel::intersect(box, whole_box(find(name)->shape)) == box,
@@ -73,6 +74,17 @@ class QuantizedTensors : public StoredTensors {
   void add_sample(ContentHash& hash) const override { plain_->add_sample(hash); }
 
  private:
+  // Reads a box of [matrices, in, out].
+  void read_stack(const CodedWeight& weight, const Box& box, const at::Tensor& destination) const {
+    TESSERA_ASSERT(box.size.size() == 3 && destination.sizes() == at::IntArrayRef(box.size),
+                   "a destination of the box's size");
+    const int64_t rows = weight.rows() / weight.matrices;
+    for (int64_t i = 0; i < box.size[0]; ++i) {
+      const Box one{{(box.offset[0] + i) * rows + box.offset[2], box.offset[1]}, {box.size[2], box.size[1]}};
+      quantized::read_values(*files_, weight, one, destination.select(0, i).t());
+    }
+  }
+
   const std::shared_ptr<const io::ModelFiles> files_;
   const std::shared_ptr<const StoredTensors> plain_;
   const Weights weights_;
@@ -86,6 +98,7 @@ Found find_weights(const quantized::Folder& folder, Method method) {
     case Method::CompressedTensors: return quantized::find_compressed_tensors(folder);
     case Method::Fp8: return quantized::find_fp8(folder);
     case Method::ModelOpt: return quantized::find_modelopt(folder);
+    case Method::Mxfp4: return quantized::find_mxfp4(folder);
   }
   throw_internal(__FILE__, __LINE__, "a known method", "method");
 }
@@ -101,7 +114,8 @@ bool is_turned(const std::string& model_type, const std::string& name) {
 // Refuses tensors that only a quantised weight has, where the configuration knows of none.
 void check_rest(const io::ModelFiles& files, const io::TensorInfo& tensor) {
   constexpr const char* kEnds[] = {".qweight", ".qzeros",        ".weight_packed",    ".weight_scale",
-                                   ".SCB",     ".weight.absmax", ".weight_scale_inv", ".quant_map"};
+                                   ".SCB",     ".weight.absmax", ".weight_scale_inv", ".quant_map",
+                                   "_blocks",  "_scales"};
   const bool is_code = tensor.name.ends_with(".weight") && !is_weight_dtype(tensor.dtype);
   if (!is_code && std::ranges::none_of(kEnds, [&](const char* end) { return tensor.name.ends_with(end); }))
     return;
@@ -140,6 +154,8 @@ std::shared_ptr<const StoredTensors> make_view(std::shared_ptr<const io::ModelFi
     io::TensorSpec spec = weight.spec;
     const bool turns = is_turned(model_type, name);
     if (turns) std::swap(spec.shape[0], spec.shape[1]);
+    if (weight.matrices > 0)
+      spec.shape = {weight.matrices, weight.columns(), weight.rows() / weight.matrices};
     by_codes[weight.codes_in] = std::move(spec);
     weights[name] = {std::move(weight), turns};
   }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/checkpoint/quantized_tensors.h"
+#include "tessera/checkpoint/rewrite_folder.h"
 #include "tessera/core/error.h"
 #include "tessera/device/host_memory.h"
 #include "tessera/device/torch_dtype.h"
@@ -125,14 +126,22 @@ BaseFiles read_base_files(const std::string& folder) {
   files.config = plain_config(io::JsonReader::read_text(io::join_path(folder, "config.json")));
   const std::string generation = io::join_path(folder, "generation_config.json");
   if (io::exists(generation)) files.generation = io::JsonReader::read_text(generation);
+  for (const char* name :
+       {"preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"}) {
+    const std::string path = io::join_path(folder, name);
+    if (io::exists(path)) files.processors.emplace_back(name, io::JsonReader::read_text(path));
+  }
   return files;
 }
 
-FolderPlan model_folder(StateDictAdapter table, const BaseFiles& base, DType dtype) {
+FolderPlan model_folder(StateDictAdapter table, const BaseFiles& base, DType dtype,
+                        std::shared_ptr<const WholeModel> whole) {
   FolderPlan plan;
-  plan.table = std::move(table);
+  plan.table = whole ? whole->with_stored_names(table) : std::move(table);
+  plan.whole = std::move(whole);
   plan.files.emplace_back(kConfigFile, with_config_dtype(base.config, dtype));
   if (!base.generation.empty()) plan.files.emplace_back("generation_config.json", base.generation);
+  plan.files.insert(plan.files.end(), base.processors.begin(), base.processors.end());
   return plan;
 }
 
@@ -159,11 +168,15 @@ void save_folder(const parallel::ShardedModel& model, const FolderPlan& plan, co
     std::vector<io::TensorSpec> specs = specs_of(model, plan.table, plan.dtype);
     for (const auto& [name, value] : plan.constants)
       specs.push_back({name, to_dtype(value.scalar_type()), value.sizes().vec()});
+    if (plan.whole) specs.insert(specs.end(), plan.whole->others().begin(), plan.whole->others().end());
     writer.emplace(folder, specs, plan.weights);
     for (const auto& [name, value] : plan.constants) {
       const at::Tensor dense = value.contiguous();
       writer->write(name, 0, host_span<const char>(dense).data(), static_cast<int64_t>(dense.nbytes()));
     }
+    if (!plan.whole) return;
+    for (const io::TensorSpec& tensor : plan.whole->others())
+      copy_tensor(plan.whole->files(), tensor, tensor.dtype, *writer);
   });
   for (const StoredParameter& entry : plan.table.parameters()) {
     at::Tensor whole = model.full_tensor(*parameters.at(entry.name));

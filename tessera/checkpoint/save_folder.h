@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tessera/checkpoint/state_dict_adapter.h"
+#include "tessera/checkpoint/whole_model.h"
 #include "tessera/comm/agreed_work.h"
 #include "tessera/core/dtype.h"
 #include "tessera/io/model_files.h"
@@ -23,12 +24,16 @@ struct FolderPlan {
   std::optional<DType> dtype;  // type of all written weights; nothing = each parameter's own type
   // Tensors on the host, by name, that are written beside the table's and in the type that they have.
   std::vector<std::pair<std::string, at::Tensor>> constants = {};
+  // The model whose text part the table is: its other tensors are written as they are. Null if there is none.
+  std::shared_ptr<const WholeModel> whole = nullptr;
 };
 
 // The base model's small files as they were when a run began. They are saved with the result later.
 struct BaseFiles {
   std::string config;      // the text of config.json
   std::string generation;  // the text of generation_config.json; empty if there is none
+  // The names and texts of the files that say how a multimodal model reads images and sounds.
+  std::vector<std::pair<std::string, std::string>> processors = {};
 };
 // Reads these files of a model folder; config.json as plain_config() gives it. Throws Error(Model) if there
 // is no config.json.
@@ -39,7 +44,9 @@ std::string with_config_dtype(const std::string& config_json, DType dtype);
 
 // Returns the plan of a model folder whose weights are of type `dtype`. Its config.json is the base's with
 // this type.
-FolderPlan model_folder(StateDictAdapter table, const BaseFiles& base, DType dtype);
+// `whole`: null unless the table is the text part of a larger model.
+FolderPlan model_folder(StateDictAdapter table, const BaseFiles& base, DType dtype,
+                        std::shared_ptr<const WholeModel> whole = nullptr);
 
 // Returns the plan changed to weights of type `dtype`, also in its config.json if it has one.
 FolderPlan with_dtype(FolderPlan plan, DType dtype);

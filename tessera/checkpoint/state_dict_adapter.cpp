@@ -49,7 +49,10 @@ void require_inside(const StoredParameter& parameter, const Box& box) {
 
 }  // namespace
 
-Box StoredPart::in_parameter() const { return {offset, swapped(box.size, is_transposed)}; }
+Box StoredPart::in_parameter() const {
+  const auto begin = box.size.begin() + static_cast<std::ptrdiff_t>(leading_dims());
+  return {offset, swapped({begin, box.size.end()}, is_transposed)};
+}
 
 StoredPart stored_as_is(std::string name, std::vector<int64_t> shape, std::vector<std::string> aliases) {
   Box box = whole_box(shape);
@@ -73,7 +76,7 @@ StateDictAdapter::StateDictAdapter(std::vector<StoredParameter> parameters)
     TESSERA_ASSERT(index_.emplace(parameter.name, i).second, parameter.name + " stands in the table twice");
     std::vector<Box> boxes;
     for (const StoredPart& part : parameter.parts) {
-      TESSERA_ASSERT(!part.is_transposed || part.shape.size() == 2,
+      TESSERA_ASSERT(!part.is_transposed || part.offset.size() == 2,
                      "only a matrix is stored as its transpose");
       boxes.push_back(part.in_parameter());
       const auto [found, is_new] = stored_index.emplace(part.name, stored_.size());
@@ -102,8 +105,10 @@ const StoredParameter* StateDictAdapter::find(std::string_view parameter) const 
 }
 
 at::Tensor StateDictAdapter::Overlap::view(const at::Tensor& tile) const {
-  const at::Tensor elements = parallel::box_part(tile, local);
-  return part->is_transposed ? elements.transpose(0, 1) : elements;
+  at::Tensor elements = parallel::box_part(tile, local);
+  if (part->is_transposed) elements = elements.transpose(0, 1);
+  for (size_t i = 0; i < part->leading_dims(); ++i) elements = elements.unsqueeze(0);
+  return elements;
 }
 
 std::vector<std::vector<StateDictAdapter::Overlap>> StateDictAdapter::overlaps(std::string_view parameter,
@@ -116,9 +121,11 @@ std::vector<std::vector<StateDictAdapter::Overlap>> StateDictAdapter::overlaps(s
   for (const StoredPart& part : entry->parts) {
     const Box common = intersect(part.in_parameter(), box);
     if (common.numel() == 0) continue;
-    Overlap overlap{&part, {part.box.offset, swapped(common.size, part.is_transposed)}, common};
+    Overlap overlap{&part, part.box, common};
+    const size_t leading = part.leading_dims();
     for (size_t d = 0; d < common.size.size(); ++d) {
-      const size_t stored_dim = part.is_transposed ? 1 - d : d;
+      const size_t stored_dim = leading + (part.is_transposed ? 1 - d : d);
+      overlap.stored.size[stored_dim] = common.size[d];
       overlap.stored.offset[stored_dim] += common.offset[d] - part.offset[d];
       overlap.local.offset[d] -= box.offset[d];
     }

@@ -16,7 +16,8 @@
 namespace tessera::checkpoint {
 
 // A rectangle of a stored tensor that holds a rectangle of a parameter: the same elements in the same order,
-// or in that of the transpose.
+// or in that of the transpose. The stored tensor may have more dims, before those of the parameter, along
+// which the rectangle has the size 1.
 struct StoredPart {
   std::string name;             // name of the stored tensor
   std::vector<int64_t> shape;   // shape of the whole stored tensor
@@ -28,6 +29,8 @@ struct StoredPart {
 
   // Returns the rectangle of the parameter.
   parallel::Box in_parameter() const;
+  // Returns the number of dims that the stored tensor has before those of the parameter.
+  size_t leading_dims() const { return shape.size() - offset.size(); }
 };
 
 // Returns the part that says: the stored tensor `name` is the whole parameter, of this shape, as it is.

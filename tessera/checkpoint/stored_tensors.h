@@ -57,7 +57,8 @@ class StoredTensors {
                     const at::Tensor& destination) const = 0;
   // Returns the form in which read_blocks() gives a tensor's rows; nothing for a tensor of plain values.
   virtual std::optional<io::BlockForm> form(const std::string& name) const;
-  // Reads `box` of a tensor that has a form, a matrix, as blocks; the box's columns are whole blocks.
+  // Reads `box` of a tensor that has a form, a matrix, as blocks; the box's columns are whole blocks. A
+  // tensor with a form that shows as [matrices, in, out] is read as the matrix [matrices * out, in].
   // destination: bytes, [rows, form.row_bytes(columns)], on the host, dense.
   virtual void read_blocks(const std::string& name, const parallel::Box& box,
                            const at::Tensor& destination) const;

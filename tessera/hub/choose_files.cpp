@@ -91,7 +91,9 @@ Choice choose_model(const Names& names, const ReadFile& read) {
   if (!names.contains("config.json"))
     throw files_error(names, "the repository contains no model").need("config.json");
   choice.files.push_back("config.json");
-  take(names, "generation_config.json", choice);
+  for (const char* name : {"generation_config.json", "preprocessor_config.json", "processor_config.json",
+                           "video_preprocessor_config.json"})
+    take(names, name, choice);
   take_tokenizer(names, choice);
   return choice;
 }

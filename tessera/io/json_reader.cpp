@@ -61,7 +61,7 @@ std::string JsonReader::read_text(const std::string& file) {
 
 JsonReader JsonReader::open(const std::string& file) { return parse(read_text(file), file); }
 
-JsonReader JsonReader::parse(const std::string& text, const std::string& file) {
+JsonReader JsonReader::parse(const std::string& text, const std::string& file, const std::string& prefix) {
   auto value = std::make_shared<nlohmann::json>(parse_json(text, file));
   if (!value->is_object()) {
     throw Error(ErrorKind::Model, "CONFIG", "not a JSON object")
@@ -69,7 +69,7 @@ JsonReader JsonReader::parse(const std::string& text, const std::string& file) {
         .got(shown(*value))
         .need("an object");
   }
-  return JsonReader(file, "", std::move(value));
+  return JsonReader(file, prefix, std::move(value));
 }
 
 const nlohmann::json* JsonReader::find(const std::string& key) const {

@@ -25,8 +25,9 @@ class JsonReader {
  public:
   // Reads and parses `file` (at most 1 MiB). The top value must be an object.
   static JsonReader open(const std::string& file);
-  // Parses `text`, which was read from `file` before. The top value must be an object.
-  static JsonReader parse(const std::string& text, const std::string& file);
+  // Parses `text`, which was read from `file` before. The top value must be an object. Errors put `prefix`
+  // before the names of its keys.
+  static JsonReader parse(const std::string& text, const std::string& file, const std::string& prefix = "");
   // Returns the text of the small JSON file `file` (at most 1 MiB). Throws Error(Model) for a file that does
   // not exist or is too large.
   static std::string read_text(const std::string& file);

@@ -66,10 +66,11 @@ class ExpertShares {
     for (const auto& module : root.modules(/*include_self=*/false)) {
       const auto* sparse = dynamic_cast<const nn::SparseMLP*>(module.get());
       if (sparse == nullptr) continue;
-      const auto is_here = [](const auto& expert) { return expert->up_proj->weight.numel() > 0; };
+      const auto is_here = [](const auto& expert) { return expert->down_proj->weight.numel() > 0; };
       const auto here = std::count_if(sparse->experts.begin(), sparse->experts.end(), is_here);
       for (const auto& expert : sparse->experts) {
-        for (const auto& linear : {expert->gate_proj, expert->up_proj, expert->down_proj}) {
+        for (const auto& linear :
+             {expert->gate_proj, expert->up_proj, expert->gate_up_proj, expert->down_proj}) {
           shares_[linear.get()] = static_cast<double>(sparse->options().experts_per_token) /
                                   static_cast<double>(std::max<int64_t>(1, here));
         }

@@ -44,6 +44,7 @@ void add_attention(const std::string& name, const nn::AttentionOptions& o, Style
   }
   add(o.o, LayerStyle::rowwise(group, o.head_dim));
   if (o.qk_norm) add_qk_norms(name, o, layers);
+  if (o.has_sinks) add("sinks", LayerStyle::cut_norm(heads, 1, /*is_shared=*/false));
 }
 
 // The inputs of a coded down projection are cut in whole blocks, and the outputs of the others alike. `down`:
@@ -71,7 +72,7 @@ void add_projections(const std::string& name, const nn::MLPOptions& o, const nn:
 void add_experts(const std::string& name, const nn::SparseMLP& mlp, StyledLayers& layers) {
   const nn::SparseMLPOptions& o = mlp.options();
   layers.emplace_back(name, LayerStyle::summed_region());
-  layers.emplace_back(name + ".gate", LayerStyle::partial_gradient());
+  layers.emplace_back(name + "." + o.gate, LayerStyle::partial_gradient());
   for (int64_t e = 0; e < o.num_experts; ++e) {
     add_projections(name + ".experts." + std::to_string(e), o.expert, *mlp.experts[static_cast<size_t>(e)],
                     LayerStyle::rowwise_part, layers);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <nlohmann/json.hpp>
+
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
 #include "tessera/io/file.h"
@@ -18,8 +20,8 @@ namespace tessera::models {
 namespace {
 
 template <class Config, Config (*Read)(const io::JsonReader&)>
-std::shared_ptr<const ModelConfig> read_as(const io::JsonReader& reader) {
-  return std::make_shared<const Config>(Read(reader));
+std::shared_ptr<ModelConfig> read_as(const io::JsonReader& reader) {
+  return std::make_shared<Config>(Read(reader));
 }
 
 template <class Config, class Model>
@@ -69,11 +71,39 @@ void refuse_unread_factors(const io::JsonReader& reader) {
   }
 }
 
+// A multimodal model whose text part can be read alone, with the defaults of its configuration class.
+struct WholeType {
+  const char* model_type;
+  const char* text_type;
+  bool is_tied;
+};
+constexpr WholeType kWholeTypes[] = {{"gemma3", "gemma3_text", true},
+                                     {"llava", "llama", false},
+                                     {"llava_next", "llama", false},
+                                     {"mistral3", "mistral", true}};
+
+// Returns the text of `text_config` as that of a model of its own. The whole model says whether embeddings
+// are tied and of what type the weights are, and its special tokens go first.
+std::string text_config(const std::string& whole_text, const io::JsonReader& whole_reader,
+                        const WholeType& type) {
+  if (!whole_reader.object("text_config")) throw whole_reader.problem("text_config", "missing key");
+  const auto whole = nlohmann::json::parse(whole_text);
+  nlohmann::json text = whole.at("text_config");
+  if (!text.contains("model_type")) text["model_type"] = type.text_type;
+  text["tie_word_embeddings"] = type.is_tied;
+  for (const char* key : {"tie_word_embeddings", "dtype", "torch_dtype", "bos_token_id", "eos_token_id",
+                          "pad_token_id", "quantization_config"}) {
+    if (whole.contains(key) && !whole.at(key).is_null()) text[key] = whole.at(key);
+  }
+  return text.dump();
+}
+
 std::vector<std::string> known_model_types() {
   std::vector<std::string> names;
   for (const Family& family : families()) {
     names.insert(names.end(), family.model_types.begin(), family.model_types.end());
   }
+  for (const WholeType& type : kWholeTypes) names.emplace_back(type.model_type);
   return names;
 }
 
@@ -101,7 +131,9 @@ const std::vector<Family>& families() {
       described<read_glm>("glm"),
       described<read_glm4>("glm4"),
       described<read_gpt_neox>("gpt_neox"),
+      described<read_gpt_oss>("gpt_oss"),
       described<read_granite>("granite"),
+      described<read_granite_moe>("granitemoe"),
       described<read_helium>("helium"),
       described<read_hunyuan>("hunyuan_v1_dense"),
       described<read_ministral>("ministral"),
@@ -134,15 +166,21 @@ std::shared_ptr<const ModelConfig> read_model_config(const std::string& path) {
 }
 
 std::shared_ptr<const ModelConfig> parse_model_config(const std::string& text, const std::string& file) {
-  const io::JsonReader reader = io::JsonReader::parse(text, file);
+  const io::JsonReader top = io::JsonReader::parse(text, file);
+  const auto whole = std::ranges::find(kWholeTypes, top.text("model_type"), &WholeType::model_type);
+  const bool is_text_part = whole != std::end(kWholeTypes);
+  const std::string prefix = is_text_part ? "text_config." : "";
+  const io::JsonReader reader =
+      is_text_part ? io::JsonReader::parse(text_config(text, top, *whole), file, prefix) : top;
   const std::string type = reader.text("model_type");
   if (const Family* const family = find_family(type)) {
-    auto config = family->read(reader);
+    const std::shared_ptr<ModelConfig> config = family->read(reader);
     refuse_unread_factors(reader);
+    config->is_text_part = is_text_part;
     return config;
   }
   throw Error(ErrorKind::Model, "UNSUPPORTED", "unknown model_type '" + type + "'")
-      .in(file + ": key 'model_type'")
+      .in(file + ": key '" + prefix + "model_type'")
       .need(join(known_model_types(), ", "));
 }
 

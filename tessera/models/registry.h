@@ -18,7 +18,7 @@ namespace tessera::models {
 struct Family {
   std::vector<std::string> model_types;
   // Reads a config.json whose model_type is one of these.
-  std::shared_ptr<const ModelConfig> (*read)(const io::JsonReader&);
+  std::shared_ptr<ModelConfig> (*read)(const io::JsonReader&);
   // Builds the model of a config that `read` returned, as build_model() does.
   std::shared_ptr<CausalLM> (*build)(const ModelConfig&, at::ScalarType);
   // The GGUF files that can hold its models; empty if there are none.
@@ -37,7 +37,8 @@ const std::vector<checkpoint::GgufArchitecture>& gguf_architectures();
 const Family* find_family(const std::string& model_type);
 
 // Reads config.json of the folder `path`, or the file `path` itself if it ends in .json, with the reader of
-// the family that its model_type names. Throws Error(Model) for an unknown model_type, naming the known ones.
+// the family that its model_type names. For a multimodal model that is its text part, with ModelConfig::
+// is_text_part. Throws Error(Model) for an unknown model_type, naming the known ones.
 std::shared_ptr<const ModelConfig> read_model_config(const std::string& path);
 // Reads the text of a config.json in the same way; `file` is its path, for errors.
 std::shared_ptr<const ModelConfig> parse_model_config(const std::string& text, const std::string& file);

@@ -75,6 +75,12 @@ GgufReport write_gguf(const std::string& source, const checkpoint::GgufMixture& 
                       const std::string& path) {
   const BaseModel base = BaseModel::open(source);
   const ModelConfig& config = base.config();
+  if (config.is_text_part) {
+    throw Error(ErrorKind::Model, "UNSUPPORTED",
+                "the text part of a multimodal model is not written as a GGUF file")
+        .in(config.source_file + ": key 'text_config'")
+        .hint("llama.cpp's converter reads the folder that tessera convert or merge writes");
+  }
   const Family& family = *find_family(config.model_type);
   const checkpoint::GgufArchitecture& architecture = architecture_of(family, config);
   const auto model = build_model(config, at::kFloat);

@@ -52,6 +52,7 @@ Attention::Attention(const AttentionOptions& o, int64_t layer, at::ScalarType dt
     if (!o.is_stored_by_head) qkv_proj->set_stored_rows(rows_by_head(o.num_kv_heads, group_, head_dim_));
   }
   o_proj = add(o.o, q_size, o.hidden_size, o.output_bias);
+  if (o.has_sinks) sinks = register_module("sinks", std::make_shared<AttentionSinks>(o.num_heads, dtype));
   if (!o.qk_norm) return;
   const auto add_norm = [&](const std::string& name, int64_t heads) {
     if (o.qk_norm->over == QkNormOptions::Over::EachHead) {
@@ -125,7 +126,9 @@ at::Tensor Attention::run_heads(const ops::Activation& x, const SequenceContext&
   }
   norm(true);
   products.reset();
-  const at::Tensor out = core_->attend(in_heads(q), in_heads(k), in_heads(v), context, layer_, formula_);
+  ops::AttentionFormula formula = formula_;
+  if (sinks != nullptr) formula.sinks = sinks->weight;
+  const at::Tensor out = core_->attend(in_heads(q), in_heads(k), in_heads(v), context, layer_, formula);
   return o_proj->forward(out.view({out.size(0), out.size(1) * head_dim_}));
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tessera/nn/attention_core.h"
+#include "tessera/nn/attention_sinks.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/norm.h"
 #include "tessera/nn/sequence.h"
@@ -41,6 +42,7 @@ struct AttentionOptions {
   bool is_causal = true;
   int64_t window = 0;
   double soft_cap = 0.0;
+  bool has_sinks = false;  // each head has a sink (AttentionSinks)
   // Names of the projections in the family's files. If `qkv` has a name, one layer makes q, k and v. It holds
   // the rows of each key/value head's queries, key and value side by side, so that a contiguous part of its
   // outputs is a part of the heads. The files hold them in this order, too, if `is_stored_by_head`, or else
@@ -49,9 +51,9 @@ struct AttentionOptions {
   bool is_stored_by_head = false;
 };
 
-// Grouped-query attention. Its children are the projections and, by option, q_norm and k_norm. The number of
-// heads is taken from the projections' weights, since tensor parallelism may leave only a part of them.
-// Nothing is rotated if the context has no table of the number that the options give.
+// Grouped-query attention. Its children are the projections and, by option, q_norm and k_norm, and `sinks`.
+// The number of heads is taken from the projections' weights, since tensor parallelism may leave only a part
+// of them. Nothing is rotated if the context has no table of the number that the options give.
 class Attention : public Layer {
  public:
   // `layer` is the number of the block; it selects the layer of a key/value cache.
@@ -71,7 +73,8 @@ class Attention : public Layer {
 
   // Either q_proj, k_proj and v_proj exist or qkv_proj does; the others are null.
   std::shared_ptr<Linear> q_proj, k_proj, v_proj, o_proj, qkv_proj;
-  std::shared_ptr<Norm> q_norm, k_norm;  // null without norms
+  std::shared_ptr<Norm> q_norm, k_norm;   // null without norms
+  std::shared_ptr<AttentionSinks> sinks;  // null without sinks
 
  private:
   at::Tensor run_heads(const ops::Activation& x, const SequenceContext& context) const;

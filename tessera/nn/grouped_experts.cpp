@@ -39,7 +39,7 @@ bool lie_in_line(const Experts& experts) {
 
 bool runs_grouped(const at::Tensor& rows, const Experts& experts) {
   const bool are_plain = std::ranges::all_of(experts, [&](const std::shared_ptr<MLP>& expert) {
-    return expert->parallel() == nullptr && is_plain(*expert->up_proj, rows) &&
+    return expert->parallel() == nullptr && expert->up_proj != nullptr && is_plain(*expert->up_proj, rows) &&
            is_plain(*expert->down_proj, rows) &&
            (expert->gate_proj == nullptr || is_plain(*expert->gate_proj, rows));
   });

@@ -58,6 +58,21 @@ class Layer : public torch::nn::Module {
   ParameterRole role_ = ParameterRole::Other;
 };
 
+// Registers `child` below `parent` under a name of several components: "router.layer". Modules without code
+// of their own, of which only the names matter, are made for those between, unless they are there.
+template <class M>
+std::shared_ptr<M> register_below(torch::nn::Module& parent, const std::string& name,
+                                  const std::shared_ptr<M>& child) {
+  const size_t dot = name.find('.');
+  if (dot == std::string::npos) return parent.register_module(name, child);
+  const std::string first = name.substr(0, dot);
+  const auto children = parent.named_children();
+  const auto* const found = children.find(first);
+  const auto between =
+      found != nullptr ? *found : parent.register_module(first, std::make_shared<torch::nn::Module>(first));
+  return register_below(*between, name.substr(dot + 1), child);
+}
+
 // All layers below `module` by their names in named_modules(), such as "self_attn.q_proj" of a block.
 using NamedLayers = std::map<std::string, std::shared_ptr<Layer>>;
 NamedLayers named_layers(const torch::nn::Module& module);

@@ -18,7 +18,10 @@ Linear::Linear(int64_t in_features, int64_t out_features, bool with_bias, at::Sc
 }
 
 at::Tensor Linear::forward(const ops::Activation& x) {
-  if (parallel() == nullptr) return multiply(x, bias.defined() ? std::optional(bias) : std::nullopt);
+  if (parallel() == nullptr) {
+    if (!bias.defined()) return multiply(x, std::nullopt);
+    return multiply(x, bias_share_ == 1.0 ? bias : bias * bias_share_);
+  }
   // The product hands its rows to a RowOutput as it makes them, so output() is not called.
   const auto* const rows = dynamic_cast<const RowOutput*>(parallel());
   const at::Tensor y = rows != nullptr

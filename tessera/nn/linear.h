@@ -51,6 +51,15 @@ struct StoredRows {
   int64_t begin = 0, stored_begin = 0, size = 0;
 };
 
+// The place of a layer's weight in a stored tensor of several matrices, as mixtures of experts have them.
+struct StoredStack {
+  int64_t index = 0, count = 0;  // the matrix's number, and that of all
+  // Names of the tensors that hold the weights, [count, ...], and the biases, [count, out_features].
+  // They take the place of the last `names_replaced` components of the parameter's name.
+  std::string weight, bias;
+  int names_replaced = 0;
+};
+
 // Computes x weight^T + bias. Parameters are made on the meta device, trainable. The bias is added to the
 // result of LayerParallel::output() and must have its width: whole if that sums the outputs over ranks,
 // otherwise cut like the outputs.
@@ -71,6 +80,14 @@ class Linear : public Layer, public HasInitialValues {
   // of the layer.
   void set_stored_rows(std::vector<StoredRows> rows) { stored_rows_ = std::move(rows); }
   const std::vector<StoredRows>& stored_rows() const { return stored_rows_; }
+
+  // Declares that the family's files hold the weight, and the bias, in a tensor with those of other layers.
+  void set_stored_stack(StoredStack stack) { stored_stack_ = std::move(stack); }
+  const std::optional<StoredStack>& stored_stack() const { return stored_stack_; }
+
+  // Multiplies the bias that forward() adds: 1 / (number of ranks) where the outputs of that many ranks are
+  // summed afterwards.
+  void set_bias_share(double share) { bias_share_ = share; }
 
   // x: [..., in_features] -> [..., out_features].
   at::Tensor forward(const ops::Activation& x);
@@ -115,6 +132,8 @@ class Linear : public Layer, public HasInitialValues {
   at::ScalarType dtype_;
   bool is_stored_transposed_ = false;
   std::vector<StoredRows> stored_rows_;
+  std::optional<StoredStack> stored_stack_;
+  double bias_share_ = 1.0;
 };
 
 // Returns each layer's output for x, in the order of `layers`. For few rows this is faster than one call

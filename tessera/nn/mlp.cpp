@@ -27,27 +27,36 @@ std::vector<StoredRows> rows_in_turns(int64_t rows, int64_t turn) {
   return stored;
 }
 
+// With silu(slope g) = slope g sigmoid(slope g), SwiGLU of the result is the clamped formula.
+ops::MlpInputs clamped(const ops::MlpInputs& inputs, const std::optional<ClampedGate>& clamp) {
+  if (!clamp) return inputs;
+  return {inputs.gate.clamp_max(clamp->limit) * clamp->slope,
+          (inputs.up.clamp(-clamp->limit, clamp->limit) + 1.0) / clamp->slope};
+}
+
 }  // namespace
 
 ops::MlpInputs MLP::Projections::operator()(const ops::Activation& x) const {
   if (both != nullptr) {
     const at::Tensor made = both->forward(x);
     const auto parts = made.view({made.size(0), made.size(1) / (2 * turn), 2, turn}).unbind(2);
-    return {parts[0].flatten(1), parts[1].flatten(1)};
+    return clamped({parts[0].flatten(1), parts[1].flatten(1)}, clamp);
   }
   if (gate == nullptr) return {up->forward(x), {}};
   const auto made = forward_all(x, {gate.get(), up.get()});
-  return {made[0], made[1]};
+  return clamped({made[0], made[1]}, clamp);
 }
 
-MLP::MLP(const MLPOptions& o, at::ScalarType dtype) : activation_(o.activation) {
+MLP::MLP(const MLPOptions& o, at::ScalarType dtype) : activation_(o.activation), clamp_(o.clamp) {
   const auto add = [&](const std::string& name, int64_t in, int64_t out) {
     return register_module(name, std::make_shared<Linear>(in, out, o.bias, dtype));
   };
   if (!o.gate_up.empty()) {
-    turn_ = turn_of(o.intermediate_size);
     gate_up_proj = add(o.gate_up, o.hidden_size, 2 * o.intermediate_size);
-    gate_up_proj->set_stored_rows(rows_in_turns(o.intermediate_size, turn_));
+    if (!o.is_stored_in_turns) {
+      turn_ = turn_of(o.intermediate_size);
+      gate_up_proj->set_stored_rows(rows_in_turns(o.intermediate_size, turn_));
+    }
   } else {
     if (!o.gate.empty()) gate_proj = add(o.gate, o.hidden_size, o.intermediate_size);
     up_proj = add(o.up, o.hidden_size, o.intermediate_size);
@@ -60,7 +69,7 @@ at::Tensor MLP::forward(const ops::Activation& x) {
 }
 
 at::Tensor MLP::run_hidden(const ops::Activation& x) const {
-  const Projections project{gate_proj, up_proj, gate_up_proj, turn_};
+  const Projections project{gate_proj, up_proj, gate_up_proj, turn_, clamp_};
   const ops::MlpInputs inputs = project(x);
   const auto activated = [&](std::function<ops::MlpInputs()> again) {
     // The nonlinearity runs in the projections' product type: down_proj reads its result in the forward, and

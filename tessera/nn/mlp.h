@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "tessera/nn/linear.h"
@@ -9,14 +10,24 @@
 
 namespace tessera::nn {
 
+// The bounds of a gated MLP (OpenAI, arXiv 2508.10925, section 2): it computes down(g sigmoid(slope g) (u +
+// 1)) of g = min(gate(x), limit) and u = up(x), cut off at -limit and limit. For ops::Nonlinearity::Silu
+// alone.
+struct ClampedGate {
+  double slope = 1.0, limit = 0.0;
+};
+
 struct MLPOptions {
   int64_t hidden_size = 0, intermediate_size = 0;
   bool bias = false;
   ops::Nonlinearity activation = ops::Nonlinearity::Silu;
   // Names of the projections in the family's files. An empty `gate` makes an MLP without a gate, unless
   // `gate_up` has a name: one layer then makes both. Files hold all rows of its gate before those of up, but
-  // the layer holds them in turns, so that a contiguous part of its outputs is a part of the MLP.
+  // the layer holds them in turns, so that a contiguous part of its outputs is a part of the MLP. If
+  // `is_stored_in_turns`, files hold a row of the gate, then one of up, and so on.
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj", gate_up;
+  bool is_stored_in_turns = false;
+  std::optional<ClampedGate> clamp;
 };
 
 // Computes down(f(gate(x)) * up(x)), or down(f(up(x))) without a gate. Its children are the projections.
@@ -45,12 +56,14 @@ class MLP : public Layer {
   struct Projections {
     std::shared_ptr<Linear> gate, up, both;
     int64_t turn = 0;
+    std::optional<ClampedGate> clamp;
     // Returns what the projections make of x. `gate` is undefined in an MLP without a gate.
     ops::MlpInputs operator()(const ops::Activation& x) const;
   };
   at::Tensor run_hidden(const ops::Activation& x) const;
 
   ops::Nonlinearity activation_;
+  std::optional<ClampedGate> clamp_;
   int64_t turn_ = 1;
   bool recomputes_hidden_ = false;
 };

@@ -27,6 +27,22 @@ class ExpertsHere : public ExpertCore {
   }
 };
 
+// Says where files hold the weights of the experts, whose parameters are named as
+// "experts.0.gate_up_proj.weight" is.
+void stack_experts(const SparseMLPOptions::Stacks& stacks, const Experts& experts) {
+  constexpr int kNames = 4;
+  const auto count = std::ssize(experts);
+  for (int64_t e = 0; e < count; ++e) {
+    const MLP& expert = *experts[static_cast<size_t>(e)];
+    expert.gate_up_proj->set_stored_stack({e, count, stacks.gate_up, stacks.gate_up_bias, kNames});
+    expert.down_proj->set_stored_stack({e, count, stacks.down, stacks.down_bias, kNames});
+    for (const auto& layer : {expert.gate_up_proj, expert.down_proj}) {
+      if (stacks.are_transposed) layer->set_stored_transposed();
+      layer->refuse_adapter("is one of many in a stored tensor, for which PEFT has no LoRA of a layer");
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<int64_t> row_counts(const at::Tensor& ends, int64_t num_rows) {
@@ -61,7 +77,8 @@ at::Tensor run_experts(const at::Tensor& rows, const std::vector<int64_t>& count
 
 SparseMLP::SparseMLP(const SparseMLPOptions& o, at::ScalarType dtype)
     : options_(o), core_(std::make_shared<ExpertsHere>()) {
-  gate = register_module("gate", std::make_shared<Linear>(o.expert.hidden_size, o.num_experts, false, dtype));
+  gate = register_below(*this, o.gate,
+                        std::make_shared<Linear>(o.expert.hidden_size, o.num_experts, o.gate_bias, dtype));
   gate->refuse_adapter("is a router; list it in lora_modules_to_save to train it whole");
   gate->set_role(ParameterRole::Router);
   // A bare module serves as the list, since only the names of its children matter.
@@ -70,6 +87,7 @@ SparseMLP::SparseMLP(const SparseMLPOptions& o, at::ScalarType dtype)
     experts.push_back(list->register_module(std::to_string(e), std::make_shared<MLP>(o.expert, dtype)));
   }
   for (const auto& [name, layer] : named_layers(*list)) layer->set_role(ParameterRole::Expert);
+  if (o.stacks) stack_experts(*o.stacks, experts);
   if (!o.shared) return;
   shared_expert = register_module("shared_expert", std::make_shared<MLP>(*o.shared, dtype));
   shared_expert_gate =
@@ -81,7 +99,7 @@ bool SparseMLP::drops() const {
   return std::ranges::any_of(experts, [](const auto& expert) {
     return std::ranges::any_of(
         std::initializer_list<const Linear*>{expert->gate_proj.get(), expert->up_proj.get(),
-                                             expert->down_proj.get()},
+                                             expert->gate_up_proj.get(), expert->down_proj.get()},
         [](const Linear* linear) {
           return linear != nullptr && linear->adapter() != nullptr && linear->adapter()->drops();
         });
@@ -94,7 +112,7 @@ void SparseMLP::recompute_hidden() {
 }
 
 bool SparseMLP::never_reads(at::ScalarType type) const {
-  const at::Tensor& weight = experts.front()->up_proj->weight;
+  const at::Tensor& weight = experts.front()->down_proj->weight;
   return dynamic_cast<const ExpertsHere*>(core_.get()) != nullptr && weight.scalar_type() == type &&
          runs_grouped(weight.narrow(0, 0, 1), experts);
 }

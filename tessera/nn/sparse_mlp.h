@@ -41,6 +41,15 @@ struct SparseMLPOptions {
   // True: the probabilities of a token's experts are divided by their sum.
   bool normalises = true;
   MLPOptions expert;
+  std::string gate = "gate";  // name of the router in the family's files
+  bool gate_bias = false;
+  // If set, files hold the weights of all experts together (nn::StoredStack), in tensors of these names:
+  // "experts.gate_up_proj". An expert then has gate_up_proj. `are_transposed`: they are [experts, in, out].
+  struct Stacks {
+    std::string gate_up, down, gate_up_bias, down_bias;
+    bool are_transposed = false;
+  };
+  std::optional<Stacks> stacks;
   // If set, an MLP through which all tokens go. Its result, times the sigmoid of its own gate, is added.
   std::optional<MLPOptions> shared;
 };
@@ -48,7 +57,8 @@ struct SparseMLPOptions {
 // Computes the sum of p_e expert_e(x) over the experts e of a token. p is the softmax of gate(x), in float32
 // or float64, and a token's experts are those with the largest p_e. By option it adds
 // sigmoid(shared_expert_gate(x)) shared_expert(x). Its children have the names of Hugging Face files: `gate`,
-// the router, `experts`, a list of MLPs, and `shared_expert` with `shared_expert_gate`.
+// the router, which the options may call otherwise, `experts`, a list of MLPs, and `shared_expert` with
+// `shared_expert_gate`.
 class SparseMLP : public Layer {
  public:
   SparseMLP(const SparseMLPOptions& options, at::ScalarType dtype);

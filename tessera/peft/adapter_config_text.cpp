@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tessera/checkpoint/whole_model.h"
 #include "tessera/peft/ia3.h"
 
 namespace tessera::peft {
@@ -55,6 +56,9 @@ nlohmann::ordered_json common_json(const LoraOptions& options, const LoraTargets
   } else {
     sorted["target_modules"] = options.target_modules;
   }
+  // Short names would also be those of layers of the whole model that do not belong to its text part.
+  const std::vector<std::string>& layers = targets.adapted.empty() ? targets.saved : targets.adapted;
+  if (!layers.empty() && checkpoint::is_in_text_body(layers.front())) sorted["target_modules"] = layers;
   return nlohmann::ordered_json::parse(sorted.dump());
 }
 

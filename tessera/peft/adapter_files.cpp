@@ -7,7 +7,9 @@
 #include <ATen/ATen.h>
 
 #include "tessera/checkpoint/layer_parts.h"
+#include "tessera/checkpoint/whole_model.h"
 #include "tessera/core/error.h"
+#include "tessera/core/log.h"
 #include "tessera/core/strings.h"
 #include "tessera/io/file.h"
 #include "tessera/peft/adapter_config_text.h"
@@ -97,6 +99,7 @@ checkpoint::StateDictAdapter adapter_table(const torch::nn::Module& model, const
     if (carried != nullptr) {
       for (const std::string& alias : carried->aliases) aliases.push_back(to_peft_name(alias));
     }
+    if (checkpoint::is_in_text_body(name)) aliases.push_back(to_peft_name(checkpoint::older_text_name(name)));
     const bool is_norm = targets.are_norms && carried == nullptr;
     const std::string stored = is_norm ? to_peft_norm_name(name) : to_peft_name(name);
     table.push_back({name, parameter.sizes().vec(), parts.of(parameter, stored, aliases)});
@@ -117,9 +120,19 @@ std::shared_ptr<const checkpoint::ParameterSource> adapter_source(
     const std::shared_ptr<const io::ModelFiles>& files) {
   checkpoint::StateDictAdapter table = adapter_table(model, targets);
   auto stored = checkpoint::stored_tensors(files);
+  const bool is_text_part = std::ranges::any_of(
+      table.parameters(), [](const auto& parameter) { return checkpoint::is_in_text_body(parameter.name); });
+  int64_t num_others = 0;
   const auto mismatches = checkpoint::compare_tensors(table, *stored, [&](const std::string& name) {
-    return targets.projections != nullptr && is_projection(name);
+    const std::optional<std::string> known = from_peft_name(name);
+    const bool is_other = is_text_part && known && !checkpoint::is_of_text_part(*known);
+    if (is_other) ++num_others;
+    return is_other || (targets.projections != nullptr && is_projection(name));
   });
+  if (num_others > 0) {
+    log::warn(files->folder() + ": " + std::to_string(num_others) +
+              " tensors adapt other parts of the multimodal model than its text; they are not read here");
+  }
   const std::string problem = describe(mismatches, table.stored_tensors().size());
   if (problem.empty()) return checkpoint::stored_source(std::move(stored), std::move(table));
   throw Error(ErrorKind::Model, "ADAPTER", problem)

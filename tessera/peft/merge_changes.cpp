@@ -5,6 +5,7 @@
 
 #include "tessera/checkpoint/rewrite_folder.h"
 #include "tessera/checkpoint/tied_weights.h"
+#include "tessera/checkpoint/whole_model.h"
 #include "tessera/core/strings.h"
 #include "tessera/peft/carried_parameters.h"
 #include "tessera/peft/ia3.h"
@@ -34,10 +35,14 @@ void expect_shape(const io::ModelFiles& adapter, const std::string& name, const 
 }
 
 // Returns the name of the base's tensor for a parameter that the adapter names. Files of a model without its
-// head lack the first component: "h.0.attn.c_attn.weight" for "transformer.h.0.attn.c_attn.weight".
+// head lack the first component: "h.0.attn.c_attn.weight" for "transformer.h.0.attn.c_attn.weight". Those of
+// a multimodal model, and adapters of it, may have the older names or those of Transformers 5.
 std::string base_name(const StoredTensors& base, const std::string& parameter) {
-  const std::string rest = parameter.substr(parameter.find('.') + 1);
-  return !base.find(parameter) && base.find(rest) ? rest : parameter;
+  for (const std::string& name : {parameter, parameter.substr(parameter.find('.') + 1),
+                                  checkpoint::text_name(parameter), checkpoint::older_text_name(parameter)}) {
+    if (base.find(name)) return name;
+  }
+  return parameter;
 }
 
 // Tells whether a weight that the adapter brings is the head of a model whose files have no head, and repeats

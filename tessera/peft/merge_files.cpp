@@ -66,8 +66,11 @@ bool ties_what_differs(const std::string& folder, const std::string& config) {
   const auto files =
       checkpoint::stored_tensors(std::make_shared<const io::ModelFiles>(io::ModelFiles::open(folder)));
   const std::string embedding = checkpoint::find_embedding(*files);
-  return !embedding.empty() && files->find("lm_head.weight") != nullptr &&
-         !checkpoint::equal_values(*files, embedding, "lm_head.weight");
+  for (const char* head : {"lm_head.weight", "language_model.lm_head.weight"}) {
+    if (!embedding.empty() && files->find(head) && !checkpoint::equal_values(*files, embedding, head))
+      return true;
+  }
+  return false;
 }
 
 }  // namespace

@@ -104,11 +104,12 @@ TEST_P(QuantizedReference, BlocksExpandToTheValues) {
     EXPECT_EQ(form.has_value(), !is_plain && std::ranges::find(without, spec.name) == without.end())
         << spec.name;
     if (!form) continue;
-    ASSERT_EQ(spec.shape[1] % form->elements, 0);
+    at::Tensor whole = read_all(*tensors, spec.name);
+    if (whole.dim() == 3) whole = whole.transpose(1, 2).flatten(0, 1);
+    ASSERT_EQ(whole.size(1) % form->elements, 0);
     ASSERT_LE(form->elements, 256);
-    const at::Tensor whole = read_all(*tensors, spec.name);
     for (int round = 0; round < 20; ++round) {
-      Box box = random.box({spec.shape[0], spec.shape[1] / form->elements});
+      Box box = random.box({whole.size(0), whole.size(1) / form->elements});
       const at::Tensor blocks = at::zeros({box.size[0], box.size[1] * form->bytes}, at::kByte);
       box.offset[1] *= form->elements;
       box.size[1] *= form->elements;
@@ -125,7 +126,7 @@ INSTANTIATE_TEST_SUITE_P(Folders, QuantizedReference,
                          ::testing::Values("bnb_nf4", "bnb_fp4", "bnb_gpt2", "bnb_int8", "gptq", "gptq_v2",
                                            "gptq_2bit", "gptq_3bit", "awq", "ct_packed", "ct_int", "ct_float",
                                            "ct_nvfp4", "ct_mxfp4", "fp8_blocks", "fp8_tensor",
-                                           "modelopt_nvfp4", "modelopt_fp8", "llama_nf4"),
+                                           "modelopt_nvfp4", "modelopt_fp8", "llama_nf4", "mxfp4_experts"),
                          [](const auto& info) { return std::string(info.param); });
 
 // Returns the tensors of a folder as they are stored.
@@ -310,6 +311,21 @@ INSTANTIATE_TEST_SUITE_P(
                   "smoothed"}),
     [](const auto& info) { return std::string(info.param.name); });
 
+const std::string kExperts = "model.layers.0.mlp.experts.";
+INSTANTIATE_TEST_SUITE_P(
+    Mxfp4, BadFolders,
+    ::testing::Values(
+        BadFolder{"no_scales", "mxfp4_experts", drop(kExperts + "down_proj_scales"), "down_proj_scales"},
+        BadFolder{"no_blocks", "mxfp4_experts", drop(kExperts + "down_proj_blocks"), "down_proj_blocks"},
+        BadFolder{"half_blocks", "mxfp4_experts",
+                  put(kExperts + "down_proj_blocks", at::zeros({3, 7, 1, 8}, at::kByte)), "other shapes"},
+        BadFolder{"one_matrix", "mxfp4_experts",
+                  put(kExperts + "down_proj_scales", at::zeros({7, 1}, at::kByte)), "other shapes"},
+        BadFolder{"plain_blocks", "mxfp4_experts",
+                  put(kExperts + "down_proj_blocks", at::zeros({3, 7, 1, 16})), "down_proj_blocks"},
+        BadFolder{"nan", "mxfp4_experts", poke(kExperts + "gate_up_proj_scales", 3, 255), "not finite"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
 TEST(QuantizedTensors, ATruncatedFileIsRefused) {
   const TempFolder folder;
   write_changed("gptq", folder, [](testing::Tensors&) {});
@@ -326,7 +342,7 @@ TEST(QuantizedTensors, WhatCannotBeReadIsNamed) {
     expect_error(ErrorKind::Model, parts, [&] { (void)open(folder.path()); });
   };
   for (const std::string method : {"torchao", "aqlm", "eetq", "hqq", "quanto", "bitnet", "spqr", "vptq",
-                                   "fp_quant", "higgs", "mxfp4", "fbgemm_fp8", "auto-round", "exl2"}) {
+                                   "fp_quant", "higgs", "fbgemm_fp8", "auto-round", "exl2"}) {
     refuse(R"({"quant_method": ")" + method + "\"}", {"E-MODEL-UNSUPPORTED", method, "hint"});
   }
   refuse("{}", {"quant_method"});

@@ -56,7 +56,8 @@ class SaveTest : public ::testing::Test {
 };
 
 TEST_F(SaveTest, AFullModelReloadsWithTheSameLogits) {
-  for (const char* family : {"llama2", "qwen2", "mistral", "qwen3"}) {
+  for (const char* family :
+       {"llama2", "qwen2", "mistral", "qwen3", "gemma3_multimodal", "mistral3_multimodal"}) {
     SCOPED_TRACE(family);
     config::Recipe recipe = recipe_of(family);
     recipe.save_dtype = config::SaveType::Float32;  // mistral's files are in bfloat16
@@ -64,7 +65,7 @@ TEST_F(SaveTest, AFullModelReloadsWithTheSameLogits) {
     const at::Tensor want = logits_of(*trained_.model);
     save(recipe);
     const auto model = models::build_model(folder_ / "out", at::kFloat);
-    models::load_weights(*model, io::ModelFiles::open(folder_ / "out"));
+    models::load_weights(*model, models::BaseModel::open(folder_ / "out").tensors());
     EXPECT_EQ(models::max_difference(logits_of(*model), want), 0.0);
 
     // A tied matrix is stored once, under the names of the base's files.
@@ -76,6 +77,25 @@ TEST_F(SaveTest, AFullModelReloadsWithTheSameLogits) {
     }
     world_->barrier();
   }
+}
+
+// What is not of the text part stays as it is, in whatever type the text part is saved.
+TEST_F(SaveTest, TheRestOfAMultimodalModelIsCopied) {
+  config::Recipe recipe = recipe_of("gemma3_multimodal");
+  recipe.save_dtype = config::SaveType::BFloat16;
+  set_up(recipe);
+  save(recipe);
+  const models::TensorFile base(recipe.base_model + "/model.safetensors"),
+      saved(folder_ / "out" + "/model.safetensors");
+  const WholeModel whole(
+      stored_tensors(std::make_shared<const io::ModelFiles>(io::ModelFiles::open(recipe.base_model))));
+  EXPECT_GT(whole.others().size(), 10U);
+  for (const io::TensorSpec& tensor : whole.others()) {
+    EXPECT_EQ(saved.get(tensor.name).scalar_type(), at::kFloat) << tensor.name;
+    EXPECT_TRUE(at::equal(saved.get(tensor.name), base.get(tensor.name))) << tensor.name;
+  }
+  EXPECT_EQ(saved.get("language_model.model.norm.weight").scalar_type(), at::kBFloat16);
+  world_->barrier();
 }
 
 TEST_F(SaveTest, TheConfigSaysTheStoredTypeAndKeepsTheRest) {

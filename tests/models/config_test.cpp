@@ -254,6 +254,41 @@ TEST(Registry, FactorsThatAFamilyDoesNotReadAreRefused) {
   EXPECT_NO_THROW(parse(granite)) << "Granite reads it";
 }
 
+json multimodal_json(const json& text = json::object(), const json& whole = json::object()) {
+  json value = {{"model_type", "gemma3"}, {"text_config", json_of_any("gemma3_text")}};
+  value["text_config"].update(text);
+  value.update(whole);
+  return value;
+}
+
+TEST(Registry, AMultimodalModelIsReadAsItsTextPart) {
+  const auto parse = [](const json& value) { return parse_model_config(value.dump(), "config.json"); };
+  // Keys of the whole model go before those of its text part.
+  const auto config = parse(multimodal_json({{"tie_word_embeddings", false}, {"eos_token_id", 7}},
+                                            {{"eos_token_id", {1, 106}}, {"torch_dtype", "bfloat16"}}));
+  EXPECT_TRUE(config->is_text_part && config->tie_word_embeddings);
+  EXPECT_EQ(config->model_type, "gemma3_text");
+  EXPECT_THAT(config->eos_token_ids, ::testing::ElementsAre(1, 106));
+  EXPECT_EQ(config->stored_dtype, DType::BF16);
+  EXPECT_FALSE(parse(multimodal_json(json::object(), {{"tie_word_embeddings", false}}))->tie_word_embeddings);
+  EXPECT_FALSE(parse(json_of_any("gemma3_text"))->is_text_part);
+  const auto model = build_model(*config, at::kFloat);
+  EXPECT_TRUE(model->named_parameters().contains("model.language_model.norm.weight"));
+  // A text part without a type has that of the configuration class.
+  json llava = {{"model_type", "llava"}, {"text_config", llama_json()}};
+  llava["text_config"].erase("model_type");
+  EXPECT_EQ(parse(llava)->model_type, "llama");
+
+  for (const BadCase& bad :
+       {BadCase{"missing", {{"text_config", nullptr}}, kConfig, "key 'text_config'"},
+        BadCase{"text", {{"text_config", "x"}}, kConfig, "key 'text_config'"},
+        BadCase{"size", {{"text_config", {{"hidden_size", -1}}}}, kConfig, "text_config.hidden_size"},
+        BadCase{
+            "type", {{"text_config", {{"model_type", "gptj"}}}}, kUnsupported, "text_config.model_type"}}) {
+    expect_refused(multimodal_json(), bad, parse);
+  }
+}
+
 // Defaults of keys that published files leave out, and forms of them that are refused.
 TEST(Registry, DescribedFamiliesHaveTheDefaultsOfTheirClasses) {
   const auto read_as = [](const std::string& type, const json& changes = json::object()) {

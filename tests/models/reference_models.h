@@ -8,7 +8,7 @@
 #include <ATen/ATen.h>
 
 #include "tessera/device/torch_dtype.h"
-#include "tessera/io/model_files.h"
+#include "tessera/models/common/base_model.h"
 #include "tessera/models/common/load.h"
 #include "tessera/models/registry.h"
 
@@ -21,8 +21,9 @@ inline std::string reference_folder(const std::string& family) {
 }
 
 inline std::shared_ptr<CausalLM> load_reference_model(const std::string& family, at::ScalarType dtype) {
-  const auto model = build_model(reference_folder(family), dtype);
-  load_weights(*model, io::ModelFiles::open(reference_folder(family)));
+  const BaseModel base = BaseModel::open(reference_folder(family));
+  const auto model = build_model(base.config(), dtype);
+  load_weights(*model, base.tensors());
   return model;
 }
 

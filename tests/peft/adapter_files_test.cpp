@@ -161,6 +161,28 @@ TEST(AdapterFiles, ConfigHoldsWhatPeftReads) {
   for (const io::TensorInfo* tensor : theirs.tensors()) EXPECT_TRUE(ours.has(tensor->name)) << tensor->name;
 }
 
+// The short names of layers would also be those of layers in the vision tower.
+TEST(AdapterFiles, OfATextPartNameItsLayersInFull) {
+  TempFolder folder;
+  const auto model = load_reference_model("gemma3_multimodal", at::kFloat);
+  LoraOptions options;
+  options.target_modules = {"q_proj"};
+  const LoraTargets targets = apply_lora(*model, options);
+  initialise_adapters(*model, 3);
+  std::vector<std::pair<std::string, at::Tensor>> values;
+  for (const auto& item : model->named_parameters()) {
+    if (is_lora_parameter(item.key())) values.emplace_back(item.key(), item.value());
+  }
+  save_adapter(folder.path(), *model, options, targets, "base", values);
+  const json config = json::parse(io::read_file(folder / "adapter_config.json", 1 << 20));
+  EXPECT_EQ(config["target_modules"], json({"model.language_model.layers.0.self_attn.q_proj",
+                                            "model.language_model.layers.1.self_attn.q_proj"}));
+  EXPECT_TRUE(TensorFile(folder / "adapter_model.safetensors")
+                  .has("base_model.model.model.language_model.layers.1.self_attn.q_proj.lora_A.weight"));
+  const auto again = load_reference_model("gemma3_multimodal", at::kFloat);
+  EXPECT_EQ(load_adapter(*again, folder.path()).options.target_modules.size(), 2U);
+}
+
 TEST(AdapterFiles, MismatchesAreModelErrors) {
   std::string text;
   // The adapter does not fit another base model, whose sizes differ.

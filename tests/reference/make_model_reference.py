@@ -14,8 +14,9 @@ from make_training_reference import save_adapter
 from reference_common import DATA, IGNORE, everything_in_float64, label_loss_sum, num_label_tokens, save
 
 import torch
+from safetensors.torch import load_file
 from peft import LoraConfig, get_peft_model
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 DOCUMENT_LENGTHS = (17, 6)
 NUM_GREEDY_TOKENS = 8
@@ -36,7 +37,16 @@ def slim(architecture, how=None, **config):
 
     A padding token must not be one of the documents' (3 and above): Transformers gives its embedding no gradient.
     """
-    return dict(seed=31, float64=True, slim=True, config=dict(SMALL, architectures=[architecture]) | config) | (how or {})
+    config = dict(SMALL, architectures=[architecture]) | config
+    config = {key: value for key, value in config.items() if value is not None}
+    return dict(seed=31, float64=True, slim=True, config=config) | (how or {})
+
+
+def whole(vision, **text):
+    """The keys of a multimodal model that stand for the sizes of a text model."""
+    nothing = dict.fromkeys(["hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+                             "num_key_value_heads", "vocab_size", "max_position_embeddings"])
+    return dict(nothing, vision_config=vision, text_config=dict(SMALL, **text))
 
 
 # "config" is config.json as it is written: most published folders have `rope_theta` and `rope_scaling`, those
@@ -176,6 +186,14 @@ FAMILIES = {
                           rope_parameters=dict(
                               full_attention=dict(rope_type="default", rope_theta=700.0),
                               sliding_attention=dict(rope_type="linear", factor=3.0, rope_theta=50.0))),
+    # As Gemma 3 is published: the text part is a model in a larger one.
+    "gemma3_multimodal": slim("Gemma3ForConditionalGeneration", dict(lora=["q_proj", "down_proj"], num_other_ids=3),
+                              model_type="gemma3", **whole(
+        dict(model_type="siglip_vision_model", hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+             num_attention_heads=2, image_size=4, patch_size=2, vision_use_head=False),
+        model_type="gemma3_text", head_dim=8, sliding_window=4, sliding_window_pattern=2, rope_theta=1000.0,
+        query_pre_attn_scalar=11), mm_tokens_per_image=4, image_token_index=60, boi_token_index=58,
+        eoi_token_index=59),
     "glm": slim("GlmForCausalLM", model_type="glm", head_dim=8, attention_bias=True, partial_rotary_factor=0.5,
                 pad_token_id=0),
     "glm4": slim("Glm4ForCausalLM", model_type="glm4", head_dim=8, intermediate_size=37, attention_bias=False,
@@ -183,6 +201,22 @@ FAMILIES = {
     "gpt_neox": slim("GPTNeoXForCausalLM", model_type="gpt_neox", hidden_size=32, rotary_pct=0.25, rotary_emb_base=500),
     "gpt_neox_sequential": slim("GPTNeoXForCausalLM", model_type="gpt_neox", rotary_pct=1.0, hidden_act="gelu_new",
                                 use_parallel_residual=False, attention_bias=False, tie_word_embeddings=True),
+    # The gates of experts go beyond the limit, which cuts them off.
+    "gpt_oss": slim("GptOssForCausalLM", dict(eager=True), model_type="gpt_oss", num_hidden_layers=3, head_dim=8,
+                    num_local_experts=5, num_experts_per_tok=3, sliding_window=4, swiglu_limit=0.8, swiglu_alpha=1.5,
+                    rope_theta=1000.0, rope_scaling=dict(rope_type="yarn", factor=4.0, beta_fast=4.0, beta_slow=1.0,
+                                                         truncate=False, original_max_position_embeddings=16)),
+    # What its configuration class takes for keys that are not there.
+    "gpt_oss_defaults": slim("GptOssForCausalLM", dict(eager=True), model_type="gpt_oss",
+                             num_local_experts=4, attention_bias=False, num_attention_heads=2,
+                             num_key_value_heads=1),
+    # As it is published: experts in blocks of 32.
+    "gpt_oss_mxfp4": slim("GptOssForCausalLM", dict(eager=True, mxfp4=True), model_type="gpt_oss", hidden_size=32,
+                          intermediate_size=32, num_hidden_layers=1, num_local_experts=3, num_experts_per_tok=2, head_dim=8,
+                          sliding_window=4),
+    "granite_moe": slim("GraniteMoeForCausalLM", model_type="granitemoe", num_local_experts=5, num_experts_per_tok=2,
+                        attention_bias=True, embedding_multiplier=3.5, residual_multiplier=0.7,
+                        attention_multiplier=0.3, logits_scaling=2.5),
     "granite": slim("GraniteForCausalLM", model_type="granite", attention_bias=True, mlp_bias=True,
                     embedding_multiplier=3.5, residual_multiplier=0.7, attention_multiplier=0.3, logits_scaling=2.5),
     "helium": slim("HeliumForCausalLM", dict(seed=41), model_type="helium", head_dim=4, pad_token_id=0, attention_bias=True),
@@ -193,6 +227,14 @@ FAMILIES = {
     "ministral3": slim("Ministral3ForCausalLM", model_type="ministral3", head_dim=8, pad_token_id=0, rope_parameters=dict(
         type="yarn", rope_type="yarn", rope_theta=1000.0, factor=4.0, original_max_position_embeddings=4,
         beta_fast=8.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.4)),
+    "mistral3_multimodal": slim("Mistral3ForConditionalGeneration", dict(num_other_ids=1), model_type="mistral3", image_token_index=60,
+                                tie_word_embeddings=False, **whole(
+        dict(model_type="pixtral", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
+             head_dim=4, image_size=4, patch_size=2),
+        model_type="ministral3", head_dim=8, tie_word_embeddings=True, rope_parameters=dict(
+            type="yarn", rope_type="yarn", rope_theta=1000.0, factor=4.0, original_max_position_embeddings=4,
+            beta_fast=8.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.4)),
+        spatial_merge_size=1),
     "nemotron": slim("NemotronForCausalLM", model_type="nemotron", head_dim=8, attention_bias=True, mlp_bias=True,
                      partial_rotary_factor=0.5),
     "olmo": slim("OlmoForCausalLM", model_type="olmo", clip_qkv=0.8, attention_bias=True),
@@ -259,12 +301,18 @@ def stored_gradients(model):
     is_mixtral = model.config.model_type == "mixtral"
     names = ("w1", "w3", "w2") if is_mixtral else ("gate_proj", "up_proj", "down_proj")
     for name, parameter in model.named_parameters():
+        if parameter.grad is None:  # of what text does not reach
+            continue
         if is_mixtral:
             name = name.replace(".mlp.", ".block_sparse_moe.")
         if model.config.model_type == "gpt_neox":
             name = name.replace("lm_head", "embed_out")
+        if model.config.model_type == "granitemoe":
+            for there, stored in (("experts.gate_up_proj", "input_linear.weight"), ("router.weight", "router.layer.weight"),
+                                  ("experts.down_proj", "output_linear.weight")):
+                name = name.replace(there, stored)
         prefix, _, kind = name.rpartition(".")
-        if not prefix.endswith(".experts"):
+        if not prefix.endswith(".experts") or model.config.model_type == "gpt_oss":
             gradients[name] = parameter.grad
             continue
         for expert, grad in enumerate(parameter.grad):
@@ -312,7 +360,7 @@ def run_float64(folder, model, documents, aux=None, kinds=("eager", "sdpa")):
     with everything_in_float64(type(model)):
         for attention in kinds:
             config = AutoConfig.from_pretrained(folder)
-            wide = AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=torch.float64)
+            wide = model_class(folder).from_config(config, attn_implementation=attention, dtype=torch.float64)
             wide.load_state_dict(state)
             results.append(run(wide.eval(), documents, aux))
     (logits, loss, gradients), (other_logits, other_loss, _) = results[0], results[-1]
@@ -322,9 +370,14 @@ def run_float64(folder, model, documents, aux=None, kinds=("eager", "sdpa")):
     return logits, loss, gradients
 
 
+def model_class(folder):
+    is_causal = type(AutoConfig.from_pretrained(folder)) in AutoModelForCausalLM._model_mapping
+    return AutoModelForCausalLM if is_causal else AutoModelForImageTextToText
+
+
 def make_adapter(folder, layers, base_name, documents, generator):
     """Saves a random adapter beside the model; returns the logits with it."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    model = model_class(folder).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     config = LoraConfig(r=3, lora_alpha=6, lora_dropout=0.0, bias="none", target_modules=list(layers),
                         fan_in_fan_out=base_name == "gpt2", task_type="CAUSAL_LM")
     adapted = get_peft_model(model, config).eval()
@@ -337,6 +390,20 @@ def make_adapter(folder, layers, base_name, documents, generator):
         return [adapted(input_ids=ids[None], use_cache=False).logits[0] for ids, _ in documents]
 
 
+def quantize_experts(folder, config_json, generator):
+    """Puts random MXFP4 blocks in the place of the experts' weights; returns the config.json that says so."""
+    path = os.path.join(folder, "model.safetensors")
+    tensors = load_file(path)
+    for name in [name for name in tensors if name.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
+        experts, columns, rows = tensors.pop(name).shape
+        groups = (experts, rows, columns // 32)
+        tensors[name + "_blocks"] = torch.randint(0, 256, (*groups, 16), dtype=torch.uint8, generator=generator)
+        tensors[name + "_scales"] = torch.randint(121, 125, groups, dtype=torch.uint8, generator=generator)
+    save(tensors, path, format="pt")
+    config = json.loads(config_json) | {"quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": []}}
+    return json.dumps(config, indent=2, sort_keys=True) + "\n"
+
+
 def make(name, family):
     folder = os.path.join(DATA, "models", name)
     shutil.rmtree(folder, ignore_errors=True)
@@ -347,17 +414,19 @@ def make(name, family):
     with open(config_file, "w", encoding="utf-8") as file:
         file.write(config_json)
 
-    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.float32)
+    model = model_class(folder).from_config(AutoConfig.from_pretrained(folder), dtype=torch.float32)
     randomize(model, generator)
     model.to(family.get("store", torch.float32))
     model.save_pretrained(folder, max_shard_size=family.get("shard_size", "1GB"))
+    if family.get("mxfp4"):
+        config_json = quantize_experts(folder, config_json, generator)
     with open(config_file, "w", encoding="utf-8") as file:
         file.write(config_json)
     os.remove(os.path.join(folder, "generation_config.json"))
 
     # From here on only what the folder holds counts.
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
-    documents = make_documents(family["config"]["vocab_size"], generator)
+    model = model_class(folder).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    documents = make_documents(model.config.get_text_config().vocab_size - family.get("num_other_ids", 0), generator)
     logits, loss, gradients = run(model, documents)
     tensors = {"loss_sum": loss, "num_label_tokens": torch.tensor(
         sum(num_label_tokens(labels) for _, labels in documents))}

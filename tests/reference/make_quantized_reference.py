@@ -282,6 +282,21 @@ def make_modelopt():
     folder.write()
 
 
+def make_mxfp4():
+    """The experts of gpt-oss, whose matrices lie together and are used transposed."""
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+    folder = Folder("mxfp4_experts", {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}, model_type="gpt_oss")
+    for name, shape in (("gate_up_proj", (3, 20, 2)), ("down_proj", (3, 7, 1))):
+        blocks = torch.randint(0, 256, (*shape, 16), dtype=torch.uint8)
+        scales = torch.randint(100, 140, shape, dtype=torch.uint8)
+        module = "model.layers.0.mlp.experts." + name
+        folder.tensors |= {module + "_blocks": blocks, module + "_scales": scales}
+        values = convert_moe_packed_tensors(blocks, scales, dtype=torch.bfloat16).contiguous()
+        folder.expected["weights"][module] = described(values)
+    folder.write()
+
+
 def make_llama():
     """A whole model, quantised and saved by Transformers."""
     import bitsandbytes.functional as bnb
@@ -314,6 +329,7 @@ def main():
     make_fp8()
     make_modelopt()
     make_llama()
+    make_mxfp4()
 
 
 if __name__ == "__main__":

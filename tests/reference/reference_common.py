@@ -33,12 +33,15 @@ class _Float64Torch:
 def everything_in_float64(model_class):
     """Transformers computes norms, softmax and rotary tables in float32 whatever the dtype of the weights.
 
-    Inside this context the modeling file of `model_class` and the rotary functions do so in float64, which
-    makes a float64 run good to about 1e-14. Build the model inside: its rotary tables are made then.
+    Inside this context the modeling files that are loaded, that of `model_class` among them, and the rotary
+    functions do so in float64, which makes a float64 run good to about 1e-14. Build the model inside: its rotary
+    tables are made then.
     """
     from transformers import modeling_rope_utils
 
-    modules = [sys.modules[model_class.__module__], modeling_rope_utils]
+    assert model_class.__module__ in sys.modules
+    modules = [module for name, module in sys.modules.items() if ".modeling_" in name and hasattr(module, "torch")]
+    modules.append(modeling_rope_utils)
     for module in modules:
         module.torch = _Float64Torch()
     to_float = torch.Tensor.float

@@ -55,6 +55,10 @@ inline const std::vector<ParityFamily>& parity_families() {
       {"qwen3_moe", 4, 2, Experts | Products, 7},
       // An expert that all tokens share.
       {"qwen2_moe", 4, 2, Experts | Products, 5},
+      // Sinks of attention, and experts whose weights files hold together, with biases; no adapter takes
+      // them.
+      {"gpt_oss", 4, 2, ContextParallel | Experts | Products, 5, {}, "norm", "num_hidden_layers", {"o_proj"}},
+      {"granite_moe", 4, 2, Experts, 5, {}, "norm", "num_hidden_layers", {"o_proj"}},
       {"qwen2", 4, 2, Layouts},
       // Windows on some layers.
       {"qwen2_sliding", 4, 2, ContextParallel},
@@ -67,6 +71,8 @@ inline const std::vector<ParityFamily>& parity_families() {
       // heads.
       {"gemma2", 4, 2, Layouts | Products},
       {"gemma3", 4, 2, ContextParallel | Products},
+      // The text part of a multimodal model, whose modules have longer names.
+      {"gemma3_multimodal", 4, 2, Layouts},
       {"cohere", 4, 2, Layouts | Pipelines},
       {"glm4", 4, 2, Products},
       {"phi3", 2, 2, Layouts, 1, {}, "norm", "num_hidden_layers", {"gate_up_proj", "down_proj"}},

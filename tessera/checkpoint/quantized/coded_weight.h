@@ -42,6 +42,9 @@ struct CodedWeight {
   std::shared_ptr<const Codes> codes;
   std::shared_ptr<const Scales> scales;
   bool is_by_columns = false;  // the files keep a column's codes together, not a row's
+  // If above 0, the rows are those of so many matrices, one after the other, and the model's tensor is
+  // [matrices, in, out].
+  int64_t matrices = 0;
 
   int64_t rows() const { return spec.shape[0]; }
   int64_t columns() const { return spec.shape[1]; }

@@ -117,8 +117,8 @@ class AwqCodes : public StoredCodes {
 
 class FlatNibbles : public StoredCodes {
  public:
-  FlatNibbles(const Files& files, const io::TensorInfo& tensor, int64_t columns)
-      : StoredCodes(files, tensor), columns_(columns) {}
+  FlatNibbles(const Files& files, const io::TensorInfo& tensor, int64_t columns, bool low_first)
+      : StoredCodes(files, tensor), columns_(columns), first_shift_(low_first ? 0 : 4) {}
   void read(const Box& box, uint8_t* codes) const override {
     const int64_t rows = box.size[0], count = box.size[1];
     if (count == columns_) return read_run(box.offset[0] * columns_, rows * columns_, codes);
@@ -132,11 +132,14 @@ class FlatNibbles : public StoredCodes {
     std::vector<uint8_t> bytes(static_cast<size_t>((begin + count + 1) / 2 - begin / 2));
     files().read(tensor().name, begin / 2, static_cast<int64_t>(bytes.size()), bytes.data());
     for (int64_t i = begin; i < begin + count; ++i) {
-      *codes++ = bytes[static_cast<size_t>(i / 2 - begin / 2)] >> (i % 2 == 0 ? 4 : 0) & 15;
+      *codes++ =
+          bytes[static_cast<size_t>(i / 2 - begin / 2)] >> (i % 2 == 0 ? first_shift_ : 4 - first_shift_) &
+          15;
     }
   }
 
   const int64_t columns_;
+  const int first_shift_;
 };
 
 }  // namespace
@@ -161,8 +164,9 @@ std::shared_ptr<const Codes> awq_codes(const Files& files, const io::TensorInfo&
   return std::make_shared<AwqCodes>(files, tensor);
 }
 
-std::shared_ptr<const Codes> flat_nibbles(const Files& files, const io::TensorInfo& tensor, int64_t columns) {
-  return std::make_shared<FlatNibbles>(files, tensor, columns);
+std::shared_ptr<const Codes> flat_nibbles(const Files& files, const io::TensorInfo& tensor, int64_t columns,
+                                          bool low_first) {
+  return std::make_shared<FlatNibbles>(files, tensor, columns, low_first);
 }
 
 }  // namespace tessera::checkpoint::quantized

@@ -18,9 +18,10 @@ std::shared_ptr<const Codes> word_codes(const Files& files, const io::TensorInfo
 std::shared_ptr<const Codes> turned_word_codes(const Files& files, const io::TensorInfo& tensor, int bits);
 // Four bits, eight rows of the weight a word, in AWQ's order: [in, out / 8].
 std::shared_ptr<const Codes> awq_codes(const Files& files, const io::TensorInfo& tensor);
-// Two codes of four bits a byte, the first one in the high half, in the flat order of the matrix [rows,
-// columns]. The tensor may have any type and shape; its bytes count.
-std::shared_ptr<const Codes> flat_nibbles(const Files& files, const io::TensorInfo& tensor, int64_t columns);
+// Two codes of four bits a byte, the first one in the high half unless `low_first`, in the flat order of the
+// matrix [rows, columns]. The tensor may have any type and shape; its bytes count.
+std::shared_ptr<const Codes> flat_nibbles(const Files& files, const io::TensorInfo& tensor, int64_t columns,
+                                          bool low_first = false);
 
 // Returns the words that hold `count` codes of `bits` bits.
 constexpr int64_t words_of(int64_t count, int64_t bits) { return (count * bits + 31) / 32; }

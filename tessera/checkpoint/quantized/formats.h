@@ -27,6 +27,8 @@ Found find_compressed_tensors(const Folder& folder);
 Found find_fp8(const Folder& folder);
 // FP8 and NVFP4 as NVIDIA's ModelOpt writes them.
 Found find_modelopt(const Folder& folder);
+// MXFP4 experts as gpt-oss has them (OpenAI, arXiv 2508.10925): the matrices of all experts in one tensor.
+Found find_mxfp4(const Folder& folder);
 
 // Throws the Error(Model, "UNSUPPORTED") about a key of the configuration.
 [[noreturn]] void refuse(const io::JsonReader& config, const std::string& key, const std::string& what,

@@ -48,9 +48,7 @@ class StoredGrid : public Grid {
   static at::Tensor powers_of_two(const at::Tensor& exponents) {
     at::Tensor values = exponents.contiguous();
     float* const numbers = values.mutable_data_ptr<float>();
-    for (int64_t i = 0; i < values.numel(); ++i) {
-      numbers[i] = numbers[i] == 255.0f ? NAN : std::ldexp(1.0f, static_cast<int>(numbers[i]) - 127);
-    }
+    for (int64_t i = 0; i < values.numel(); ++i) numbers[i] = power_of_two(static_cast<uint8_t>(numbers[i]));
     return values;
   }
 
@@ -112,6 +110,10 @@ at::Tensor read_floats(const io::ModelFiles& files, const io::TensorInfo& tensor
       at::empty(box.size, on_host(is_plain ? at::kFloat : to_scalar_type(tensor.dtype)));
   read_box(files, tensor.name, box, stored);
   return stored.to(at::kFloat);
+}
+
+float power_of_two(uint8_t exponent) {
+  return exponent == 255 ? NAN : std::ldexp(1.0f, static_cast<int>(exponent) - 127);
 }
 
 Groups Groups::of_index(std::vector<int32_t> index, int64_t count) {

@@ -40,6 +40,9 @@ class Groups {
   std::vector<int32_t> index_;  // empty: in order
 };
 
+// Returns 2^(exponent - 127), which a byte stands for in the OCP's microscaling formats; NaN for 255.
+float power_of_two(uint8_t exponent);
+
 // Numbers for rows of a weight and groups of its columns.
 class Grid {
  public:
@@ -53,7 +56,7 @@ class Grid {
 std::shared_ptr<const Grid> constant_grid(float value);
 // The numbers of a tensor, one for `tile_rows` rows and one group: a matrix [tiles, groups], or with
 // `is_turned` [groups, tiles]; also a vector or a scalar of as many numbers.
-// exponents: bytes e stand for 2^(e - 127), as in the OCP's microscaling formats. divided_by: numbers are
+// exponents: bytes stand for power_of_two(). divided_by: numbers are
 // divided by it, then multiplied by times.
 struct StoredNumbers {
   int64_t tile_rows = 1;

@@ -27,10 +27,12 @@ constexpr std::pair<std::string_view, Method> kMethods[] = {
     {"modelopt", Method::ModelOpt},
     {"modelopt-fp4", Method::ModelOpt},
     {"modelopt-fp8", Method::ModelOpt},
+    {"mxfp4", Method::Mxfp4},
 };
 
 constexpr const char* kHint =
-    "bitsandbytes, GPTQ, AWQ, compressed-tensors, fp8 and ModelOpt are read (docs/quantization.md); use the "
+    "bitsandbytes, GPTQ, AWQ, compressed-tensors, fp8, ModelOpt and MXFP4 are read (docs/quantization.md); "
+    "use the "
     "model from which the quantised one was made";
 
 Method method_of(const io::JsonReader& keys) {

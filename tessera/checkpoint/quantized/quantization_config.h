@@ -9,7 +9,7 @@
 
 namespace tessera::checkpoint::quantized {
 
-enum class Method { BitsAndBytes, Gptq, Awq, CompressedTensors, Fp8, ModelOpt };
+enum class Method { BitsAndBytes, Gptq, Awq, CompressedTensors, Fp8, ModelOpt, Mxfp4 };
 
 struct QuantizationConfig {
   Method method;

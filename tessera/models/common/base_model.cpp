@@ -63,7 +63,14 @@ std::shared_ptr<const checkpoint::StoredTensors> BaseModel::tensors_or_none() co
 
 std::shared_ptr<const checkpoint::StoredTensors> BaseModel::tensors() const {
   if (gguf_) return checkpoint::stored_tensors(gguf_);
+  if (config_->is_text_part) return whole()->text_part();
   return checkpoint::model_tensors(std::make_shared<const io::ModelFiles>(io::ModelFiles::open(path_)));
+}
+
+std::shared_ptr<const checkpoint::WholeModel> BaseModel::whole() const {
+  if (!config_->is_text_part) return nullptr;
+  return std::make_shared<const checkpoint::WholeModel>(
+      checkpoint::model_tensors(std::make_shared<const io::ModelFiles>(io::ModelFiles::open(path_))));
 }
 
 bool BaseModel::has_tokenizer(const std::string& path) {

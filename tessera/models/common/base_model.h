@@ -8,6 +8,7 @@
 #include "tessera/checkpoint/gguf_model.h"
 #include "tessera/checkpoint/save_folder.h"
 #include "tessera/checkpoint/stored_tensors.h"
+#include "tessera/checkpoint/whole_model.h"
 #include "tessera/models/common/causal_lm.h"
 #include "tessera/text/tokenizer/tokenizer.h"
 
@@ -24,8 +25,11 @@ class BaseModel {
   const ModelConfig& config() const { return *config_; }
   // The small files of the folder. A GGUF file's say that the weights are float32.
   const checkpoint::BaseFiles& files() const { return files_; }
-  // Opens the weights. Quantised ones stay in their files' blocks, and are expanded as they are read.
+  // Opens the weights. Quantised ones stay in their files' blocks, and are expanded as they are read. Those
+  // of a text part have the names of Transformers 5.
   std::shared_ptr<const checkpoint::StoredTensors> tensors() const;
+  // Opens the model whose text part this one is; null for any other model.
+  std::shared_ptr<const checkpoint::WholeModel> whole() const;
 
   // Tells whether a model at `path` is read as a GGUF file: whether a file is there, and no folder.
   static bool is_gguf(const std::string& path);

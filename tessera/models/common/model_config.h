@@ -21,6 +21,8 @@ struct ModelConfig {
   virtual ~ModelConfig() = default;
 
   std::string model_type;
+  // The model is the text part of a multimodal one, whose config.json holds these values in `text_config`.
+  bool is_text_part = false;
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;

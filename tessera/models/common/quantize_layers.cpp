@@ -47,12 +47,18 @@ std::vector<std::pair<std::string, nn::Linear*>> candidates(const CausalLM& mode
   return found;
 }
 
-// Returns the stored tensor that holds the whole parameter as it is; null if there is none.
-const io::TensorSpec* stored_whole(const checkpoint::StoredParameter& parameter,
-                                   const checkpoint::StoredTensors& files) {
+// Returns the parameter as blocks of a stored tensor, if one has them: the whole tensor, or one of the
+// matrices of [matrices, in, out].
+std::optional<CodedParameter> stored_blocks(const checkpoint::StoredParameter& parameter,
+                                            const checkpoint::StoredTensors& files) {
   const checkpoint::StoredPart& part = parameter.parts.front();
-  const bool is_whole = parameter.parts.size() == 1 && !part.is_transposed && part.shape == parameter.shape;
-  return is_whole ? files.find(part.name) : nullptr;
+  const bool is_whole = !part.is_transposed && part.shape == parameter.shape;
+  const bool is_one_of = part.is_transposed && part.leading_dims() == 1;
+  if (parameter.parts.size() > 1 || (!is_whole && !is_one_of)) return std::nullopt;
+  const auto form = files.find(part.name) != nullptr ? files.form(part.name) : std::nullopt;
+  if (!form) return std::nullopt;
+  const int64_t first_row = is_one_of ? part.box.offset[0] * parameter.shape[0] : 0;
+  return CodedParameter{.form = *form, .tensor = part.name, .first_row = first_row};
 }
 
 // Returns the form in which the options keep a weight with rows of so many values.
@@ -113,10 +119,7 @@ std::unordered_map<std::string, CodedParameter> quantize_layers(CausalLM& model,
     const checkpoint::StoredParameter* const parameter = table.find(weight);
     if (parameter == nullptr) continue;
     std::optional<CodedParameter> found;
-    if (const auto* stored = files != nullptr ? stored_whole(*parameter, *files) : nullptr) {
-      if (const auto form = files->form(stored->name))
-        found = CodedParameter{.form = *form, .tensor = stored->name};
-    }
+    if (files != nullptr) found = stored_blocks(*parameter, *files);
     if (!found && is_quantizing) found = quantized(options, parameter->shape[1]);
     if (!found) continue;
     found->shape = parameter->shape;

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/checkpoint/whole_model.h"
 #include "tessera/device/device.h"
 #include "tessera/nn/call_hook.h"
 
@@ -10,8 +11,10 @@ namespace tessera::models {
 DecoderForCausalLM::DecoderForCausalLM(const ModelConfig& config, const Decoder& decoder,
                                        at::ScalarType dtype)
     : config_(config), decoder_(decoder) {
+  if (config.is_text_part) decoder_.body = checkpoint::kTextBody;
   // Bare modules serve as the body and its list of layers: only their children's names matter.
-  const auto body = register_module(decoder.body, std::make_shared<torch::nn::Module>(decoder.body));
+  const auto body =
+      nn::register_below(*this, decoder_.body, std::make_shared<torch::nn::Module>(decoder_.body));
   embedding_ = body->register_module(
       decoder.embedding, std::make_shared<nn::Embedding>(config.vocab_size, config.hidden_size, dtype));
   const auto list =

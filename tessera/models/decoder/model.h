@@ -28,7 +28,7 @@ class DecoderForCausalLM : public CausalLM {
 
  private:
   const ModelConfig config_;
-  const Decoder decoder_;
+  Decoder decoder_;
   std::shared_ptr<nn::Embedding> embedding_;
   std::vector<std::shared_ptr<nn::Block>> blocks_;
   std::shared_ptr<nn::OutputHead> head_;

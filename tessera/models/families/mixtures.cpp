@@ -1,5 +1,6 @@
-// Mixtures of experts: Qwen2-MoE (Yang et al., arXiv 2407.10671, section 2.2.2) with an expert that all
-// tokens share, and OLMoE (Muennighoff et al., arXiv 2409.02060).
+// Mixtures of experts: gpt-oss (OpenAI, arXiv 2508.10925), Granite of experts, Qwen2-MoE (Yang et al., arXiv
+// 2407.10671, section 2.2.2) with an expert that all tokens share, and OLMoE (Muennighoff et al., arXiv
+// 2409.02060).
 #include "tessera/models/common/read_config.h"
 #include "tessera/models/decoder/read_experts.h"
 #include "tessera/models/decoder/read_rope.h"
@@ -25,7 +26,65 @@ void set_experts(const io::JsonReader& reader, DecoderConfig& c, const ExpertKey
   }
 }
 
+// Gives the experts one projection for gate and up, and says where files hold those of all experts.
+void stack_experts(DecoderConfig& c, const nn::SparseMLPOptions::Stacks& stacks) {
+  for (auto& block : c.decoder.blocks) {
+    block.sparse->expert.gate_up = "gate_up_proj";
+    block.sparse->stacks = stacks;
+  }
+}
+
+// The positions of a file that does not describe them.
+nn::RopeOptions gpt_oss_rope(const io::JsonReader& reader, const DecoderConfig& c) {
+  constexpr double kTheta = 150000.0;
+  nn::RopeOptions rope = read_rope(reader, c, {.theta = kTheta});
+  if (rope_section(reader)) return rope;
+  rope.type = nn::RopeType::Yarn;
+  rope.factor = 32.0;
+  rope.beta_fast = 32.0;
+  rope.beta_slow = 1.0;
+  rope.truncate = false;
+  rope.original_max_position_embeddings = 4096;
+  rope.attention_factor = nn::yarn_attention_factor(rope.factor, 0.0, 0.0);
+  return rope;
+}
+
 }  // namespace
+
+DecoderConfig read_gpt_oss(const io::JsonReader& reader) {
+  DecoderConfig c = read_decoder(
+      reader, {.max_position_embeddings = 131072, .head_dim = 64, .kv_heads = 8, .norm_eps = 1e-5});
+  const bool bias = reader.boolean("attention_bias", true);
+  set_biases(c, bias, bias, true);
+  for (auto& block : c.decoder.blocks) block.attention.has_sinks = true;
+  set_windows(reader, c, read_sliding_layers(reader, c, [](int64_t layer) { return layer % 2 == 0; }), 128);
+  set_rope(c, gpt_oss_rope(reader, c));
+  set_experts(reader, c, {.num_experts = 128, .experts_per_token = 4});
+  stack_experts(c, {.gate_up = "experts.gate_up_proj",
+                    .down = "experts.down_proj",
+                    .gate_up_bias = "experts.gate_up_proj_bias",
+                    .down_bias = "experts.down_proj_bias",
+                    .are_transposed = true});
+  for (auto& block : c.decoder.blocks) {
+    block.sparse->gate = "router";
+    block.sparse->gate_bias = true;
+    nn::MLPOptions& expert = block.sparse->expert;
+    expert.bias = true;
+    expert.is_stored_in_turns = true;
+    expert.activation = ops::Nonlinearity::Silu;
+    expert.clamp = {.slope = reader.number("swiglu_alpha", 1e-6, 1e6, 1.702),
+                    .limit = reader.number("swiglu_limit", 1e-6, 1e9, 7.0)};
+  }
+  return c;
+}
+
+DecoderConfig read_granite_moe(const io::JsonReader& reader) {
+  DecoderConfig c = read_granite(reader);
+  set_experts(reader, c, {.num_experts = 8, .experts_per_token = 2, .mlp_name = "block_sparse_moe"});
+  stack_experts(c, {.gate_up = "input_linear.weight", .down = "output_linear.weight"});
+  for (auto& block : c.decoder.blocks) block.sparse->gate = "router.layer";
+  return c;
+}
 
 DecoderConfig read_olmoe(const io::JsonReader& reader) {
   DecoderConfig c = read_decoder(reader, {.max_position_embeddings = 4096, .norm_eps = 1e-5});

@@ -65,9 +65,9 @@ struct LayerStyle {
   // A layer inside a region that is whole on every rank, which uses it for its part of an activation. Each
   // rank then has a part of the layer's gradients, and these are summed.
   static LayerStyle partial_gradient() { return {Kind::PartialGradient}; }
-  // A norm inside a region whose weight has a part for each head and is cut as the outputs of a colwise()
-  // layer are, or, if `is_shared`, as those of a shared_colwise() one. An nn::RMSNorm over all heads takes
-  // its mean over the ranks.
+  // A norm, or the sinks, inside a region whose weight has a part for each head and is cut as the outputs of
+  // a colwise() layer are, or, if `is_shared`, as those of a shared_colwise() one. An nn::RMSNorm over all
+  // heads takes its mean over the ranks.
   static LayerStyle cut_norm(int64_t unit, int64_t inner_unit, bool is_shared) {
     return {is_shared ? Kind::SharedCutNorm : Kind::CutNorm, unit, inner_unit};
   }

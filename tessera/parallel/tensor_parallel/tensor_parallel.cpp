@@ -49,7 +49,7 @@ class Cutter {
       case LayerStyle::Kind::Rowwise:
         cut_linear(name, as<nn::Linear>(layer, name), style, false);
         return layer.set_parallel(detail::product_output(group_, name, options_));
-      case LayerStyle::Kind::RowwisePart: return cut_linear(name, as<nn::Linear>(layer, name), style, false);
+      case LayerStyle::Kind::RowwisePart: return cut_part(name, as<nn::Linear>(layer, name), style);
       case LayerStyle::Kind::Vocabulary: return cut_table(name, layer, style);
     }
   }
@@ -121,6 +121,14 @@ class Cutter {
         linear.form() ? box.offset[1] / linear.form()->bytes * linear.form()->elements : box.offset[1];
     linear.adapter()->set_input_part(first, in_features,
                                      detail::sum_over(group_, "sums over the input of " + name));
+  }
+
+  // The outputs are summed later, and so is the bias, of which every rank adds an equal share.
+  void cut_part(const std::string& name, nn::Linear& linear, const LayerStyle& style) {
+    cut_linear(name, linear, style, false);
+    if (!linear.bias.defined()) return;
+    linear.set_bias_share(1.0 / static_cast<double>(group_->size()));
+    if (!options_.sequence_parallel) place_whole(linear.bias);
   }
 
   void cut_norm(const std::string& name, nn::Layer& layer, const LayerStyle& style) {

@@ -267,6 +267,7 @@ void RunOutput::require_space(const TrainedModel& trained, const std::optional<t
   if (recipe_.save_final) {
     num_bytes += checkpoint::weight_bytes(*trained.sharded, trained.saved, saved_dtype(trained, recipe_));
     if (tokenizer) num_bytes += tokenizer->saved_bytes();
+    if (trained.whole) num_bytes += trained.whole->other_bytes();
   }
   result_->require_space(num_bytes);
 }

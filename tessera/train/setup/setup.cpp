@@ -340,6 +340,13 @@ void check_expert_parallel(const models::CausalLM& model, const config::Recipe& 
               [&] { parallel::check_expert_parallel(model, recipe.expert_parallel_size); });
 }
 
+// Refuses random values for a text part alone: the rest of the whole model would be missing in the result.
+void refuse_random_text_part(const config::Recipe& recipe, const models::ModelConfig& config) {
+  if (!config.is_text_part) return;
+  throw recipe.error("RANDOM-INIT", "a multimodal model cannot begin with random values", {"random_init"})
+      .hint("make a folder whose config.json is the text_config alone");
+}
+
 // Warns, before anything is read, of a recipe that is meant for another model, or of a slip in base_model.
 void warn_of_unused_routers(const config::Recipe& recipe, const models::ModelConfig& config) {
   if (config.num_experts > 0) return;
@@ -422,6 +429,7 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::BaseModel& b
   std::vector<std::shared_ptr<const checkpoint::ParameterSource>> sources;
   std::shared_ptr<const checkpoint::StoredTensors> base_files;
   if (recipe.random_init) {
+    refuse_random_text_part(recipe, config);
     planned.base_dtype = config.stored_dtype.value_or(DType::F32);
   } else {
     base_files = base.tensors();
@@ -435,7 +443,9 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::BaseModel& b
   sources.push_back(models::random_source(model, seed));
   freeze_parameters(planned, recipe, problems);
   std::unordered_map<std::string, checkpoint::CodedParameter> coded;
-  if (recipe.adapter != config::AdapterKind::None) {
+  if (recipe.adapter == config::AdapterKind::None) {
+    planned.whole = base.whole();
+  } else {
     coded = at_place_of(recipe, {"tensor_parallel_size"}, [&] {
       return models::quantize_layers(model, planned.saved, base_files.get(), quantize_options(recipe));
     });
@@ -543,7 +553,7 @@ checkpoint::FolderPlan result_folder(const TrainedModel& trained, const config::
   } else {
     const auto files =
         tokenizer ? checkpoint::with_special_tokens(base, chosen_tokens(recipe, *tokenizer)) : base;
-    plan = checkpoint::model_folder(trained.saved, files, to_dtype(run_types(recipe).stored));
+    plan = checkpoint::model_folder(trained.saved, files, to_dtype(run_types(recipe).stored), trained.whole);
   }
   const std::optional<DType> dtype = saved_dtype(trained, recipe);
   return dtype ? checkpoint::with_dtype(std::move(plan), *dtype) : plan;

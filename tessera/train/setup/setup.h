@@ -36,6 +36,8 @@ struct ModelSetup {
   std::shared_ptr<models::CausalLM> model;
   std::optional<AdapterSetup> adapter;
   checkpoint::StateDictAdapter saved;  // where the result's files keep each saved parameter
+  // The model whose text part is trained whole; null for any other model, and for adapters.
+  std::shared_ptr<const checkpoint::WholeModel> whole;
   TrainedRows trained_rows;
   DType base_dtype = DType::F32;  // of most of the base model's weights
 };
