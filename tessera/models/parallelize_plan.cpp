@@ -29,7 +29,27 @@ void add_qk_norms(const std::string& name, const nn::AttentionOptions& o, Styled
   layers.emplace_back(name + "." + norms.k, k);
 }
 
+// Every rank makes the latent vectors of all tokens, and the queries, keys and values of its own heads.
+void add_latent(const std::string& name, const nn::AttentionOptions& o, StyledLayers& layers) {
+  const nn::LatentOptions& latent = *o.latent;
+  const auto add = [&](const std::string& layer, LayerStyle style) {
+    layers.emplace_back(name + "." + layer, style);
+  };
+  layers.emplace_back(name, LayerStyle::region());
+  add(latent.q_rank ? "q_b_proj" : o.q, LayerStyle::colwise(o.head_dim, o.head_dim));
+  for (const char* whole : {"q_a_proj", "q_a_layernorm"}) {
+    if (latent.q_rank) add(whole, LayerStyle::partial_gradient());
+  }
+  for (const char* whole : {"kv_a_proj_with_mqa", "kv_a_layernorm"})
+    add(whole, LayerStyle::partial_gradient());
+  const int64_t width = o.head_dim - latent.rope_dim + latent.value_dim;
+  add("kv_b_proj", LayerStyle::colwise(width, width));
+  add(o.o, LayerStyle::rowwise(latent.value_dim, latent.value_dim));
+}
+
 void add_attention(const std::string& name, const nn::AttentionOptions& o, StyledLayers& layers) {
+  if (o.latent) return add_latent(name, o, layers);
+
   const int64_t heads = o.num_heads / o.num_kv_heads, group = heads * o.head_dim;
   const auto add = [&](const std::string& layer, LayerStyle style) {
     layers.emplace_back(name + "." + layer, style);
@@ -78,8 +98,9 @@ void add_experts(const std::string& name, const nn::SparseMLP& mlp, StyledLayers
                     LayerStyle::rowwise_part, layers);
   }
   if (!o.shared) return;
-  layers.emplace_back(name + ".shared_expert_gate", LayerStyle::partial_gradient());
-  add_projections(name + ".shared_expert", *o.shared, *mlp.shared_expert, LayerStyle::rowwise_part, layers);
+  if (o.has_shared_gate) layers.emplace_back(name + ".shared_expert_gate", LayerStyle::partial_gradient());
+  add_projections(name + "." + o.shared_name, *o.shared, *mlp.shared_expert, LayerStyle::rowwise_part,
+                  layers);
 }
 
 void add_block(const std::string& name, const nn::TransformerBlock& block, StyledLayers& layers) {

@@ -43,7 +43,9 @@ Attention::Attention(const AttentionOptions& o, int64_t layer, at::ScalarType dt
   const auto add = [&](const std::string& name, int64_t in, int64_t out, bool bias) {
     return register_module(name, std::make_shared<Linear>(in, out, bias, dtype));
   };
-  if (o.qkv.empty()) {
+  if (o.latent) {
+    latent_.emplace(*this, *o.latent, o.hidden_size, o.num_heads, o.head_dim, dtype);
+  } else if (o.qkv.empty()) {
     q_proj = add(o.q, o.hidden_size, q_size, o.qkv_bias);
     k_proj = add(o.k, o.hidden_size, kv_size, o.qkv_bias);
     v_proj = add(o.v, o.hidden_size, kv_size, o.qkv_bias);
@@ -51,7 +53,7 @@ Attention::Attention(const AttentionOptions& o, int64_t layer, at::ScalarType dt
     qkv_proj = add(o.qkv, o.hidden_size, q_size + 2 * kv_size, o.qkv_bias);
     if (!o.is_stored_by_head) qkv_proj->set_stored_rows(rows_by_head(o.num_kv_heads, group_, head_dim_));
   }
-  o_proj = add(o.o, q_size, o.hidden_size, o.output_bias);
+  o_proj = add(o.o, o.latent ? o.num_heads * o.latent->value_dim : q_size, o.hidden_size, o.output_bias);
   if (o.has_sinks) sinks = register_module("sinks", std::make_shared<AttentionSinks>(o.num_heads, dtype));
   if (!o.qk_norm) return;
   const auto add_norm = [&](const std::string& name, int64_t heads) {
@@ -70,10 +72,31 @@ int64_t Attention::kv_size() const {
   return qkv_proj == nullptr ? k_proj->out_features() : qkv_proj->out_features() / (group_ + 2);
 }
 
-CachedHeads Attention::cached_heads() const { return {kv_size() / head_dim_, head_dim_, formula_.window}; }
+CachedHeads Attention::cached_heads() const {
+  if (latent_) return {latent_->heads(), latent_->width(), formula_.window};
+  return {kv_size() / head_dim_, head_dim_, formula_.window};
+}
 
 at::Tensor Attention::forward(const ops::Activation& x, const SequenceContext& context) {
-  return run(x, [&](const ops::Activation& in) { return run_heads(in, context); });
+  return run(x, [&](const ops::Activation& in) {
+    return latent_ ? run_latent(in, context) : run_heads(in, context);
+  });
+}
+
+const RotaryTable* Attention::rotary_table(const SequenceContext& context) const {
+  if (rotary_ < 0 || rotary_ >= std::ssize(context.rotary)) return nullptr;
+  return &context.rotary[static_cast<size_t>(rotary_)];
+}
+
+at::Tensor Attention::run_latent(const ops::Activation& x, const SequenceContext& context) const {
+  const RotaryTable* const table = rotary_table(context);
+  auto [q, k, v] = (*latent_)(x, [&](const at::Tensor& part, int64_t elements) {
+    if (table == nullptr) return part;
+    return ops::apply_rope_(part, table->cos, table->sin, {elements, is_interleaved_});
+  });
+  if (table != nullptr && table->query_scale.defined()) q = q * table->query_scale.to(q.scalar_type());
+  const at::Tensor out = core_->attend(q, k, v, context, layer_, formula_);
+  return o_proj->forward(out.narrow(2, 0, latent_->options().value_dim).flatten(1));
 }
 
 std::array<at::Tensor, 3> Attention::project(const ops::Activation& x) const {
@@ -118,11 +141,10 @@ at::Tensor Attention::run_heads(const ops::Activation& x, const SequenceContext&
     k = normed(*k_norm, k);
   };
   norm(false);
-  if (rotary_ >= 0 && rotary_ < std::ssize(context.rotary)) {
-    const RotaryTable& table = context.rotary[static_cast<size_t>(rotary_)];
-    q = rotated(q, table);
-    k = rotated(k, table);
-    if (table.query_scale.defined()) q = in_heads(q) * table.query_scale.to(q.scalar_type());
+  if (const RotaryTable* const table = rotary_table(context)) {
+    q = rotated(q, *table);
+    k = rotated(k, *table);
+    if (table->query_scale.defined()) q = in_heads(q) * table->query_scale.to(q.scalar_type());
   }
   norm(true);
   products.reset();

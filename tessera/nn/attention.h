@@ -8,6 +8,7 @@
 
 #include "tessera/nn/attention_core.h"
 #include "tessera/nn/attention_sinks.h"
+#include "tessera/nn/latent_projections.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/norm.h"
 #include "tessera/nn/sequence.h"
@@ -49,6 +50,8 @@ struct AttentionOptions {
   // all rows of q, then of k, then of v.
   std::string q = "q_proj", k = "k_proj", v = "v_proj", o = "o_proj", qkv;
   bool is_stored_by_head = false;
+  // If set, these projections make queries, keys and values. num_kv_heads is num_heads then.
+  std::optional<LatentOptions> latent;
 };
 
 // Grouped-query attention. Its children are the projections and, by option, q_norm and k_norm, and `sinks`.
@@ -71,13 +74,17 @@ class Attention : public Layer {
   // Returns the shape of the keys and values that this layer adds to a cache.
   CachedHeads cached_heads() const;
 
-  // Either q_proj, k_proj and v_proj exist or qkv_proj does; the others are null.
+  // Either q_proj, k_proj and v_proj exist or qkv_proj does, or none of them in latent attention; the others
+  // are null.
   std::shared_ptr<Linear> q_proj, k_proj, v_proj, o_proj, qkv_proj;
   std::shared_ptr<Norm> q_norm, k_norm;   // null without norms
   std::shared_ptr<AttentionSinks> sinks;  // null without sinks
 
  private:
   at::Tensor run_heads(const ops::Activation& x, const SequenceContext& context) const;
+  at::Tensor run_latent(const ops::Activation& x, const SequenceContext& context) const;
+  // Returns the table by which queries and keys are rotated; null if they are not.
+  const RotaryTable* rotary_table(const SequenceContext& context) const;
   // Returns q, k and v, each as [tokens, heads * head_dim] or as [tokens, heads, head_dim].
   std::array<at::Tensor, 3> project(const ops::Activation& x) const;
   // Returns the width of the keys here, kv_heads * head_dim.
@@ -94,6 +101,7 @@ class Attention : public Layer {
   std::optional<QkNormOptions> qk_norm_;
   ops::AttentionFormula formula_;
   std::shared_ptr<const AttentionCore> core_;
+  std::optional<LatentProjections> latent_;
 };
 
 }  // namespace tessera::nn

@@ -68,7 +68,7 @@ class Linear : public Layer, public HasInitialValues {
   Linear(int64_t in_features, int64_t out_features, bool bias, at::ScalarType dtype);
 
   InitialValue initial_value(std::string_view name) const override {
-    return name == "bias" ? InitialValue::zeros() : InitialValue::normal(initial_multiple_);
+    return name == "weight" ? InitialValue::normal(initial_multiple_) : InitialValue::zeros();
   }
   // Multiplies the standard deviation of the weight's initial values.
   void set_initial_multiple(double multiple) { initial_multiple_ = multiple; }

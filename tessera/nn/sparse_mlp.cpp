@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <tuple>
@@ -88,8 +89,15 @@ SparseMLP::SparseMLP(const SparseMLPOptions& o, at::ScalarType dtype)
   }
   for (const auto& [name, layer] : named_layers(*list)) layer->set_role(ParameterRole::Expert);
   if (o.stacks) stack_experts(*o.stacks, experts);
+  if (o.router.has_correction) {
+    correction = gate->register_parameter(
+        "e_score_correction_bias",
+        at::empty({o.num_experts}, at::TensorOptions().dtype(dtype).device(at::kMeta)),
+        /*requires_grad=*/false);
+  }
   if (!o.shared) return;
-  shared_expert = register_module("shared_expert", std::make_shared<MLP>(*o.shared, dtype));
+  shared_expert = register_module(o.shared_name, std::make_shared<MLP>(*o.shared, dtype));
+  if (!o.has_shared_gate) return;
   shared_expert_gate =
       register_module("shared_expert_gate", std::make_shared<Linear>(o.expert.hidden_size, 1, false, dtype));
   shared_expert_gate->refuse_adapter("has one output; list it in lora_modules_to_save to train it whole");
@@ -121,23 +129,52 @@ at::Tensor SparseMLP::forward(const ops::Activation& x, const SequenceContext& c
   return run(x, [&](const ops::Activation& in) {
     const at::Tensor mixed = mix(in, context);
     if (shared_expert == nullptr) return mixed;
+    if (shared_expert_gate == nullptr) return mixed + shared_expert->forward(in);
     return mixed + at::sigmoid(shared_expert_gate->forward(in)) * shared_expert->forward(in);
   });
 }
 
-at::Tensor SparseMLP::mix(const ops::Activation& x, const SequenceContext& context) const {
-  const trace::Scope trace_scope("sparse_mlp");
+at::Tensor SparseMLP::choose(const at::Tensor& scores) const {
+  const RouterOptions& router = options_.router;
+  at::Tensor ranked = scores.detach();
+  if (correction.defined()) ranked = ranked + correction.to(ranked.scalar_type());
+  if (router.groups > router.groups_per_token) {
+    const at::Tensor in_groups = ranked.view({ranked.size(0), router.groups, -1});
+    const at::Tensor of_groups = std::get<0>(in_groups.topk(router.group_top, 2)).sum(2);
+    const at::Tensor best = std::get<1>(of_groups.topk(router.groups_per_token, 1));
+    const at::Tensor is_out = at::ones_like(of_groups, at::kBool).scatter_(1, best, false);
+    ranked = in_groups.masked_fill(is_out.unsqueeze(2), -std::numeric_limits<double>::infinity())
+                 .view(ranked.sizes());
+  }
+  // A token's experts are sorted by number, so that their results are always added in the same order.
+  return std::get<0>(std::get<1>(ranked.topk(options_.experts_per_token, 1)).sort(/*dim=*/1));
+}
+
+SparseMLP::Routes SparseMLP::route(const ops::Activation& x, const SequenceContext& context) const {
+  const RouterOptions& router = options_.router;
   RouterBalance* const balance = context.router_balance.get();
   const double share = parallel() == nullptr ? 1.0 : parallel()->share();
   at::Tensor logits = gate->forward(x);
   if (balance != nullptr) logits = balance->add_logits(logits, context.is_added, share);
-  at::Tensor probabilities = at::softmax(logits, 1, ops::compute_type(logits.scalar_type()));
-  const int64_t tokens = logits.size(0), copies = options_.experts_per_token;
-  // A token's experts are sorted by number, so that their results are always added in the same order.
-  const at::Tensor chosen = std::get<0>(std::get<1>(probabilities.detach().topk(copies, 1)).sort(/*dim=*/1));
-  if (balance != nullptr) probabilities = balance->add_layer(probabilities, chosen, context.is_added, share);
-  at::Tensor weights = probabilities.gather(1, chosen);
-  if (options_.normalises) weights = weights / weights.sum(1, /*keepdim=*/true);
+  const at::ScalarType exact = ops::compute_type(logits.scalar_type());
+  at::Tensor scores = router.is_sigmoid ? at::sigmoid(logits.to(exact)) : at::softmax(logits, 1, exact);
+  const at::Tensor chosen = choose(scores);
+  if (balance != nullptr && router.is_sigmoid) {
+    // The balance is that of the scores as probabilities.
+    const at::Tensor total = scores.sum(1, /*keepdim=*/true);
+    scores = balance->add_layer(scores / total, chosen, context.is_added, share) * total;
+  } else if (balance != nullptr) {
+    scores = balance->add_layer(scores, chosen, context.is_added, share);
+  }
+  at::Tensor weights = scores.gather(1, chosen);
+  if (router.normalises) weights = weights / weights.sum(1, /*keepdim=*/true);
+  return {chosen, router.scale == 1.0 ? weights : weights * router.scale};
+}
+
+at::Tensor SparseMLP::mix(const ops::Activation& x, const SequenceContext& context) const {
+  const trace::Scope trace_scope("sparse_mlp");
+  const auto [chosen, weights] = route(x, context);
+  const int64_t tokens = chosen.size(0), copies = options_.experts_per_token;
 
   // Row i of the sorted rows is copy order[i] % copies of token order[i] / copies; copy j of a token lies in
   // row places[token * copies + j]. The sort is stable, so each expert's rows keep the order of the tokens.

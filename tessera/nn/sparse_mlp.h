@@ -35,11 +35,24 @@ std::vector<int64_t> row_counts(const at::Tensor& ends, int64_t num_rows);
 // RandomScope must have the places of the rows (RandomPlace::rows). Returns [n, hidden_size].
 at::Tensor run_experts(const at::Tensor& rows, const std::vector<int64_t>& counts, const Experts& experts);
 
+// The way in which a router's logits choose a token's experts and weigh their results.
+struct RouterOptions {
+  bool is_sigmoid = false;  // scores are the sigmoids of the logits, not their softmax
+  // The frozen parameter `e_score_correction_bias` of the router is added to the scores for the choice alone
+  // (DeepSeek-V3, arXiv 2412.19437, section 2.1.2).
+  bool has_correction = false;
+  // Experts are chosen among those of the best groups only (DeepSeek-V2, arXiv 2405.04434, section 2.2.2). A
+  // group's score is the sum of its `group_top` best ones.
+  int64_t groups = 1, groups_per_token = 1, group_top = 1;
+  // True: the scores of a token's experts are divided by their sum.
+  bool normalises = true;
+  double scale = 1.0;  // multiplies the weights
+};
+
 struct SparseMLPOptions {
   int64_t num_experts = 0;
   int64_t experts_per_token = 0;
-  // True: the probabilities of a token's experts are divided by their sum.
-  bool normalises = true;
+  RouterOptions router;
   MLPOptions expert;
   std::string gate = "gate";  // name of the router in the family's files
   bool gate_bias = false;
@@ -50,15 +63,18 @@ struct SparseMLPOptions {
     bool are_transposed = false;
   };
   std::optional<Stacks> stacks;
-  // If set, an MLP through which all tokens go. Its result, times the sigmoid of its own gate, is added.
+  // If set, an MLP through which all tokens go. Its result is added; by option, times the sigmoid of its own
+  // gate.
   std::optional<MLPOptions> shared;
+  std::string shared_name = "shared_expert";  // in the family's files
+  bool has_shared_gate = true;
 };
 
 // Computes the sum of p_e expert_e(x) over the experts e of a token. p is the softmax of gate(x), in float32
-// or float64, and a token's experts are those with the largest p_e. By option it adds
-// sigmoid(shared_expert_gate(x)) shared_expert(x). Its children have the names of Hugging Face files: `gate`,
-// the router, which the options may call otherwise, `experts`, a list of MLPs, and `shared_expert` with
-// `shared_expert_gate`.
+// or float64, and a token's experts are those with the largest p_e, unless RouterOptions say otherwise. By
+// option it adds sigmoid(shared_expert_gate(x)) shared_expert(x). Its children have the names of Hugging Face
+// files: `gate`, the router, which the options may call otherwise, `experts`, a list of MLPs, and
+// `shared_expert` with `shared_expert_gate`.
 class SparseMLP : public Layer {
  public:
   SparseMLP(const SparseMLPOptions& options, at::ScalarType dtype);
@@ -79,9 +95,17 @@ class SparseMLP : public Layer {
   std::shared_ptr<Linear> gate;  // [num_experts, hidden_size]
   Experts experts;
   std::shared_ptr<MLP> shared_expert;          // null without one
-  std::shared_ptr<Linear> shared_expert_gate;  // [1, hidden_size]; null without a shared expert
+  std::shared_ptr<Linear> shared_expert_gate;  // [1, hidden_size]; null without such a gate
+  at::Tensor correction;  // [num_experts], frozen; undefined without RouterOptions::has_correction
 
  private:
+  struct Routes {
+    at::Tensor chosen;   // [tokens, experts per token] int64, ascending
+    at::Tensor weights;  // of the same shape
+  };
+  Routes route(const ops::Activation& x, const SequenceContext& context) const;
+  // Returns which experts are chosen by these scores, [tokens, experts], without gradient.
+  at::Tensor choose(const at::Tensor& scores) const;
   at::Tensor mix(const ops::Activation& x, const SequenceContext& context) const;
   // Returns whether any expert draws dropout masks.
   bool drops() const;

@@ -5,6 +5,7 @@
 
 #include "tessera/checkpoint/parameter_source.h"
 #include "tessera/nn/attention.h"
+#include "tessera/nn/sparse_mlp.h"
 #include "tessera/parallel/box_part.h"
 
 #include "tests/checkpoint/random_boxes.h"
@@ -77,6 +78,46 @@ TEST(LayerParts, AnyBoxIsReadTogetherAsOneByOne) {
     }
     stored_source(files, model.table)->read("qkv.weight", box, got);
     ASSERT_TRUE(at::equal(got, want.to(at::kFloat)));
+  }
+}
+
+// Files may hold the matrices of all experts in one tensor, and their biases in another.
+TEST(LayerParts, OfAnExpertAreOneOfAStack) {
+  testing::RandomBoxes random;
+  for (const bool are_transposed : {false, true}) {
+    SCOPED_TRACE(are_transposed);
+    nn::SparseMLPOptions options{.num_experts = 3, .experts_per_token = 1};
+    options.expert = {.hidden_size = kHidden, .intermediate_size = 4, .bias = true, .gate_up = "gate_up_proj"};
+    options.expert.is_stored_in_turns = true;
+    options.stacks = {.gate_up = "in.weight",
+                      .down = "out.weight",
+                      .gate_up_bias = "in.bias",
+                      .down_bias = "out.bias",
+                      .are_transposed = are_transposed};
+    torch::nn::Module root;
+    root.register_module("mlp", std::make_shared<nn::SparseMLP>(options, at::kDouble));
+    const LayerParts parts(root);
+    std::vector<StoredParameter> entries;
+    for (const auto& item : root.named_parameters())
+      entries.push_back({item.key(), item.value().sizes().vec(), parts.of(item.value(), item.key())});
+    const StateDictAdapter table(std::move(entries));
+    const at::Tensor weights = at::rand({3, 8, kHidden}, at::kDouble), biases = at::rand({3, 8}, at::kDouble);
+    const auto source = stored_source(
+        std::make_shared<testing::TensorsInMemory>(testing::Tensors{
+            {"mlp.in.weight", are_transposed ? weights.transpose(1, 2).contiguous() : weights},
+            {"mlp.in.bias", biases}}),
+        table);
+    for (int64_t e = 0; e < 3; ++e) {
+      const std::string layer = "mlp.experts." + std::to_string(e) + ".gate_up_proj.";
+      for (int round = 0; round < 20; ++round) {
+        const parallel::Box box = random.box({8, kHidden}), rows = random.box({8});
+        const at::Tensor weight = at::empty(box.size, at::kDouble), bias = at::empty(rows.size, at::kDouble);
+        source->read(layer + "weight", box, weight);
+        source->read(layer + "bias", rows, bias);
+        ASSERT_TRUE(at::equal(weight, parallel::box_part(weights[e], box)));
+        ASSERT_TRUE(at::equal(bias, parallel::box_part(biases[e], rows)));
+      }
+    }
   }
 }
 

@@ -210,6 +210,8 @@ json json_of_any(const std::string& model_type) {
                 {"n_layer", 2},
                 {"n_embd", 24},
                 {"n_head", 4},
+                {"num_experts_per_tok", 2},
+                {"n_routed_experts", 16},
                 {"new_decoder_architecture", true},
                 {"num_kv_heads", 2}});
   return value;
@@ -333,7 +335,7 @@ TEST(Registry, DescribedFamiliesHaveTheDefaultsOfTheirClasses) {
   EXPECT_EQ(block.sparse->experts_per_token, 4);
   EXPECT_EQ(block.sparse->expert.intermediate_size, 1408);
   EXPECT_EQ(block.sparse->shared->intermediate_size, 5632);
-  EXPECT_FALSE(block.sparse->normalises);
+  EXPECT_FALSE(block.sparse->router.normalises);
   EXPECT_EQ(read_as("olmoe")->num_experts, 64);
   EXPECT_EQ(read_as("olmoe", {{"output_router_logits", true}})->router_aux_loss_coef, 0.01);
 

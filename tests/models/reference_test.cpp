@@ -42,6 +42,7 @@ void expect_loss_and_gradients(CausalLM& model, const TensorFile& file, const st
   int64_t checked = 0;
   const auto table = state_dict_adapter(model);
   for (const auto& item : model.named_parameters()) {
+    if (!item.value().requires_grad()) continue;  // corrections of routers
     ASSERT_TRUE(item.value().grad().defined()) << item.key();
     const at::Tensor stored = file.get("grad" + suffix + "." + table.find(item.key())->parts.front().name);
     const at::Tensor want = at::empty(item.value().sizes(), stored.options());
@@ -147,14 +148,16 @@ INSTANTIATE_TEST_SUITE_P(Families, Reference,
                                            "qwen3_moe_options", "smollm2", "gpt2", "gpt2_options"),
                          [](const auto& info) { return std::string(info.param); });
 INSTANTIATE_TEST_SUITE_P(DescribedFamilies, Reference,
-                         ::testing::Values("arcee", "cohere", "cohere2", "exaone4", "falcon_7b", "falcon_40b",
+                         ::testing::Values("arcee", "cohere", "cohere2", "deepseek_v2", "deepseek_v2_lite",
+                                           "deepseek_v3", "exaone4", "falcon_7b", "falcon_40b",
                                            "falcon_options", "gemma", "gemma2", "gemma3", "gemma3_multimodal",
-                                           "gemma3_nested", "glm", "glm4", "gpt_neox", "gpt_neox_sequential",
-                                           "gpt_oss", "gpt_oss_defaults", "gpt_oss_mxfp4", "granite_moe",
-                                           "granite", "helium", "hunyuan", "ministral", "ministral3",
-                                           "mistral3_multimodal", "nemotron", "olmo", "olmo2", "olmo3",
-                                           "olmoe", "phi3", "phi3_longrope", "qwen2_moe", "seed_oss",
-                                           "smollm3", "stablelm", "stablelm_parallel", "starcoder2"),
+                                           "gemma3_nested", "glm", "glm4", "glm4_moe", "glm4_moe_lite",
+                                           "gpt_neox", "gpt_neox_sequential", "gpt_oss", "gpt_oss_defaults",
+                                           "gpt_oss_mxfp4", "granite_moe", "granite", "helium", "hunyuan",
+                                           "ministral", "ministral3", "mistral3_multimodal", "mistral4",
+                                           "nemotron", "olmo", "olmo2", "olmo3", "olmoe", "phi3",
+                                           "phi3_longrope", "qwen2_moe", "seed_oss", "smollm3", "stablelm",
+                                           "stablelm_parallel", "starcoder2"),
                          [](const auto& info) { return std::string(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(Families, ReferenceGeneration,
@@ -164,14 +167,16 @@ INSTANTIATE_TEST_SUITE_P(Families, ReferenceGeneration,
                                            "qwen3_moe_options", "smollm2", "gpt2", "gpt2_options"),
                          [](const auto& info) { return std::string(info.param); });
 INSTANTIATE_TEST_SUITE_P(DescribedFamilies, ReferenceGeneration,
-                         ::testing::Values("arcee", "cohere", "cohere2", "exaone4", "falcon_7b", "falcon_40b",
+                         ::testing::Values("arcee", "cohere", "cohere2", "deepseek_v2", "deepseek_v2_lite",
+                                           "deepseek_v3", "exaone4", "falcon_7b", "falcon_40b",
                                            "falcon_options", "gemma", "gemma2", "gemma3", "gemma3_multimodal",
-                                           "gemma3_nested", "glm", "glm4", "gpt_neox", "gpt_neox_sequential",
-                                           "gpt_oss", "gpt_oss_defaults", "gpt_oss_mxfp4", "granite_moe",
-                                           "granite", "helium", "hunyuan", "ministral", "ministral3",
-                                           "mistral3_multimodal", "nemotron", "olmo", "olmo2", "olmo3",
-                                           "olmoe", "phi3", "qwen2_moe", "seed_oss", "smollm3", "stablelm",
-                                           "stablelm_parallel", "starcoder2"),
+                                           "gemma3_nested", "glm", "glm4", "glm4_moe", "glm4_moe_lite",
+                                           "gpt_neox", "gpt_neox_sequential", "gpt_oss", "gpt_oss_defaults",
+                                           "gpt_oss_mxfp4", "granite_moe", "granite", "helium", "hunyuan",
+                                           "ministral", "ministral3", "mistral3_multimodal", "mistral4",
+                                           "nemotron", "olmo", "olmo2", "olmo3", "olmoe", "phi3", "qwen2_moe",
+                                           "seed_oss", "smollm3", "stablelm", "stablelm_parallel",
+                                           "starcoder2"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(DynamicRope, GenerationEndsWhereTheFrequenciesChange) {

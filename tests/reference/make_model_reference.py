@@ -32,20 +32,23 @@ SMALL = dict(hidden_size=16, intermediate_size=18, num_hidden_layers=2, num_atte
              torch_dtype="float32")
 QWEN2 = dict(COMMON, architectures=["Qwen2ForCausalLM"], model_type="qwen2", use_sliding_window=False)
 
+ABSENT = object()
+
+
 def slim(architecture, how=None, **config):
     """A family that is there for what it does otherwise: small, and without float32 gradients.
 
     A padding token must not be one of the documents' (3 and above): Transformers gives its embedding no gradient.
     """
     config = dict(SMALL, architectures=[architecture]) | config
-    config = {key: value for key, value in config.items() if value is not None}
+    config = {key: value for key, value in config.items() if value is not ABSENT}
     return dict(seed=31, float64=True, slim=True, config=config) | (how or {})
 
 
 def whole(vision, **text):
     """The keys of a multimodal model that stand for the sizes of a text model."""
     nothing = dict.fromkeys(["hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-                             "num_key_value_heads", "vocab_size", "max_position_embeddings"])
+                             "num_key_value_heads", "vocab_size", "max_position_embeddings"], ABSENT)
     return dict(nothing, vision_config=vision, text_config=dict(SMALL, **text))
 
 
@@ -194,6 +197,29 @@ FAMILIES = {
         model_type="gemma3_text", head_dim=8, sliding_window=4, sliding_window_pattern=2, rope_theta=1000.0,
         query_pre_attn_scalar=11), mm_tokens_per_image=4, image_token_index=60, boi_token_index=58,
         eoi_token_index=59),
+    # An inner norm has its own eps, and heads of values are narrower than those of keys, or wider.
+    "deepseek_v2": slim("DeepseekV2ForCausalLM", model_type="deepseek_v2", num_key_value_heads=4, kv_lora_rank=12, q_lora_rank=10,
+                        qk_rope_head_dim=4, qk_nope_head_dim=6, v_head_dim=7, n_routed_experts=6, num_experts_per_tok=3,
+                        n_shared_experts=2, moe_intermediate_size=5, first_k_dense_replace=1, attention_bias=True,
+                        routed_scaling_factor=1.7, topk_method="group_limited_greedy", n_group=3, topk_group=2,
+                        norm_topk_prob=True, rms_norm_eps=1e-2, pad_token_id=0, mlp_bias=True, rope_theta=1000.0,
+                        rope_scaling=dict(type="yarn", factor=4.0, beta_fast=8.0, beta_slow=1.0, mscale=0.7,
+                                          mscale_all_dim=1.3, original_max_position_embeddings=16)),
+    "deepseek_v2_lite": slim("DeepseekV2ForCausalLM", dict(seed=41), model_type="deepseek_v2", num_key_value_heads=4, kv_lora_rank=12, q_lora_rank=None,
+                             qk_rope_head_dim=4, qk_nope_head_dim=6, v_head_dim=13, n_routed_experts=4,
+                             num_experts_per_tok=2, n_shared_experts=1, moe_intermediate_size=5, pad_token_id=0),
+    "deepseek_v3": slim("DeepseekV3ForCausalLM", dict(seed=41), model_type="deepseek_v3", num_key_value_heads=4, kv_lora_rank=12, q_lora_rank=10,
+                        qk_rope_head_dim=4, qk_nope_head_dim=6, v_head_dim=7, n_routed_experts=8, num_experts_per_tok=3,
+                        n_shared_experts=1, moe_intermediate_size=5, first_k_dense_replace=1, n_group=4, topk_group=2,
+                        routed_scaling_factor=1.7, rms_norm_eps=1e-2, pad_token_id=0, num_nextn_predict_layers=1,
+                        attention_bias=True),
+    "glm4_moe": slim("Glm4MoeForCausalLM", model_type="glm4_moe", head_dim=8, n_routed_experts=5, num_experts_per_tok=2,
+                     n_shared_experts=2, moe_intermediate_size=7, first_k_dense_replace=1, partial_rotary_factor=0.5,
+                     routed_scaling_factor=1.3, use_qk_norm=True, attention_bias=True, pad_token_id=0),
+    "glm4_moe_lite": slim("Glm4MoeLiteForCausalLM", model_type="glm4_moe_lite", num_key_value_heads=4, kv_lora_rank=12, q_lora_rank=10,
+                          qk_rope_head_dim=4, qk_nope_head_dim=5, v_head_dim=9, n_routed_experts=5, num_experts_per_tok=2,
+                          moe_intermediate_size=7, norm_topk_prob=False, rope_interleave=False, pad_token_id=0,
+                          num_hidden_layers=3, mlp_layer_types=["sparse", "dense", "sparse"]),
     "glm": slim("GlmForCausalLM", model_type="glm", head_dim=8, attention_bias=True, partial_rotary_factor=0.5,
                 pad_token_id=0),
     "glm4": slim("Glm4ForCausalLM", model_type="glm4", head_dim=8, intermediate_size=37, attention_bias=False,
@@ -235,6 +261,12 @@ FAMILIES = {
             type="yarn", rope_type="yarn", rope_theta=1000.0, factor=4.0, original_max_position_embeddings=4,
             beta_fast=8.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.4)),
         spatial_merge_size=1),
+    "mistral4": slim("Mistral4ForCausalLM", model_type="mistral4", num_key_value_heads=4, kv_lora_rank=12, q_lora_rank=10,
+                     qk_rope_head_dim=4, qk_nope_head_dim=4, v_head_dim=7, n_routed_experts=6, num_experts_per_tok=3,
+                     moe_intermediate_size=5, n_group=3, topk_group=2, rms_norm_eps=1e-2, pad_token_id=0,
+                     rope_parameters=dict(type="yarn", rope_type="yarn", rope_theta=1000.0, factor=4.0,
+                                          original_max_position_embeddings=4, beta_fast=8.0, beta_slow=1.0, mscale=1.0,
+                                          mscale_all_dim=1.0, llama_4_scaling_beta=0.4)),
     "nemotron": slim("NemotronForCausalLM", model_type="nemotron", head_dim=8, attention_bias=True, mlp_bias=True,
                      partial_rotary_factor=0.5),
     "olmo": slim("OlmoForCausalLM", model_type="olmo", clip_qkv=0.8, attention_bias=True),
@@ -279,6 +311,9 @@ def randomize(model, generator):
             else:
                 is_transposed = ".c_" in name
                 parameter.copy_(noise * (1.3 / parameter.shape[0 if is_transposed else 1] ** 0.5))
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.copy_(0.5 * torch.randn(buffer.shape, generator=generator))
 
 
 def make_documents(vocab_size, generator):

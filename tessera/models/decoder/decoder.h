@@ -23,6 +23,9 @@ struct Decoder {
   // Names of the modules in the family's files. The first three are children of `body`.
   std::string embedding = "embed_tokens", layers = "layers", final_norm = "norm";
   std::string body = "model", head = "lm_head";
+  // Number of layers behind the last one that files may hold and the model leaves out: those that predict
+  // further tokens.
+  int64_t unread_layers = 0;
 };
 
 // The configuration of a family that reads its config.json into a description.

@@ -54,6 +54,14 @@ at::Tensor DecoderForCausalLM::embed(const at::Tensor& input_ids, const at::Tens
   return rows * scale.item<double>();
 }
 
+bool DecoderForCausalLM::ignores_tensor(const std::string& name) const {
+  for (int64_t i = 0; i < decoder_.unread_layers; ++i) {
+    const std::string layer = std::to_string(config_.num_layers + i);
+    if (name.starts_with(decoder_.body + "." + decoder_.layers + "." + layer + ".")) return true;
+  }
+  return CausalLM::ignores_tensor(name);
+}
+
 void DecoderForCausalLM::add_positions(nn::SequenceContext& context, const at::Tensor& position_ids) const {
   for (const auto& rope : ropes_) {
     context.rotary.push_back(rope->table(position_ids, context.document_starts, hidden_type(), context.part));

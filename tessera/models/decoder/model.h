@@ -21,6 +21,7 @@ class DecoderForCausalLM : public CausalLM {
   std::string body_name() const override { return decoder_.body; }
   std::vector<TiedParameter> tied_parameters() const override;
   at::Tensor embed(const at::Tensor& input_ids, const at::Tensor& position_ids) override;
+  bool ignores_tensor(const std::string& name) const override;
   void add_positions(nn::SequenceContext& context, const at::Tensor& position_ids) const override;
   const std::vector<std::shared_ptr<nn::Block>>& blocks() const override { return blocks_; }
   nn::OutputHead& head() const override { return *head_; }

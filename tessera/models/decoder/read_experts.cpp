@@ -15,13 +15,13 @@ constexpr int64_t kMaxExperts = 1 << 17;  // largest number of experts of all la
 ExpertLayers read_experts(const io::JsonReader& reader, ModelConfig& config, const ExpertKeys& keys) {
   ExpertLayers layers;
   const char* const count =
-      keys.has_num_experts_key && reader.has("num_experts") ? "num_experts" : "num_local_experts";
+      keys.has_num_experts_key && reader.has("num_experts") ? "num_experts" : keys.count_key;
   config.num_experts = reader.integer(count, 1, kMaxExperts / config.num_layers, keys.num_experts);
   config.experts_per_token =
       reader.integer("num_experts_per_tok", 1, config.num_experts, keys.experts_per_token);
   layers.size = reader.integer(keys.size_key, 1, kMaxSize, keys.size);
   check_products(reader, config, {{keys.size_key, layers.size}});
-  layers.normalises = !keys.has_norm_key || reader.boolean("norm_topk_prob", false);
+  layers.normalises = !keys.has_norm_key || reader.boolean("norm_topk_prob", keys.normalises);
   if (keys.has_jitter_key && reader.number("router_jitter_noise", 0.0, 1.0, 0.0) != 0.0) {
     throw unsupported(reader, "router_jitter_noise", "noise in the router's input is not implemented")
         .need("0");
@@ -32,6 +32,10 @@ ExpertLayers read_experts(const io::JsonReader& reader, ModelConfig& config, con
   for (int64_t i = 0; i < config.num_layers; ++i) {
     layers.are_sparse.push_back((i + 1) % step == 0 && std::ranges::find(dense, i) == dense.end());
   }
+  const int64_t first =
+      keys.first_key == nullptr ? 0 : reader.integer(keys.first_key, 0, kMaxLayers, keys.first_sparse);
+  for (int64_t i = 0; i < std::min(first, config.num_layers); ++i)
+    layers.are_sparse[static_cast<size_t>(i)] = false;
   const double coefficient = reader.number("router_aux_loss_coef", 0.0, 1e6, keys.aux_loss_coef);
   if (reader.boolean("output_router_logits", false)) config.router_aux_loss_coef = coefficient;
   return layers;
@@ -41,7 +45,7 @@ nn::SparseMLPOptions expert_options(const ModelConfig& config, const ExpertLayer
                                     const ExpertKeys& keys) {
   nn::SparseMLPOptions options{.num_experts = config.num_experts,
                                .experts_per_token = config.experts_per_token,
-                               .normalises = layers.normalises};
+                               .router = {.normalises = layers.normalises}};
   options.expert = {.hidden_size = config.hidden_size,
                     .intermediate_size = layers.size,
                     .gate = keys.gate,

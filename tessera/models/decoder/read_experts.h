@@ -14,14 +14,19 @@ namespace tessera::models {
 
 // Says how config.json and the files of a model describe its experts. Numbers are the defaults of keys.
 struct ExpertKeys {
-  bool has_num_experts_key = false;  // `num_experts` stands for `num_local_experts` where it is given
+  const char* count_key = "num_local_experts";
+  bool has_num_experts_key = false;  // `num_experts` stands for that key where it is given
   int64_t num_experts = 0, experts_per_token = 0;
   const char* size_key = "intermediate_size";  // of the hidden size of an expert
   std::optional<int64_t> size;                 // nothing: the key must be there
-  // The key `norm_topk_prob` has a meaning. Otherwise the weights of a token's experts add up to 1.
-  bool has_norm_key = false;
+  // The key `norm_topk_prob` has a meaning, and this default. Otherwise the weights of a token's experts add
+  // up to 1.
+  bool has_norm_key = false, normalises = false;
   // The keys `decoder_sparse_step` and `mlp_only_layers` have a meaning. Otherwise all layers have experts.
   bool has_layer_keys = false;
+  // The key of the number of layers that have no experts, before those that do; null: there is no such key.
+  const char* first_key = nullptr;
+  int64_t first_sparse = 0;
   bool has_jitter_key = false;  // `router_jitter_noise` has a meaning, and is refused unless it is 0
   double aux_loss_coef = 0.001;
   // The model's files give these names to the sparse MLP and to an expert's projections.
