@@ -23,14 +23,14 @@ LEVELS = [
     ["checkpoint"],
     ["optim", "peft", "data"],
     ["models"],
-    ["measure", "generation"],
+    ["measure", "generation", "planner"],
     ["train"],
     ["cli"],
 ]
 # The rooms of train/, likewise.
 ROOMS = ["setup", "step", "reporters", "run"]
 LEVEL_OF = {folder: level for level, folders in enumerate(LEVELS) for folder in folders}
-TORCH_FREE = {"core", "config", "io", "hub", "text", "report", "data"}
+TORCH_FREE = {"core", "config", "io", "hub", "text", "report", "data", "planner"}
 ENVIRONMENT = re.compile(r"\b(?:(?:secure_)?getenv|(?:un)?setenv|putenv|clearenv)\s*\(|\bextern char\s*\*\*\s*environ\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^>"]+)[>"]')
 

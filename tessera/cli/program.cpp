@@ -255,8 +255,8 @@ void describe(CLI::App& app) {
 
 void add_verbs(CLI::App& app, CommandLine& line) {
   for (const auto add : {add_train, add_evaluate, add_convert, add_merge, add_upload, add_generate, add_chat,
-                         add_data, add_recipe, add_estimate, add_bench, add_debug, add_doctor, add_report,
-                         add_environment, add_completion})
+                         add_data, add_recipe, add_estimate, add_plan, add_bench, add_debug, add_doctor,
+                         add_report, add_environment, add_completion})
     add(app, line);
   add_log_flags(app);
   // These two are turned into flags before parsing; they are added so that the help lists them.

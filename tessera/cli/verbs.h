@@ -21,6 +21,7 @@ void add_recipe_init(CLI::App& recipe, CommandLine& line);
 void add_completion(CLI::App& app, CommandLine& line);
 void add_bench(CLI::App& app, CommandLine& line);
 void add_estimate(CLI::App& app, CommandLine& line);
+void add_plan(CLI::App& app, CommandLine& line);
 void add_bench_tokenize(CLI::App& bench, CommandLine& line);
 void add_bench_generate(CLI::App& bench, CommandLine& line);
 void add_debug(CLI::App& app, CommandLine& line);

@@ -44,6 +44,7 @@ TEST_F(VerbsTest, HelpOfEveryVerb) {
       {{"bench", "generate"}, {"--batch", "--prompt-tokens", "--new-tokens", "--dtype", "--json"}},
       {{"bench", "train"}, {"--micro-batch", "--seq", "--steps", "--adapter", "--json"}},
       {{"estimate"}, {"recipe", "--nproc", "--json", "--deepspeed", "--accelerate"}},
+      {{"plan"}, {"recipe", "--cluster", "--explain", "--rules", "--write", "--tokens"}},
       {{"debug"}, {"logits", "tokenize", "schedule"}},
       {{"debug", "logits"}, {"--ids", "--out"}},
       {{"debug", "tokenize"}, {"--file"}},
@@ -132,6 +133,44 @@ TEST_F(VerbsTest, EstimateTellsTheMemoryOfARank) {
   for (const auto& [words, part] : mistakes) {
     const ProgramResult result = run(words);
     EXPECT_EQ(result.exit_code, 2) << result.told();
+    EXPECT_NE(result.err.find(part), std::string::npos) << result.told();
+  }
+}
+
+TEST_F(VerbsTest, PlanFindsTheFastestWay) {
+  write_text(here / "rows.jsonl", "{\"input_ids\": [1, 2], \"labels\": [1, 2]}\n");
+  write_text(here / "plan.yaml",
+             "base_model: model\ndatasets: [{path: rows.jsonl}]\nlearning_rate: 0.1\nsequence_len: 32\n"
+             "gradient_accumulation_steps: 4\nmax_steps: 10\n");
+  const ProgramResult plan =
+      run_well({"plan", "plan.yaml", "--cluster", "4xH100", "--explain", "--write", "planned.yaml"});
+  for (const char* part : {"16 sequences of 32 tokens", "choices examined", "tokens/s", "MFU", "HFU", "memory of a rank",
+                           "to the end (10 steps", "kWh", "terms of a step", "lines of the first plan", "dp_shard_size: ",
+                           "wrote planned.yaml"})
+    EXPECT_NE(plan.out.find(part), std::string::npos) << part << "\n" << plan.told();
+  // The written recipe is one for these ranks, and makes the same step.
+  run_well({"estimate", "planned.yaml", "--nproc", "4"});
+  write_text(here / "pair.yaml", "device: mine\nmemory_gib: 8\nmemory_gb_s: 20\nfp32_tflops: 0.2\nnodes: 2\n"
+                                 "network_gb_s: 1\nprice_per_hour: 3\n");
+  EXPECT_NE(run_well({"plan", "plan.yaml", "--cluster", "pair.yaml"}).out.find("cost "), std::string::npos);
+  EXPECT_NE(run_well({"plan", "--rules"}).out.find("tensor_parallel_size within a node"), std::string::npos);
+  write_text(here / "small.yaml", "device: T4\nmemory_gib: 0.25\ncontext_gib: 1\n");
+  struct Mistake {
+    Words words;
+    int exit_code;
+    const char* part;
+  };
+  const std::vector<Mistake> mistakes = {
+      {{"plan"}, 2, "a recipe is missing"},
+      {{"plan", "plan.yaml"}, 2, "--cluster is missing"},
+      {{"plan", "plan.yaml", "--cluster", "8xH1"}, 2, "8xH1"},
+      {{"plan", "plan.yaml", "--cluster", "8xA100", "fp8=true"}, 2, "no products in fp8"},
+      {{"plan", "plan.yaml", "--cluster", "7xA100", "global_batch_size=5"}, 2, "deals the step's sequences evenly"},
+      {{"plan", "plan.yaml", "--cluster", "small.yaml"}, 10, "no plan fits"},
+      {{"plan", "plan.yaml", "--cluster", "4xH100", "--write", "planned.yaml"}, 2, "planned.yaml"}};
+  for (const auto& [words, exit_code, part] : mistakes) {
+    const ProgramResult result = run(words);
+    EXPECT_EQ(result.exit_code, exit_code) << result.told();
     EXPECT_NE(result.err.find(part), std::string::npos) << result.told();
   }
 }

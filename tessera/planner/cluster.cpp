@@ -1,0 +1,184 @@
+#include "tessera/planner/cluster.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "tessera/config/node.h"
+#include "tessera/config/problems.h"
+#include "tessera/config/scalar.h"
+#include "tessera/config/yaml_reader.h"
+#include "tessera/core/strings.h"
+#include "tessera/planner/constants.h"
+
+namespace tessera::planner {
+namespace {
+
+using config::Node;
+using config::Problems;
+
+struct Number {
+  std::string_view name;
+  double& value;
+  double low, high;
+  bool is_whole = false;
+};
+
+// A rate below a kilobyte a second, or above what light carries, is a slip of the unit.
+std::vector<Number> numbers_of(Cluster& cluster, double& nodes, double& per_node) {
+  Device& device = cluster.device;
+  return {{"nodes", nodes, 1, 1e5, true},
+          {"devices_per_node", per_node, 1, 1024, true},
+          {"memory_gib", device.memory_gib, 0.25, 1e5},
+          {"memory_gb_s", device.memory_gb_s, 1e-3, 1e6},
+          {"fp32_tflops", device.fp32_tflops, 1e-6, 1e6},
+          {"bf16_tflops", device.bf16_tflops, 0, 1e6},
+          {"fp16_tflops", device.fp16_tflops, 0, 1e6},
+          {"fp8_tflops", device.fp8_tflops, 0, 1e6},
+          {"product_share", device.product_share, 0.01, 1},
+          {"node_gb_s", device.node_gb_s, 1e-6, 1e5},
+          {"node_latency_us", cluster.node_latency_us, 0, 1e6},
+          {"host_gb_s", device.host_gb_s, 1e-6, 1e5},
+          {"network_gb_s", cluster.network_gb_s, 1e-6, 1e5},
+          {"network_latency_us", cluster.network_latency_us, 0, 1e6},
+          {"host_memory_gib", cluster.host_memory_gib, 0, 1e6},
+          {"nvme_gib", cluster.nvme_gib, 0, 1e8},
+          {"nvme_gb_s", cluster.nvme_gb_s, 0, 1e4},
+          {"context_gib", cluster.context_gib, 0, 1e3},
+          {"watts", device.watts, 0, 1e5},
+          {"price_per_hour", cluster.price_per_hour, 0, 1e6}};
+}
+
+Error error_at(std::string_view name, const std::string& what, const config::Place& place) {
+  return config::config_error(name, what, place);
+}
+
+void read_number(const Node& value, const Number& number, Problems& problems) {
+  const std::string key = "key '" + std::string(number.name) + "': ";
+  const auto refuse = [&](std::string_view name, const std::string& what) -> Error& {
+    return problems.add(number.name, config::to_key_place(value.place),
+                        error_at(name, key + what, value.place).got(config::describe(value)));
+  };
+  const auto read = value.is_scalar() && !value.is_quoted ? config::parse_number(value.text) : std::nullopt;
+  if (!read) {
+    refuse("TYPE", "not a number").need("a number");
+  } else if (!(*read >= number.low && *read <= number.high)) {
+    refuse("RANGE", "out of range")
+        .need("from " + config::format_number(number.low) + " to " + config::format_number(number.high));
+  } else if (number.is_whole && *read != static_cast<double>(static_cast<int64_t>(*read))) {
+    refuse("TYPE", "not a whole number").need("a whole number");
+  } else {
+    number.value = *read;
+  }
+}
+
+std::string known_names() {
+  std::vector<std::string> names;
+  for (const Device& device : known_devices()) names.push_back(device.name);
+  return join(names, ", ");
+}
+
+}  // namespace
+
+Cluster parse_cluster(std::string_view text, std::string_view file_name) {
+  config::Place file;
+  file.file = std::make_shared<const std::string>(file_name);
+  const Node root = config::parse_yaml(text, file);
+  if (!root.is_map()) {
+    throw error_at("TYPE", "a cluster is a map of keys", root.place)
+        .got(config::describe(root))
+        .need("key: value lines, such as 'device: H100' and 'devices_per_node: 8'");
+  }
+  Problems problems;
+  Cluster cluster;
+  cluster.device.product_share = kShareOther;
+  cluster.device.attention_share = cluster.device.flash2_share = kAttention;
+  double nodes = 1, per_node = 1;
+  const auto missing = [&](const std::string& key, const std::string& why) {
+    if (root.find(key) != nullptr || problems.has(key)) return;
+    problems.add(key, {std::string(file_name)},
+                 Error(ErrorKind::Config, "MISSING", "key '" + key + "' is missing: " + why).at(file_name));
+  };
+  bool is_known = false;
+  if (const config::Entry* entry = root.find("device"); entry == nullptr) {
+    missing("device", "the name of one of " + known_names() + ", or of a device of your own");
+  } else if (!entry->value.is_scalar() || entry->value.text.empty()) {
+    problems.add("device", config::to_key_place(entry->value.place),
+                 error_at("TYPE", "key 'device': not a name", entry->value.place)
+                     .got(config::describe(entry->value))
+                     .need("the name of a device; all nodes have the same ones"));
+  } else if (const Device* known = find_device(entry->value.text)) {
+    cluster.device = *known;
+    is_known = true;
+  } else {
+    cluster.device.name = entry->value.text;
+  }
+  const std::vector<Number> numbers = numbers_of(cluster, nodes, per_node);
+  std::vector<std::string> names = {"device"};
+  for (const Number& number : numbers) names.emplace_back(number.name);
+  for (const config::Entry& entry : root.entries) {
+    if (entry.key == "device") continue;
+    const auto number =
+        std::find_if(numbers.begin(), numbers.end(), [&](const Number& n) { return n.name == entry.key; });
+    if (number != numbers.end()) {
+      read_number(entry.value, *number, problems);
+      continue;
+    }
+    const std::string near = nearest_name(entry.key, names);
+    problems.add(
+        entry.key, config::to_key_place(entry.key_place),
+        error_at("UNKNOWN-KEY", "unknown key '" + entry.key + "'", entry.key_place)
+            .hint(near.empty() ? "known keys: " + join(names, ", ") : "did you mean '" + near + "'?"));
+  }
+  cluster.nodes = static_cast<int64_t>(nodes);
+  cluster.devices_per_node = static_cast<int64_t>(per_node);
+  if (!is_known && !cluster.device.name.empty()) {
+    const std::string why =
+        "'" + cluster.device.name + "' is none of the devices that are known (" + known_names() + ")";
+    for (const char* const key : {"memory_gib", "memory_gb_s", "fp32_tflops"}) missing(key, why);
+    if (cluster.devices_per_node > 1) missing("node_gb_s", why);
+  }
+  if (cluster.nodes > 1) missing("network_gb_s", "nodes are linked by something; of one device, each way");
+  if (cluster.nvme_gib > 0) missing("nvme_gb_s", "the drive has a rate");
+  problems.settle();
+  return cluster;
+}
+
+Cluster load_cluster(const std::string& name) {
+  std::error_code ignored;
+  if (std::filesystem::exists(name, ignored)) return parse_cluster(config::read_config_file(name), name);
+  // NODESxDEVICESxNAME, or DEVICESxNAME, or NAME
+  std::vector<std::string> parts(1);
+  for (const char c : name) {
+    const bool ends = (c == 'x' || c == 'X') && parts.size() < 3 && !parts.back().empty() &&
+                      parts.back().find_first_not_of("0123456789") == std::string::npos;
+    if (ends) {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  Cluster cluster;
+  const Device* const device = find_device(parts.back());
+  std::vector<int64_t> counts;
+  for (size_t i = 0; i + 1 < parts.size(); ++i) {
+    const config::ParsedInteger count = config::parse_integer(parts[i]);
+    const bool is_count =
+        count.status == config::IntegerStatus::Ok && count.value >= 1 && count.value <= 100'000;
+    counts.push_back(is_count ? count.value : 0);
+  }
+  if (device == nullptr || std::find(counts.begin(), counts.end(), 0) != counts.end()) {
+    throw Error(ErrorKind::Config, "CLUSTER", "no cluster: neither a file nor the name of devices")
+        .at("command line")
+        .got("'" + name + "'")
+        .need("a YAML file, or a name such as 8xH100 or 64x8xH100, of " + known_names());
+  }
+  cluster.device = *device;
+  cluster.network_gb_s = kUsualNetwork;
+  if (!counts.empty()) cluster.devices_per_node = counts.back();
+  if (counts.size() > 1) cluster.nodes = counts.front();
+  return cluster;
+}
+
+}  // namespace tessera::planner

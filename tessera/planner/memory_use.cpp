@@ -1,0 +1,128 @@
+#include "tessera/planner/memory_use.h"
+
+#include <algorithm>
+
+namespace tessera::planner {
+namespace {
+
+constexpr double kGib = 0x1p30;
+// Bytes of a weight in blocks of 64 numbers of four bits, with their scales.
+constexpr double kFourBits = 0.57;
+// Rows of logits that the fused loss has at a time.
+constexpr double kLossRows = 512.0;
+
+double width_of(const Choice& choice) { return choice.precision == Precision::Float32 ? 4.0 : 2.0; }
+
+// Parameters of a rank's stage before data-parallel shards cut them.
+struct Counts {
+  double base = 0.0, adapters = 0.0, block = 0.0, root = 0.0, blocks = 0.0;
+};
+
+Counts counts_of(const ModelWork& work, const Choice& choice) {
+  Counts counts;
+  const auto tp = static_cast<double>(choice.tp), pp = static_cast<double>(choice.pp);
+  counts.blocks = static_cast<double>(work.layers) / pp;
+  // Experts are dealt over ep ranks before they are cut.
+  double experts = 0.0;
+  for (const Matrix& matrix : work.block) {
+    if (matrix.is_expert) experts += matrix.parameters();
+    counts.adapters += static_cast<double>(choice.adapter_rank) * (matrix.in + matrix.out) * matrix.count *
+                       counts.blocks / tp;
+  }
+  counts.block = (work.block_parameters - experts + experts / static_cast<double>(choice.ep)) / tp;
+  const double root = work.embedding_parameters + work.head_parameters;
+  counts.root = (choice.pp > 1 ? std::max(work.embedding_parameters, work.head_parameters) : root) / tp;
+  counts.base = counts.blocks * counts.block + counts.root;
+  return counts;
+}
+
+// Bytes that the backward needs of one token and block, as `tessera estimate` finds them: the inputs of both
+// norms and of the attention's last product, queries, keys and values, and the MLP's hidden state.
+double saved_bytes(const ModelWork& work, const Choice& choice, const Software& software) {
+  const auto hidden = static_cast<double>(work.hidden);
+  const double width = width_of(choice), mlp = (work.is_gated ? 2 : 1) * work.mlp_width;
+  const double all = width * (3 * hidden + work.query_width() + work.kv_width() + mlp) +
+                     4.0 * static_cast<double>(work.heads);
+  const double whole = all * software.saved;
+  switch (choice.recompute) {
+    case Recompute::Mlp: return whole - width * mlp;
+    case Recompute::Selective: return whole * 0.5 + width * hidden;
+    case Recompute::Block:
+      return choice.recomputed_blocks * width * hidden + (1.0 - choice.recomputed_blocks) * whole;
+    default: return whole;
+  }
+}
+
+// Micro-batches of which a rank keeps activations, at most.
+double in_flight(const Choice& choice) {
+  const auto stages = static_cast<double>(choice.pp), all = static_cast<double>(choice.accumulation);
+  if (choice.pp == 1) return 1.0;
+  switch (choice.schedule) {
+    case PipelineKind::GPipe: return all;
+    case PipelineKind::Interleaved:
+      return std::min(all, stages + (stages - 1) / static_cast<double>(choice.stages_per_rank));
+    default: return std::min(all, stages);
+  }
+}
+
+}  // namespace
+
+MemoryUse memory_use(const ModelWork& work, const Cluster& cluster, const Job& job, const Choice& choice,
+                     const Software& software) {
+  const Counts counts = counts_of(work, choice);
+  const double width = width_of(choice);
+  const bool trains_base = choice.adapter_rank == 0;
+  const auto shards = static_cast<double>(choice.shards());
+  const double master = choice.pure_bf16 ? 2.0 : 4.0;
+  const double trained = trains_base ? counts.base : counts.adapters;
+  const double of_base = choice.base == Base::FourBit ? kFourBits : width;
+  // Below stage 3 every rank has the weights that it computes with. Where these are narrower than those that
+  // the optimizer updates, only the narrow ones are whole.
+  const bool is_narrow = width < master;
+  MemoryUse use;
+  use.weights = trained * master / (choice.zero >= 3 || is_narrow ? shards : 1.0);
+  if (!trains_base)
+    use.weights += (counts.blocks * counts.block * of_base + counts.root * width) / (choice.zero >= 3 ? shards : 1.0);
+  if (choice.zero >= 3 && choice.shards() > 1) {
+    use.gathered = 2.0 * counts.block * of_base + counts.root * width;
+  } else if (is_narrow) {
+    use.gathered = trained * width;
+  }
+  if (choice.base == Base::FourBit) use.gathered += counts.block * width;
+  if (choice.hpz > 1) use.gathered += counts.blocks * counts.block * of_base / static_cast<double>(choice.hpz);
+  const double states = trained * job.state_bytes / shards;
+  (choice.offload == Offload::None ? use.states : choice.offload == Offload::HostStates ? use.host : use.drive) =
+      states;
+
+  const double tokens = static_cast<double>(choice.micro_batch) * static_cast<double>(job.sequence) /
+                        static_cast<double>(choice.cp);
+  const auto tp = static_cast<double>(choice.tp);
+  const auto vocab = static_cast<double>(work.vocab);
+  const double kept = in_flight(choice) * counts.blocks * tokens * saved_bytes(work, choice, software) / tp;
+  // The block that the backward is in.
+  const double live = tokens * width * (choice.recompute == Recompute::Block ? 6.0 : 3.25) * work.mlp_width / tp;
+  use.loss = software.logit_bytes > 0.0 ? tokens * vocab * software.logit_bytes / tp
+                                        : 2.0 * std::min(tokens, kLossRows) * vocab * width / tp;
+  // Gradients of the block and of the head on their way into the sum.
+  const double passing = trains_base ? 4.0 * (counts.block + vocab * static_cast<double>(work.hidden) / tp) : 0.0;
+  const bool adds_up = choice.accumulation > 1 || choice.pp > 1;
+  const double sums = trained * (adds_up ? master : width) / (choice.zero == 0 ? 1.0 : shards);
+  use.activations = live + kept;
+  use.gradients = passing + (adds_up ? sums : 0.0);
+  // With one micro-batch gradients come as activations go.
+  if (!adds_up && sums > kept + use.loss) {
+    use.activations = live;
+    use.gradients = passing + sums;
+    use.loss = 0.0;
+  }
+  use.program = cluster.context_gib * kGib + (kFragmentation - 1.0) * use.device();
+  return use;
+}
+
+bool fits(const MemoryUse& use, const Cluster& cluster) {
+  const auto ranks = static_cast<double>(cluster.devices_per_node);
+  return use.device() <= cluster.device.memory_gib * kGib &&
+         ranks * use.host <= cluster.host_memory_gib * kGib && ranks * use.drive <= cluster.nvme_gib * kGib;
+}
+
+}  // namespace tessera::planner

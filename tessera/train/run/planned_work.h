@@ -1,0 +1,38 @@
+// What the planner needs to know of a recipe and its model, and the exact memory of what it proposes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/config/recipe.h"
+#include "tessera/models/common/causal_lm.h"
+#include "tessera/planner/choice.h"
+#include "tessera/planner/cluster.h"
+#include "tessera/planner/model_work.h"
+#include "tessera/train/run/estimate.h"
+
+namespace tessera::train {
+
+// Returns the work of a whole model on the meta device, as the mean over its blocks.
+planner::ModelWork work_of(const models::CausalLM& model, const models::ModelConfig& config);
+
+// Returns what the recipe asks for on `num_ranks` ranks. A step has global_batch_size sequences, or else
+// micro_batch_size x gradient_accumulation_steps on each rank that the recipe's own sizes leave to read data.
+// Documents count as full: sequence_len tokens.
+planner::Job job_of(const config::Recipe& recipe, int64_t num_ranks);
+
+// Returns the parts of a choice that decide what is computed, which a plan keeps: precision, adapter and
+// base. Throws Error(Config) for float64, which the planner does not know.
+planner::Choice kept_choice(const config::Recipe& recipe);
+
+// Reads the recipe with the lines of a choice and counts the memory of the ranks that can differ
+// (estimate_memory()), on any device: the recipe's own `device` is not asked. Optimizer states that the
+// choice puts elsewhere are counted on the device. Throws what load_recipe() and estimate_memory() throw.
+std::vector<RankMemory> count_memory(const std::string& recipe, std::vector<std::string> overrides,
+                                     const planner::Job& job, const planner::Choice& choice);
+
+// Returns the lines of a choice as key=value.
+std::vector<std::string> as_overrides(const std::vector<std::string>& lines);
+
+}  // namespace tessera::train
