@@ -210,10 +210,10 @@ json json_of_any(const std::string& model_type) {
                 {"n_layer", 2},
                 {"n_embd", 24},
                 {"n_head", 4},
-                {"num_experts_per_tok", 2},
                 {"n_routed_experts", 16},
                 {"new_decoder_architecture", true},
                 {"num_kv_heads", 2}});
+  if (model_type == "deepseek_v2") value["num_experts_per_tok"] = 2;  // has no default
   return value;
 }
 
@@ -339,6 +339,25 @@ TEST(Registry, DescribedFamiliesHaveTheDefaultsOfTheirClasses) {
   EXPECT_EQ(read_as("olmoe")->num_experts, 64);
   EXPECT_EQ(read_as("olmoe", {{"output_router_logits", true}})->router_aux_loss_coef, 0.01);
 
+  const auto v3 = read_as("deepseek_v3", {{"num_hidden_layers", 4}});
+  EXPECT_FALSE(v3->decoder.blocks[2].sparse.has_value());
+  const nn::TransformerBlockOptions& last = v3->decoder.blocks[3];
+  EXPECT_EQ(last.sparse->router.groups, 8);
+  EXPECT_EQ(last.sparse->router.groups_per_token, 4);
+  EXPECT_EQ(last.sparse->router.scale, 2.5);
+  EXPECT_EQ(last.attention.head_dim, 128 + 64);
+  EXPECT_EQ(last.attention.latent->q_rank, 1536);
+  EXPECT_EQ(read_as("deepseek_v3", {{"q_lora_rank", nullptr}})->decoder.blocks[0].attention.latent->q_rank,
+            std::nullopt);
+  // One layer behind the last predicts the token after the next.
+  const auto v3_model = build_model(*v3, at::kFloat);
+  EXPECT_TRUE(v3_model->ignores_tensor("model.layers.4.embed_tokens.weight"));
+  EXPECT_FALSE(v3_model->ignores_tensor("model.layers.3.embed_tokens.weight"));
+  EXPECT_FALSE(v3_model->ignores_tensor("model.layers.40.embed_tokens.weight"));
+  EXPECT_FALSE(read_as("glm4_moe_lite")->decoder.blocks[0].sparse.has_value());
+  EXPECT_EQ(read_as("mistral4")->decoder.ropes[0].factor, 128.0);
+  EXPECT_EQ(read_as("gpt_oss")->decoder.blocks[0].attention.window, 128);
+
   for (const BadCase& bad :
        {BadCase{"falcon", {{"alibi", true}}, kUnsupported, "alibi"},
         BadCase{"stablelm", {{"qk_layernorm", true}}, kUnsupported, "qk_layernorm"},
@@ -350,6 +369,10 @@ TEST(Registry, DescribedFamiliesHaveTheDefaultsOfTheirClasses) {
         BadCase{"smollm3", {{"no_rope_layers", {1}}}, kConfig, "no_rope_layers"},
         BadCase{"exaone4", {{"sliding_window_pattern", "LLLG"}}, kUnsupported, "sliding_window_pattern"},
         BadCase{"olmoe", {{"clip_qkv", 8.0}}, kUnsupported, "clip_qkv"},
+        BadCase{"deepseek_v3", {{"n_group", 5}}, kConfig, "n_group"},
+        BadCase{"deepseek_v3", {{"n_group", 8}, {"topk_group", 1}}, kConfig, "n_group"},
+        BadCase{"deepseek_v2", {{"topk_method", "noaux_tc"}}, kUnsupported, "topk_method"},
+        BadCase{"glm4_moe_lite", {{"mlp_layer_types", {"dense"}}}, kConfig, "mlp_layer_types"},
         BadCase{"gpt_neox", {{"rotary_pct", 0.2}}, kConfig, "rotary_pct"}}) {
     expect_refused(json_of_any(bad.name), bad,
                    [](const json& value) { return parse_model_config(value.dump(), "config.json"); });

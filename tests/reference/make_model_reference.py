@@ -313,7 +313,7 @@ def randomize(model, generator):
                 parameter.copy_(noise * (1.3 / parameter.shape[0 if is_transposed else 1] ** 0.5))
         for name, buffer in model.named_buffers():
             if name.endswith("e_score_correction_bias"):
-                buffer.copy_(0.5 * torch.randn(buffer.shape, generator=generator))
+                buffer.copy_(0.1 * torch.randn(buffer.shape, generator=generator))
 
 
 def make_documents(vocab_size, generator):
@@ -347,7 +347,7 @@ def stored_gradients(model):
                                   ("experts.down_proj", "output_linear.weight")):
                 name = name.replace(there, stored)
         prefix, _, kind = name.rpartition(".")
-        if not prefix.endswith(".experts") or model.config.model_type == "gpt_oss":
+        if not prefix.endswith(".experts") or model.config.model_type in ("gpt_oss", "mistral4"):
             gradients[name] = parameter.grad
             continue
         for expert, grad in enumerate(parameter.grad):

@@ -193,6 +193,11 @@ DecoderConfig read_mistral4(const io::JsonReader& reader) {
                   .scale = 1.0,
                   .first_sparse = 0},
                  {.is_sigmoid = false});
+  for (auto& block : c.decoder.blocks) {
+    if (!block.sparse) continue;
+    block.sparse->expert.gate_up = "gate_up_proj";
+    block.sparse->stacks = {.gate_up = "experts.gate_up_proj", .down = "experts.down_proj"};
+  }
   return c;
 }
 
