@@ -139,7 +139,8 @@ at::Tensor SparseMLP::choose(const at::Tensor& scores) const {
   at::Tensor ranked = scores.detach();
   if (correction.defined()) ranked = ranked + correction.to(ranked.scalar_type());
   if (router.groups > router.groups_per_token) {
-    const at::Tensor in_groups = ranked.view({ranked.size(0), router.groups, -1});
+    const at::Tensor in_groups =
+        ranked.view({ranked.size(0), router.groups, options_.num_experts / router.groups});
     const at::Tensor of_groups = std::get<0>(in_groups.topk(router.group_top, 2)).sum(2);
     const at::Tensor best = std::get<1>(of_groups.topk(router.groups_per_token, 1));
     const at::Tensor is_out = at::ones_like(of_groups, at::kBool).scatter_(1, best, false);

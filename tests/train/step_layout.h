@@ -159,8 +159,7 @@ inline TrainedModel set_up_frozen(const config::Recipe& recipe, const parallel::
     options.pipeline = models::plan_pipeline(*trained.model, recipe.pipeline_parallel_size,
                                              {recipe.pipeline_schedule, recipe.pipeline_stages_per_rank});
   }
-  const auto files = std::make_shared<const io::ModelFiles>(io::ModelFiles::open(recipe.base_model));
-  const auto source = checkpoint::stored_source(checkpoint::stored_tensors(files),
+  const auto source = checkpoint::stored_source(models::BaseModel::open(recipe.base_model).tensors(),
                                                 models::state_dict_adapter(*trained.model));
   models::ParallelModel parallel = models::parallelize(*trained.model, mesh, options);
   trained.sharded = std::move(parallel.sharded);
