@@ -22,7 +22,7 @@ LEVELS = [
     ["parallel"],
     ["checkpoint"],
     ["optim", "peft", "data"],
-    ["models"],
+    ["models", "scoring"],
     ["measure", "generation", "planner"],
     ["train"],
     ["cli"],
@@ -30,7 +30,7 @@ LEVELS = [
 # The rooms of train/, likewise.
 ROOMS = ["setup", "step", "reporters", "run"]
 LEVEL_OF = {folder: level for level, folders in enumerate(LEVELS) for folder in folders}
-TORCH_FREE = {"core", "config", "io", "hub", "text", "report", "data", "planner"}
+TORCH_FREE = {"core", "config", "io", "hub", "text", "report", "data", "planner", "scoring"}
 ENVIRONMENT = re.compile(r"\b(?:(?:secure_)?getenv|(?:un)?setenv|putenv|clearenv)\s*\(|\bextern char\s*\*\*\s*environ\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^>"]+)[>"]')
 

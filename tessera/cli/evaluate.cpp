@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/checkpoint/manifest.h"
+#include "tessera/cli/evaluate_tasks.h"
 #include "tessera/cli/launch.h"
 #include "tessera/cli/rank_link.h"
 #include "tessera/cli/verbs.h"
@@ -21,6 +22,7 @@
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
 #include "tessera/generation/load_for_inference.h"
+#include "tessera/hub/fetch.h"
 #include "tessera/io/file.h"
 #include "tessera/peft/adapter_files.h"
 #include "tessera/train/run/evaluate_model.h"
@@ -32,6 +34,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Options {
+  TaskRunOptions task_run;  // what only --tasks has
   std::string target, model, data, type;
   std::vector<std::string> overrides;
   int64_t nproc = 1;
@@ -62,7 +65,7 @@ config::Recipe recipe_of_file(const Options& options, const std::vector<std::str
   if (options.data.empty()) {
     throw Error(ErrorKind::Config, "EVALUATE-DATA", "no data to evaluate the model on")
         .at("command line")
-        .need("--data FILE, or a recipe instead of the model");
+        .need("--data FILE or --tasks, or a recipe instead of the model");
   }
   const std::string type = options.type.empty() ? config::guess_dataset_type(options.data) : options.type;
   nlohmann::ordered_json dataset = {{"path", absolute(options.data)}};
@@ -125,7 +128,43 @@ void print(const train::ModelEvaluation& result) {
   print_row(result.datasets.empty() ? "all rows" : "all", result.loss, result.label_tokens);
 }
 
+// Returns the folder of the model that --tasks scores.
+std::string model_of_tasks(const Options& options) {
+  if (!options.is_recipe()) {
+    if (io::exists(options.target) || !hub::parse_name(options.target)) return options.target;
+    return hub::fetch_model(options.target, "", hub::Want::Model).value_or(options.target);
+  }
+  std::string model = options.model.empty() ? result_of(options) : options.model;
+  if (model.empty()) model = config::load_recipe_alone(options.target, options.overrides).base_model;
+  if (!checkpoint::is_checkpoint(model)) return model;
+  throw Error(ErrorKind::Config, "EVALUATE-TASKS", "--tasks takes a model, and this is a checkpoint")
+      .at("command line")
+      .got(model)
+      .hint("tessera convert writes a model folder of it");
+}
+
+int evaluate_with_tasks(const Options& options, const CommandLine& line) {
+  if (!options.type.empty()) {
+    throw Error(ErrorKind::Config, "USAGE", "--type says how rows are read, and --tasks reads no rows")
+        .at("command line")
+        .got(options.type);
+  }
+  TaskRunOptions run = options.task_run;
+  run.model = model_of_tasks(options);
+  run.data = options.data;
+  run.overrides = options.overrides;
+  run.nproc = options.nproc;
+  run.as_json = options.as_json;
+  return evaluate_tasks(run, line);
+}
+
 int evaluate(Options options, const CommandLine& line) {
+  if (!options.task_run.tasks.empty()) return evaluate_with_tasks(options, line);
+  if (!options.task_run.adapter.empty() || !options.task_run.output.empty()) {
+    throw Error(ErrorKind::Config, "USAGE", "--adapter and --output belong to --tasks")
+        .at("command line")
+        .hint("without --tasks, name the adapter's folder as the model; --json prints the results");
+  }
   const bool is_recipe = options.is_recipe();
   if (is_recipe && !options.data.empty()) {
     throw Error(ErrorKind::Config, "EVALUATE-DATA",
@@ -169,7 +208,9 @@ int evaluate(Options options, const CommandLine& line) {
 
 void add_evaluate(CLI::App& app, CommandLine& line) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand("evaluate", "Measure loss and perplexity of a model on data");
+  CLI::App* verb =
+      app.add_subcommand("evaluate", "Measure the loss of a model on data, or its scores in tasks");
+  verb->alias("eval");
   verb->add_option(
           "target", options->target,
           "A recipe, to use its evaluation data (or all of its rows, if it has none); or, with --data, a "
@@ -181,12 +222,15 @@ void add_evaluate(CLI::App& app, CommandLine& line) {
                    "With a recipe: the model, adapter or checkpoint-<step> to evaluate. The default is the "
                    "result in output_dir if there is one, otherwise base_model")
       ->check(CLI::ExistingPath);
-  verb->add_option("--data", options->data, "With a model: a file of rows to evaluate on")
+  verb->add_option(
+          "--data", options->data,
+          "With a model: a file of rows to evaluate on. With --tasks: a folder that holds their data")
       ->check(CLI::ExistingPath);
   verb->add_option("--type", options->type,
                    "Type of these rows (docs/datasets.md); by default it is guessed from the first rows");
   verb->add_option("--nproc", options->nproc, "Ranks to start on this machine")->check(CLI::Range(1, 4096));
   verb->add_flag("--json", options->as_json, "Print one JSON object");
+  add_task_options(*verb, line, options->task_run);
   verb->footer(
       "The loss is the mean cross-entropy, in nats, over the tokens that training would train on; the "
       "perplexity\nis its exponential. Keys of the recipe set the parallelism and the dtype: "

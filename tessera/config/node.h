@@ -28,6 +28,7 @@ struct Node {
   Kind kind = Kind::Null;
   std::string text;        // text of a scalar
   bool is_quoted = false;  // the scalar stood in quotes: it is text, never a number or a boolean
+  std::string tag;         // a tag of the scalar that YAML does not define, such as "!function" (KeepTags)
   Place place;
   std::vector<Node> items;     // items of a sequence
   std::vector<Entry> entries;  // entries of a map, in file order

@@ -35,7 +35,8 @@ size_t count_nodes(const Node& node) {
 // further, so the limits of this class bound the parser's stack.
 class TreeBuilder : public YAML::EventHandler {
  public:
-  TreeBuilder(std::string_view text, Place file) : text_(text), file_(std::move(file)) {
+  TreeBuilder(std::string_view text, Place file, KeepTags keep_tags)
+      : text_(text), file_(std::move(file)), keeps_tags_(keep_tags == KeepTags::Yes) {
     size_t start = 0;
     while (start <= text.size()) {
       line_starts_.push_back(start);
@@ -87,6 +88,9 @@ class TreeBuilder : public YAML::EventHandler {
     Node node = make_scalar(value, place(mark));
     if (tag == "!" || tag == "tag:yaml.org,2002:str") {
       node.is_quoted = true;
+    } else if (tag != "?" && tag != "tag:yaml.org,2002:int" && tag != "tag:yaml.org,2002:float" &&
+               tag != "tag:yaml.org,2002:bool" && keeps_tags_) {
+      node.tag = tag;
     } else if (tag != "?" && tag != "tag:yaml.org,2002:int" && tag != "tag:yaml.org,2002:float" &&
                tag != "tag:yaml.org,2002:bool") {
       throw config_error("SYNTAX", "YAML tag '" + tag + "' is not supported", place(mark))
@@ -301,6 +305,7 @@ class TreeBuilder : public YAML::EventHandler {
   std::string_view text_;
   std::vector<size_t> line_starts_;
   Place file_;
+  bool keeps_tags_;
   Node root_;
   std::vector<Frame> frames_;
   std::map<YAML::anchor_t, Node> anchors_;
@@ -404,10 +409,10 @@ void check_text(std::string_view text, const Place& file) {
   }
 }
 
-Node parse_yaml(std::string_view text, const Place& file) {
+Node parse_yaml(std::string_view text, const Place& file, KeepTags keep_tags) {
   check_text(text, file);
   if (text.substr(0, 3) == "\xef\xbb\xbf") text.remove_prefix(3);
-  TreeBuilder builder(text, file);
+  TreeBuilder builder(text, file, keep_tags);
   try {
     std::istringstream stream{std::string(text)};
     YAML::Parser parser(stream);

@@ -22,9 +22,12 @@ std::string read_config_file(const std::string& path);
 // A UTF-8 byte order mark is accepted.
 void check_text(std::string_view text, const Place& file);
 
+// Yes: a scalar may have a tag of its own, which its Node then keeps. No: such a tag is refused.
+enum class KeepTags : bool { No, Yes };
+
 // Parses one YAML document (JSON is YAML). `file.file` names it in errors. An empty document is Null.
 // Throws E-CONFIG-SYNTAX, -DUPLICATE-KEY (both lines), -TOO-DEEP, -TOO-MANY-ALIASES, -TOO-LARGE, -TAB,
 // -ENCODING. Never uses more than a fixed stack.
-Node parse_yaml(std::string_view text, const Place& file);
+Node parse_yaml(std::string_view text, const Place& file, KeepTags keep_tags = KeepTags::No);
 
 }  // namespace tessera::config

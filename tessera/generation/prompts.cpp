@@ -175,6 +175,7 @@ ordered_json message(const std::string& role, const std::string& content) {
 }
 
 std::vector<int64_t> PromptEncoder::encode(const Prompt& prompt) const {
+  if (!prompt.ids.empty()) return prompt.ids;
   std::vector<int32_t> ids;
   if (!is_chat && prompt.messages.is_null()) {
     ids = tokenizer.encode(prompt.text, {.parse_special = true, .add_special_tokens = true});

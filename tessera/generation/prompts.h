@@ -23,7 +23,8 @@ struct Prompt {
   nlohmann::ordered_json more;
   // Texts of the user that follow the answers, in their order: the later `turns` of a record.
   std::vector<std::string> later_turns;
-  int64_t index = 0;  // among all prompts
+  int64_t index = 0;         // among all prompts
+  std::vector<int64_t> ids;  // tokens that are the prompt in the place of text and messages; empty = none
 };
 
 // Returns the prompt that follows an answer: the conversation so far, and the next of `later_turns`.
@@ -51,7 +52,7 @@ struct PromptEncoder {
   std::string system;    // the message before a chat that has no system message; empty = none
   bool is_chat = false;  // whether a text is a message of a user
 
-  // Returns the ids of a text, or of a chat, followed by the header of the answer.
+  // Returns the ids of a text, or of a chat, followed by the header of the answer; or the prompt's own ids.
   std::vector<int64_t> encode(const Prompt& prompt) const;
 };
 

@@ -182,7 +182,8 @@ at::Tensor CausalLM::next_logits(nn::KvCache& cache, const std::vector<NewTokens
     ids.insert(ids.end(), part.ids.begin(), part.ids.end());
     sequences.push_back(part.sequence);
     starts.push_back(starts.back() + added);
-    last.push_back(starts.back() - 1);
+    TESSERA_ASSERT(part.num_logits >= 1 && part.num_logits <= added, "logits after some of the new tokens");
+    for (int64_t i = part.num_logits; i > 0; --i) last.push_back(starts.back() - i);
   }
   const at::Tensor input_ids = host_ids(ids);
   // Takes the pages that the new tokens need. The cache's lengths change only in finish(): if anything below
@@ -193,7 +194,8 @@ at::Tensor CausalLM::next_logits(nn::KvCache& cache, const std::vector<NewTokens
   const int64_t begin = stage_ ? stage_->begin : 0, end = stage_ ? stage_->end : num_blocks;
   const auto run = [&](const at::Tensor& before) {
     const at::Tensor fed = begin == 0 ? copy_to(input_ids, device()) : before;
-    // Only the last token of each sequence needs logits. With one new token each that is every row.
+    // Few tokens need logits, often only the last one of each sequence. With one new token each that is every
+    // row.
     const bool are_chosen = last.size() < ids.size() && end == num_blocks;
     return run_cached(fed, position_ids, are_chosen ? copy_to(host_ids(last), device()) : at::Tensor(),
                       {starts, &step, {}, {}, {}}, begin, end);

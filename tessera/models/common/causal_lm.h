@@ -33,17 +33,18 @@ struct TiedParameter {
 struct NewTokens {
   int64_t sequence = 0;      // its number in the cache
   std::vector<int64_t> ids;  // the tokens that follow those in the cache
+  int64_t num_logits = 1;    // logits are wanted after each of this many last ones
 };
 
 // The blocks [begin, end) that this rank runs for next_logits() when the blocks before and after them lie on
 // other ranks.
 struct DecodeStage {
   int64_t begin = 0, end = 0;
-  // Runs the stage between its neighbours and returns the logits, [sequences, vocabulary], on every rank.
+  // Runs the stage between its neighbours and returns the logits, [rows, vocabulary], on every rank.
   // `run` computes the stage itself: it takes the hidden states of the stage before, [tokens, hidden_size]
   // (undefined for begin 0), and returns hidden states of that shape, or the logits after the last block.
   std::function<at::Tensor(const std::function<at::Tensor(const at::Tensor& hidden)>& run, int64_t tokens,
-                           int64_t sequences)>
+                           int64_t rows)>
       between;
 };
 
@@ -83,9 +84,10 @@ class CausalLM : public torch::nn::Module {
   // scoring.
   at::Tensor logits(const nn::TokenBatch& batch);
   // Feeds each sequence its next tokens, at least one, after those that the cache holds of it, and returns
-  // the logits after the last of them, [sequences, vocabulary], without gradient. With one new token for each
-  // of at most ops::kSmallLinearRows sequences, a sequence's logits are the same to the last bit in any
-  // batch.
+  // the logits after the last of them, [sequences, vocabulary], without gradient; after the last num_logits
+  // if that is more than 1, one sequence after another, [sum of num_logits, vocabulary]. With one new token
+  // for each of at most ops::kSmallLinearRows sequences, a sequence's logits are the same to the last bit in
+  // any batch.
   at::Tensor next_logits(nn::KvCache& cache, const std::vector<NewTokens>& batch);
   // Does the device's part of next_logits() for one new token of each row: takes ids and positions, [rows]
   // int64 on the model's device, and returns logits, [rows, vocabulary]. The model must be whole (no stage).

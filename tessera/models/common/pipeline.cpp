@@ -52,7 +52,7 @@ void decode_in_stages(CausalLM& model, const parallel::PipelinePlan& plan,
                       const std::shared_ptr<comm::Communicator>& group) {
   TESSERA_ASSERT(plan.num_stages() == group->size(), "a stage for each rank");
   const int64_t rank = group->rank(), last = group->size() - 1;
-  const auto between = [&model, group, rank, last](const auto& run, int64_t tokens, int64_t sequences) {
+  const auto between = [&model, group, rank, last](const auto& run, int64_t tokens, int64_t rows) {
     const auto options = at::TensorOptions(model.device()).dtype(model.hidden_type());
     const ModelConfig& config = model.config();
     at::Tensor hidden;
@@ -63,7 +63,7 @@ void decode_in_stages(CausalLM& model, const parallel::PipelinePlan& plan,
     at::Tensor result = run(hidden).contiguous();
     if (rank < last) {
       group->send(result, rank + 1, 0, false, {comm::hint("hidden states for the next stage")});
-      result = at::empty({sequences, config.vocab_size}, options);
+      result = at::empty({rows, config.vocab_size}, options);
     }
     group->broadcast(result, last, false, {comm::hint("logits of the last stage")});
     return result;

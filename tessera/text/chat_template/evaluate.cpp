@@ -33,19 +33,21 @@ Value Interpreter::evaluate(const Expression& node, const ScopePtr& scope) {
       runtime_.move_to(node.at);
       return Value::boolean(apply_test(runtime_, *node.test, value, arguments));
     }
-    case ExpressionKind::Not: return Value::boolean(!truth(child(0)));
+    case ExpressionKind::Not: return Value::boolean(!holds(*node.children[0], scope));
     case ExpressionKind::Concat: return evaluate_concat(node, scope);
     case ExpressionKind::Compare: return evaluate_compare(node, scope);
     case ExpressionKind::And: {
       Value left = child(0);
+      runtime_.need_defined(left);
       return truth(left) ? child(1) : left;
     }
     case ExpressionKind::Or: {
       Value left = child(0);
+      runtime_.need_defined(left);
       return truth(left) ? left : child(1);
     }
     case ExpressionKind::Conditional:
-      if (truth(child(1))) return child(0);
+      if (holds(*node.children[1], scope)) return child(0);
       if (node.children[2]) return child(2);
       return Value::undefined("the inline if was false and has no else");
   }
@@ -109,6 +111,8 @@ Value Interpreter::evaluate_concat(const Expression& node, const ScopePtr& scope
 }
 
 bool Interpreter::compare_pair(Comparison comparison, const Value& a, const Value& b) {
+  runtime_.need_defined(a);
+  runtime_.need_defined(b);
   switch (comparison) {
     case Comparison::Equal: return equals(runtime_, a, b);
     case Comparison::NotEqual: return !equals(runtime_, a, b);

@@ -476,7 +476,7 @@ void ExpressionParser::check_nested_name(const Expression& call) const {
   const Expression& given = *call.children[place];
   if (given.kind != ExpressionKind::Literal || !given.literal.is_string()) return;
   const std::string& nested = given.literal.bytes();
-  if (takes_filter ? find_filter(nested) != nullptr : find_test(nested) != nullptr) return;
+  if (takes_filter ? find_filter(nested, dialect_) != nullptr : find_test(nested) != nullptr) return;
   throw Error(ErrorKind::Model, "TEMPLATE-UNKNOWN",
               std::string("unknown ") + (takes_filter ? "filter" : "test") + " '" + excerpt(nested) + "'")
       .at(template_name_, given.at.line, given.at.column);
@@ -488,7 +488,7 @@ ExpressionPtr ExpressionParser::parse_filters(ExpressionPtr input, bool first_wi
     first_without_pipe = false;
     const Token& name = expect_name();
     ExpressionPtr filter = make(ExpressionKind::Filter, name.position);
-    filter->filter = find_filter(name.text);
+    filter->filter = find_filter(name.text, dialect_);
     if (filter->filter == nullptr) {
       throw Error(ErrorKind::Model, "TEMPLATE-UNKNOWN", "unknown filter '" + name.text + "'")
           .at(template_name_, name.position.line, name.position.column)

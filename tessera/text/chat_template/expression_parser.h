@@ -14,8 +14,8 @@ namespace tessera::text::jinja {
 
 class ExpressionParser {
  public:
-  ExpressionParser(std::vector<Token> tokens, std::string_view template_name)
-      : tokens_(std::move(tokens)), template_name_(template_name) {}
+  ExpressionParser(std::vector<Token> tokens, std::string_view template_name, Dialect dialect)
+      : tokens_(std::move(tokens)), template_name_(template_name), dialect_(dialect) {}
 
  protected:
   // Counts how deeply the construct that is being parsed is nested, and refuses more than kMaxSyntaxDepth.
@@ -90,6 +90,7 @@ class ExpressionParser {
 
  protected:
   std::string_view template_name_;
+  Dialect dialect_;
 };
 
 }  // namespace tessera::text::jinja

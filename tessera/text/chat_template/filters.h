@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tessera/text/chat_template/arguments.h"
+#include "tessera/text/chat_template/lexer.h"
 #include "tessera/text/chat_template/runtime.h"
 
 namespace tessera::text::jinja {
@@ -20,13 +21,14 @@ struct FilterEntry {
 };
 
 // Returns the filter, or null when there is none of this name.
-const FilterEntry* find_filter(std::string_view name);
+const FilterEntry* find_filter(std::string_view name, Dialect dialect = Dialect::Chat);
 std::vector<std::string> filter_names();
 Value apply_filter(Runtime& runtime, const FilterEntry& filter, const Value& input,
                    const Arguments& arguments);
 
-// The two halves of the table of filters.
+// The two halves of the table of filters, and those that the dialect Task has besides.
 const std::vector<FilterEntry>& text_filters();
 const std::vector<FilterEntry>& sequence_filters();
+const std::vector<FilterEntry>& task_filters();
 
 }  // namespace tessera::text::jinja

@@ -63,8 +63,7 @@ Interpreter::Flow Interpreter::run_statement(const Statement& node, const ScopeP
 
 Interpreter::Flow Interpreter::run_if(const Statement& node, const ScopePtr& scope, Text& out) {
   for (const Statement::Branch& branch : node.branches) {
-    if (!branch.condition || truth(evaluate(*branch.condition, scope)))
-      return run_body(branch.body, scope, out);
+    if (!branch.condition || holds(*branch.condition, scope)) return run_body(branch.body, scope, out);
   }
   return Flow::Normal;
 }
@@ -72,6 +71,7 @@ Interpreter::Flow Interpreter::run_if(const Statement& node, const ScopePtr& sco
 Interpreter::Flow Interpreter::run_for(const Statement& node, const ScopePtr& scope, Text& out) {
   const Value source = evaluate(*node.expression, scope);
   runtime_.move_to(node.expression->at);
+  runtime_.need_defined(source);
   std::vector<Value> items = iterate(runtime_, source);
   if (node.condition) {
     // All items are tested before the first pass, since loop.length and loop.last count the kept ones only.
@@ -79,7 +79,7 @@ Interpreter::Flow Interpreter::run_for(const Statement& node, const ScopePtr& sc
     for (Value& item : items) {
       const auto inner = std::make_shared<Scope>(Scope{scope, {}});
       assign(node.target, item, inner);
-      if (truth(evaluate(*node.condition, inner))) kept.push_back(std::move(item));
+      if (holds(*node.condition, inner)) kept.push_back(std::move(item));
     }
     items = std::move(kept);
   }
@@ -124,7 +124,14 @@ Value Interpreter::capture_filtered(const Statement& node, const ScopePtr& scope
   return node.expression ? evaluate_filter(*node.expression, scope, &text) : text;
 }
 
+bool Interpreter::holds(const Expression& condition, const ScopePtr& scope) {
+  const Value value = evaluate(condition, scope);
+  runtime_.need_defined(value);
+  return truth(value);
+}
+
 void Interpreter::write(const Value& value, Text& out) {
+  runtime_.need_defined(value);
   if (value.is_string()) {
     runtime_.charge_text(value.text());
     out.append(value.text());

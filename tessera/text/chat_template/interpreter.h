@@ -33,6 +33,8 @@ class Interpreter {
   void write(const Value& value, Text& out);
   void assign(const Target& target, const Value& value, const ScopePtr& scope);
 
+  bool holds(const Expression& condition, const ScopePtr& scope);
+
   Value evaluate(const Expression& node, const ScopePtr& scope);
   // Applies what works on the values of its one or two children alone.
   Value evaluate_operator(const Expression& node, const ScopePtr& scope);

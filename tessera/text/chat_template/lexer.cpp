@@ -13,7 +13,7 @@ void fail_syntax(std::string_view template_name, Position at, const std::string&
 
 namespace {
 
-std::string with_plain_newlines(std::string_view source) {
+std::string with_plain_newlines(std::string_view source, bool keeps_last) {
   std::string out;
   out.reserve(source.size());
   for (size_t i = 0; i < source.size(); ++i) {
@@ -24,7 +24,7 @@ std::string with_plain_newlines(std::string_view source) {
       out.push_back(source[i]);
     }
   }
-  if (!out.empty() && out.back() == '\n') out.pop_back();
+  if (!keeps_last && !out.empty() && out.back() == '\n') out.pop_back();
   return out;
 }
 
@@ -37,7 +37,10 @@ bool is_name_part(char c) { return is_name_start(c) || is_digit(c); }
 
 class Lexer {
  public:
-  Lexer(std::string_view source, std::string_view name) : source_(with_plain_newlines(source)), name_(name) {}
+  Lexer(std::string_view source, std::string_view name, Dialect dialect)
+      : source_(with_plain_newlines(source, dialect == Dialect::Task)),
+        name_(name),
+        trims_blocks_(dialect == Dialect::Chat) {}
 
   std::vector<Token> run() {
     while (at_ < source_.size()) text_and_tag();
@@ -83,7 +86,8 @@ class Lexer {
   // `sign`.
   size_t after_tag(size_t end, char sign, bool trim) const {
     if (sign == '-') return skip_spaces(end);
-    if (trim && sign != '+' && end < source_.size() && source_[end] == '\n') return end + 1;  // trim_blocks
+    if (trims_blocks_ && trim && sign != '+' && end < source_.size() && source_[end] == '\n')
+      return end + 1;  // trim_blocks
     return end;
   }
 
@@ -93,7 +97,7 @@ class Lexer {
     std::string text = source_.substr(begin, end - begin);
     if (sign == '-') {
       text = strip(Text(text), std::nullopt, false, true).bytes;
-    } else if (sign != '+' && !variable) {
+    } else if (trims_blocks_ && sign != '+' && !variable) {
       // lstrip_blocks: white space that alone stands between the start of the line and a block tag goes.
       const size_t newline = text.rfind('\n');
       const size_t line = newline == std::string::npos ? 0 : newline + 1;
@@ -323,6 +327,7 @@ class Lexer {
 
   std::string source_;
   std::string_view name_;
+  bool trims_blocks_;
   std::vector<Token> tokens_;
   size_t at_ = 0, counted_ = 0;
   Position place_{1, 1};
@@ -330,8 +335,8 @@ class Lexer {
 
 }  // namespace
 
-std::vector<Token> tokenize(std::string_view source, std::string_view template_name) {
-  return Lexer(source, template_name).run();
+std::vector<Token> tokenize(std::string_view source, std::string_view template_name, Dialect dialect) {
+  return Lexer(source, template_name, dialect).run();
 }
 
 }  // namespace tessera::text::jinja

@@ -33,11 +33,19 @@ struct Token {
   bool is_operator(std::string_view name) const { return kind == TokenKind::Operator && text == name; }
 };
 
+// How jinja2 is set up by those whose templates are read.
+enum class Dialect {
+  Chat,  // chat templates in Transformers: trim_blocks and lstrip_blocks; undefined values are empty
+  // Tasks of lm-evaluation-harness: keep_trailing_newline, StrictUndefined and a filter regex_replace.
+  Task,
+};
+
 // Throws E-MODEL-TEMPLATE-SYNTAX at the position `at`.
 [[noreturn]] void fail_syntax(std::string_view template_name, Position at, const std::string& what);
 
-// Returns the tokens of `source`, ended by End. Line ends become \n, and one at the very end is dropped;
-// white space around tags is handled as by jinja2 with trim_blocks and lstrip_blocks.
-std::vector<Token> tokenize(std::string_view source, std::string_view template_name);
+// Returns the tokens of `source`, ended by End. Line ends become \n. In the dialect Chat one at the very end
+// is dropped, and white space around tags is handled as by jinja2 with trim_blocks and lstrip_blocks; in Task
+// all of it stays.
+std::vector<Token> tokenize(std::string_view source, std::string_view template_name, Dialect dialect);
 
 }  // namespace tessera::text::jinja

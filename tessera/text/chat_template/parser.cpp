@@ -331,7 +331,7 @@ class Parser : public ExpressionParser {
 
 }  // namespace
 
-SyntaxTree parse_template(std::string_view source, std::string_view template_name) {
+SyntaxTree parse_template(std::string_view source, std::string_view template_name, Dialect dialect) {
   if (source.size() > kMaxSource) {
     throw Error(ErrorKind::Model, "TEMPLATE-LIMIT", "the template is too long")
         .at(template_name)
@@ -343,7 +343,7 @@ SyntaxTree parse_template(std::string_view source, std::string_view template_nam
     throw Error(ErrorKind::Model, "TEMPLATE-SYNTAX", "the template is not valid UTF-8")
         .in(std::string(template_name) + ": byte " + std::to_string(invalid));
   }
-  return Parser(tokenize(source, template_name), template_name).run();
+  return Parser(tokenize(source, template_name, dialect), template_name, dialect).run();
 }
 
 }  // namespace tessera::text::jinja

@@ -87,7 +87,13 @@ class Runtime {
   // Returns the time that was set for this run in seconds since 1970, or nullopt for the system's clock.
   std::optional<int64_t> clock() const { return clock_; }
 
-  int depth = 0;  // nodes under evaluation
+  // Fails for an undefined value in the dialect Task, where such a value may be tested and nothing else.
+  void need_defined(const Value& value) const {
+    if (is_strict && value.is_undefined()) fail(value.undefined_reason());
+  }
+
+  int depth = 0;           // nodes under evaluation
+  bool is_strict = false;  // the dialect is Task
 
  private:
   std::string_view name_;

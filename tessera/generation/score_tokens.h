@@ -1,0 +1,30 @@
+// Log-probabilities of tokens that are given: how likely a model finds a continuation.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tessera/models/common/causal_lm.h"
+#include "tessera/scoring/encode_requests.h"
+
+namespace tessera::generation {
+
+struct TokenScore {
+  double log_prob = 0.0;  // sum over the scored tokens of the log-softmax of the raw logits, in nats
+  bool is_greedy = true;  // each scored token is the most likely one
+};
+
+struct ScoreTokensOptions {
+  int64_t max_tokens = 1024;  // tokens that go through the model at once; a longer request goes in parts
+};
+
+// Scores requests with the model's logits as they are, without temperature or penalties. Logits become
+// float32 (float64 in a float64 model) before the softmax. Requests of which all tokens but the last are
+// equal are computed once; the others are packed end to end, the longest first, without padding. Requests
+// must not be longer than the model takes, plus one token. Throws Error(Numerics, "SCORE") if logits are not
+// finite. Collective if the model's next_logits() is: all ranks then score the same requests.
+std::vector<TokenScore> score_tokens(models::CausalLM& model, std::span<const scoring::TokenRequest> requests,
+                                     const ScoreTokensOptions& options = {});
+
+}  // namespace tessera::generation

@@ -1,0 +1,37 @@
+// Filters: what is made of the answers of a model before they are compared.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/config/node.h"
+#include "tessera/scoring/task_config.h"
+#include "tessera/text/python_regex.h"
+
+namespace tessera::scoring {
+
+// Returns the keys that a step with this function may have. Throws Error(Config) at the entry for a function
+// that there is not.
+std::vector<std::string> filter_keys(const std::string& function, const config::Entry& entry);
+// Returns why a chain cannot be used for the output type; "" if it can.
+std::string problem_of_chain(const FilterChain& chain, OutputType type);
+
+// A chain that is ready to be applied.
+class Filters {
+ public:
+  // Throws Error(Config) for arguments that a filter cannot take.
+  explicit Filters(const FilterChain& chain);
+
+  // Returns what the chain makes of all answers to one request.
+  std::string apply(std::vector<std::string> answers) const;
+
+ private:
+  struct Step {
+    std::string function;
+    Json arguments;
+    std::optional<text::PythonRegex> regex;
+  };
+  std::vector<Step> steps_;
+};
+
+}  // namespace tessera::scoring

@@ -1,0 +1,69 @@
+// Prompts, scores and tables against those of lm-evaluation-harness, with the answers that its model gave.
+#include "tests/scoring/task_reference.h"
+
+#include <gtest/gtest.h>
+
+namespace tessera::scoring {
+namespace {
+
+TEST(TaskReference, RequestsAreThoseOfTheHarness) {
+  const Json reference = read_reference("reference.json");
+  const ReferenceTasks ours;
+  EXPECT_EQ(ours.tasks.size(), reference["samples"].size());
+  for (const auto& task : ours.tasks) {
+    const std::string& name = task->config().name;
+    size_t next = 0;
+    for (const Json& document : documents_of(reference, name)) {
+      for (const Json& arguments : document["arguments"]) {
+        ASSERT_LT(next, task->requests().size()) << name;
+        const Request& request = task->requests()[next++];
+        const bool is_rolling = task->config().output_type == OutputType::Rolling;
+        EXPECT_EQ(is_rolling ? request.continuation : request.context, arguments[0]) << name;
+        EXPECT_EQ(is_rolling ? "" : request.continuation, arguments.size() > 1 ? arguments[1] : Json(""))
+            << name;
+      }
+    }
+    EXPECT_EQ(next, task->requests().size()) << name;
+  }
+}
+
+void expect_equal(const Json& ours, const Json& theirs, const std::string& place) {
+  if (theirs.is_object()) {
+    for (const auto& [key, value] : theirs.items()) {
+      ASSERT_TRUE(ours.contains(key)) << place << ": no " << key;
+      expect_equal(ours[key], value, place + "/" + key);
+    }
+  } else if (theirs.is_number() && ours.is_number()) {
+    const double want = theirs.get<double>();
+    EXPECT_NEAR(ours.get<double>(), want, 1e-9 * std::max(1.0, std::fabs(want))) << place;
+  } else {
+    EXPECT_EQ(ours, theirs) << place;
+  }
+}
+
+TEST(TaskReference, ScoresAreThoseOfTheHarness) {
+  const Json reference = read_reference("reference.json");
+  const ReferenceTasks ours;
+  std::vector<Result> results;
+  for (const auto& task : ours.tasks) {
+    const std::string& name = task->config().name;
+    std::vector<std::vector<Response>> responses;
+    for (const Json& document : documents_of(reference, name)) {
+      for (const Json& logged : document["resps"]) responses.push_back({response_of(logged[0])});
+    }
+    const TaskScores scores = task->score(responses, true);
+    ASSERT_EQ(scores.samples.size(), reference["samples"][name].size()) << name;
+    for (size_t i = 0; i < scores.samples.size(); ++i)
+      expect_equal(scores.samples[i], reference["samples"][name][i], name + " " + std::to_string(i));
+    results.push_back(result_of(*task, scores));
+  }
+  results = with_groups(std::move(results), ours.selection.groups);
+  const Json json = json_of(results);
+  for (const char* key : {"results", "groups", "group_subtasks", "versions", "n-shot", "n-samples"})
+    expect_equal(json[key], reference[key], key);
+  const std::string table = table_of(results);
+  EXPECT_NE(table.find("| - quizzes of all kinds|      2|none"), std::string::npos) << table;
+}
+
+}  // namespace
+}  // namespace tessera::scoring
