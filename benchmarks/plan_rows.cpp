@@ -14,29 +14,13 @@
 namespace tessera::planner {
 namespace {
 
-std::string cell(double error, bool is_missed) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%+.0f %%%s", error, is_missed ? " **missed**" : "");
-  return text;
-}
-
 void print_table(const std::vector<Row>& rows) {
-  int within = 0;
   std::printf("| row | tokens/s of a device | planned | error | memory, GiB | planned | error |\n");
   std::printf("|---|---|---|---|---|---|---|\n");
-  for (const Row& row : rows) {
-    const Prediction p = predict(row);
-    within += row.misses_throughput ? 0 : 1;
-    std::printf("| %s | %.0f | %.0f | %s | ", row.name.c_str(), row.tokens_per_s, p.tokens_per_s,
-                cell(error_percent(p.tokens_per_s, row.tokens_per_s), row.misses_throughput).c_str());
-    if (row.memory_gib > 0) {
-      std::printf("%.1f | %.1f | %s |\n", row.memory_gib, p.memory_gib,
-                  cell(error_percent(p.memory_gib, row.memory_gib), row.misses_memory).c_str());
-    } else {
-      std::printf("- | - | - |\n");
-    }
-  }
-  std::printf("\nThroughput is as promised in %d of %zu rows.\n", within, rows.size());
+  for (const Row& row : rows) std::printf("%s\n", table_line(row).c_str());
+  const auto within =
+      std::count_if(rows.begin(), rows.end(), [](const Row& row) { return !row.misses_throughput; });
+  std::printf("\nThroughput is as promised in %td of %zu rows.\n", within, rows.size());
 }
 
 double square(double x) { return x * x; }

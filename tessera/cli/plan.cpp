@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "tessera/config/bind.h"
 #include "tessera/config/load_recipe.h"
 #include "tessera/config/resolve_paths.h"
+#include "tessera/config/scalar.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
@@ -22,6 +24,7 @@
 #include "tessera/io/file.h"
 #include "tessera/io/output_file.h"
 #include "tessera/measure/device_rates.h"
+#include "tessera/measure/speed_of_light.h"
 #include "tessera/models/common/base_model.h"
 #include "tessera/models/registry.h"
 #include "tessera/planner/search.h"
@@ -35,10 +38,19 @@ struct PlanOptions {
   std::vector<std::string> overrides;
   int64_t top = 3, sequences_per_step = 0;
   double tokens = 0.0;
-  bool explains = false, shows_rules = false, overwrite = false;
+  bool explains = false, shows_rules = false, overwrite = false, as_json = false;
 };
 
 constexpr double kGib = 0x1p30;
+
+// Returns how many ranks on this processor "cpu" or "4xcpu" stands for; nothing for another name.
+std::optional<int64_t> ranks_of_processor(const std::string& name) {
+  if (name == "cpu") return 1;
+  if (!name.ends_with("xcpu")) return std::nullopt;
+  const config::ParsedInteger ranks = config::parse_integer(name.substr(0, name.size() - 4));
+  if (ranks.status != config::IntegerStatus::Ok || ranks.value < 1 || ranks.value > 1024) return std::nullopt;
+  return ranks.value;
+}
 
 // A recipe with its model's work, for a cluster.
 struct Question {
@@ -49,18 +61,23 @@ struct Question {
   planner::Software software = planner::kTessera;
 };
 
-// Returns this processor as one device, with rates that are measured now, as `tessera doctor` does.
-planner::Cluster this_processor() {
+// Returns this processor, with rates that are measured now, as `tessera doctor` does. Its ranks share it.
+planner::Cluster this_processor(int64_t ranks) {
   planner::Cluster cluster;
+  cluster.devices_per_node = ranks;
   planner::Device& device = cluster.device;
   device.name = "this processor";
   device.memory_gib = static_cast<double>(usable_memory_bytes()) / kGib;
+  device.fp32_tflops = 1e-3 * measure::gemm_rate(at::kFloat);
+  device.bf16_tflops = 1e-3 * measure::gemm_rate(at::kBFloat16);
   for (const measure::DeviceRate& rate :
-       measure::measure_device_rates(kHost, {.size = 1024, .copy_bytes = int64_t{1} << 28, .rounds = 3})) {
-    if (rate.name == "float32 products") device.fp32_tflops = rate.value;
-    if (rate.name == "bf16 products") device.bf16_tflops = rate.value;
+       measure::measure_device_rates(kHost, {.size = 64, .copy_bytes = int64_t{1} << 28, .rounds = 3})) {
     if (rate.name == "copy on the device") device.memory_gb_s = rate.value;
   }
+  for (double* const shared :
+       {&device.memory_gib, &device.fp32_tflops, &device.bf16_tflops, &device.memory_gb_s})
+    *shared /= static_cast<double>(ranks);
+  // A message is written and read once.
   device.node_gb_s = device.host_gb_s = device.memory_gb_s / 2.0;
   // The rates are those that products reach.
   device.product_share = 1.0;
@@ -71,10 +88,11 @@ planner::Cluster this_processor() {
 
 Question question_of(const PlanOptions& options, const config::Recipe& recipe) {
   Question question;
-  const bool is_processor = options.cluster == "cpu";
-  question.cluster = is_processor ? this_processor() : planner::load_cluster(options.cluster);
+  const std::optional<int64_t> processor_ranks = ranks_of_processor(options.cluster);
+  question.cluster =
+      processor_ranks ? this_processor(*processor_ranks) : planner::load_cluster(options.cluster);
   // Work on a processor starts in no time.
-  if (is_processor) question.software.forward_kernels = question.software.backward_kernels = 0.0;
+  if (processor_ranks) question.software.forward_kernels = question.software.backward_kernels = 0.0;
   question.kept = train::kept_choice(recipe);
   const std::string problem = planner::why_not(question.cluster.device, question.kept.precision);
   if (!problem.empty()) {
@@ -87,6 +105,12 @@ Question question_of(const PlanOptions& options, const config::Recipe& recipe) {
   const models::BaseModel base = models::BaseModel::open(recipe.base_model);
   question.work = train::work_of(*models::build_model(base.config(), at::kFloat), base.config());
   question.job = train::job_of(recipe, question.cluster.size());
+  if (question.cluster.nvme_gib > 0.0 && recipe.offload_optimizer_nvme_path.empty()) {
+    log::warn(
+        "no states are planned for the drives: the recipe names no folder on them "
+        "(offload_optimizer_nvme_path)");
+    question.cluster.nvme_gib = 0.0;
+  }
   if (options.sequences_per_step > 0) question.job.sequences_per_step = options.sequences_per_step;
   return question;
 }
@@ -214,12 +238,15 @@ void write_recipe(const PlanOptions& options, const std::vector<std::string>& li
   std::vector<std::string> overrides = options.overrides;
   for (std::string& line : train::as_overrides(lines)) overrides.push_back(std::move(line));
   overrides.insert(overrides.end(), {"pipeline_microbatches=", "pipeline_split="});
+  if (!ranks_of_processor(options.cluster)) overrides.emplace_back("device=");
   const config::Recipe recipe = config::with_absolute_paths(config::load_recipe(options.recipe, overrides));
   io::write_file_atomic(options.write_to, config::write_yaml(recipe, config::KeysToWrite::Given));
-  std::printf("\nwrote %s\n", options.write_to.c_str());
+  log::info("wrote " + options.write_to);
 }
 
-int plan_run(const PlanOptions& options) {
+int plan_run(PlanOptions options) {
+  // The recipe's own number of sequences would contradict that of the plan.
+  if (options.sequences_per_step > 0) options.overrides.emplace_back("global_batch_size=");
   if (!options.write_to.empty()) {
     io::check_output_file({.path = options.write_to,
                            .named_by = "--write",
@@ -228,22 +255,28 @@ int plan_run(const PlanOptions& options) {
   }
   const config::Recipe recipe = config::load_recipe(options.recipe, options.overrides, "");
   const Question question = question_of(options, recipe);
-  print_question(options, question);
+  if (!options.as_json) print_question(options, question);
   const Timer timer;
   const planner::SearchResult found =
       planner::search(question.work, question.cluster, question.job, question.kept, question.software);
+  const double seconds = timer.seconds();
   if (found.plans.empty()) refuse(question, found);
-  std::printf("%s choices examined in %.2f s, %s of them fit\n", group_digits(found.examined).c_str(),
-              timer.seconds(), group_digits(found.fitting).c_str());
   const std::vector<CountedPlan> plans = count_best(options, question, found.plans);
   if (plans.empty()) refuse(question, found);
+  const std::vector<std::string> lines = plans.front().plan.choice.recipe_lines(question.job);
+  if (options.as_json) {
+    print_json(plans, question.job);
+    if (!options.write_to.empty()) write_recipe(options, lines);
+    return 0;
+  }
+  std::printf("%s choices examined in %.2f s, %s of them fit\n", group_digits(found.examined).c_str(),
+              seconds, group_digits(found.fitting).c_str());
   print_plans(plans, question.cluster);
   const planner::Plan& best = plans.front().plan;
   print_run(plans.front(), question.cluster,
             options.tokens > 0.0 ? std::ceil(options.tokens / best.time.tokens) : question.job.steps);
   if (options.explains) print_terms(best, question.cluster);
   print_alternatives(question);
-  const std::vector<std::string> lines = best.choice.recipe_lines(question.job);
   std::printf("\nlines of the first plan for the recipe\n");
   for (const std::string& line : lines) std::printf("  %s\n", line.c_str());
   if (!options.write_to.empty()) write_recipe(options, lines);
@@ -257,9 +290,9 @@ void add_plan(CLI::App& app, CommandLine& line) {
   CLI::App* verb = app.add_subcommand("plan", "Find the fastest way to run a training on a cluster");
   verb->add_option("recipe", options->recipe, "The recipe");
   verb->add_option("overrides", options->overrides, "key=value");
-  verb->add_option(
-      "--cluster", options->cluster,
-      "A YAML file of devices and links, a name such as 8xH100 or 64x8xH100, or cpu for this machine");
+  verb->add_option("--cluster", options->cluster,
+                   "A YAML file of devices and links, a name such as 8xH100 or 64x8xH100, "
+                   "or cpu or 2xcpu for ranks on this machine");
   verb->add_option("--sequences", options->sequences_per_step,
                    "Sequences of a step, in place of the recipe's")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 32));
@@ -267,6 +300,7 @@ void add_plan(CLI::App& app, CommandLine& line) {
       ->check(CLI::PositiveNumber);
   verb->add_option("--top", options->top, "Plans to print")->check(CLI::Range(1, 20));
   verb->add_flag("--explain", options->explains, "Show every term of the first plan's sum");
+  verb->add_flag("--json", options->as_json, "Print one JSON object");
   verb->add_flag("--rules", options->shows_rules,
                  "Show the guidelines of the field with their reasons, and end");
   verb->add_option("--write", options->write_to, "Write the recipe with the first plan's lines to this file");

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include <nlohmann/json.hpp>
+
 #include "tessera/core/strings.h"
 #include "tessera/planner/rules.h"
 
@@ -53,6 +55,27 @@ std::string describe(const Choice& choice) {
                                                                       : "states on the drive");
   parts.push_back(precision_text(choice));
   return join(parts, ", ");
+}
+
+void print_json(const std::vector<CountedPlan>& plans, const planner::Job& job) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  for (const CountedPlan& counted : plans) {
+    const planner::StepTime& time = counted.plan.time;
+    nlohmann::ordered_json terms = nlohmann::ordered_json::object();
+    for (size_t i = 0; i < planner::kNumTerms; ++i)
+      terms[std::string(term_name(static_cast<Term>(i)))] = time.seconds[i];
+    all.push_back({{"recipe_lines", counted.plan.choice.recipe_lines(job)},
+                   {"tokens_per_s", time.tokens_per_s()},
+                   {"step_s", time.total()},
+                   {"mfu", time.mfu()},
+                   {"hfu", time.hfu()},
+                   {"limit", term_name(time.limit())},
+                   {"device_bytes", counted.device_bytes},
+                   {"host_bytes", counted.host_bytes},
+                   {"drive_bytes", counted.drive_bytes},
+                   {"seconds", terms}});
+  }
+  std::printf("%s\n", nlohmann::ordered_json{{"plans", all}}.dump().c_str());
 }
 
 void print_plans(const std::vector<CountedPlan>& plans, const planner::Cluster& cluster) {

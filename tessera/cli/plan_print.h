@@ -22,6 +22,8 @@ struct CountedPlan {
 // Describes a choice in one line: "dp 8 x 8, tp 8, zero 3, micro-batch 2 x 4, recompute mlp".
 std::string describe(const planner::Choice& choice);
 
+// Prints the plans as one JSON object; seconds of a step by term, bytes by stage and tier.
+void print_json(const std::vector<CountedPlan>& plans, const planner::Job& job);
 void print_plans(const std::vector<CountedPlan>& plans, const planner::Cluster& cluster);
 // Prints time, cost and energy of the run, or of 10^9 tokens where its length is not known.
 void print_run(const CountedPlan& plan, const planner::Cluster& cluster, double steps);

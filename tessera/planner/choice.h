@@ -10,7 +10,7 @@
 
 namespace tessera::planner {
 
-// What the user asks for; the plan must not change it.
+// The part that the user asks for; the plan must not change it.
 struct Job {
   int64_t sequence = 0;  // tokens of a document, full
   int64_t sequences_per_step = 0;

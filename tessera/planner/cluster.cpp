@@ -15,6 +15,9 @@
 namespace tessera::planner {
 namespace {
 
+// Larger clusters would take a search longer than a few seconds.
+constexpr int64_t kMostDevices = 1 << 16;
+
 using config::Node;
 using config::Problems;
 
@@ -133,6 +136,13 @@ Cluster parse_cluster(std::string_view text, std::string_view file_name) {
   }
   cluster.nodes = static_cast<int64_t>(nodes);
   cluster.devices_per_node = static_cast<int64_t>(per_node);
+  if (cluster.size() > kMostDevices) {
+    problems.add("nodes", {std::string(file_name)},
+                 Error(ErrorKind::Config, "RANGE", "too many devices")
+                     .at(file_name)
+                     .got(std::to_string(cluster.size()))
+                     .need("at most " + std::to_string(kMostDevices)));
+  }
   if (!is_known && !cluster.device.name.empty()) {
     const std::string why =
         "'" + cluster.device.name + "' is none of the devices that are known (" + known_names() + ")";
@@ -178,6 +188,12 @@ Cluster load_cluster(const std::string& name) {
   cluster.network_gb_s = kUsualNetwork;
   if (!counts.empty()) cluster.devices_per_node = counts.back();
   if (counts.size() > 1) cluster.nodes = counts.front();
+  if (cluster.size() > kMostDevices) {
+    throw Error(ErrorKind::Config, "CLUSTER", "too many devices")
+        .at("command line")
+        .got("'" + name + "'")
+        .need("at most " + std::to_string(kMostDevices));
+  }
   return cluster;
 }
 

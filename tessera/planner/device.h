@@ -23,8 +23,8 @@ struct Device {
   double host_gb_s = 0.0;  // to the memory of the host
   double watts = 0.0;
   double product_share = 0.0;  // of the peak that large products reach (constants.h)
-  // Of the peak that attention reaches, forward and backward together: by the device's own kernels, and by
-  // FlashAttention-2, which PyTorch takes.
+  // Shares of the peak that attention reaches, forward and backward together: by the device's own kernels,
+  // and by FlashAttention-2, which PyTorch takes.
   double attention_share = 0.0, flash2_share = 0.0;
 
   double tflops(Precision precision) const;

@@ -82,17 +82,20 @@ MemoryUse memory_use(const ModelWork& work, const Cluster& cluster, const Job& j
   MemoryUse use;
   use.weights = trained * master / (choice.zero >= 3 || is_narrow ? shards : 1.0);
   if (!trains_base)
-    use.weights += (counts.blocks * counts.block * of_base + counts.root * width) / (choice.zero >= 3 ? shards : 1.0);
+    use.weights +=
+        (counts.blocks * counts.block * of_base + counts.root * width) / (choice.zero >= 3 ? shards : 1.0);
   if (choice.zero >= 3 && choice.shards() > 1) {
     use.gathered = 2.0 * counts.block * of_base + counts.root * width;
   } else if (is_narrow) {
     use.gathered = trained * width;
   }
   if (choice.base == Base::FourBit) use.gathered += counts.block * width;
-  if (choice.hpz > 1) use.gathered += counts.blocks * counts.block * of_base / static_cast<double>(choice.hpz);
+  if (choice.hpz > 1)
+    use.gathered += counts.blocks * counts.block * of_base / static_cast<double>(choice.hpz);
   const double states = trained * job.state_bytes / shards;
-  (choice.offload == Offload::None ? use.states : choice.offload == Offload::HostStates ? use.host : use.drive) =
-      states;
+  (choice.offload == Offload::None         ? use.states
+   : choice.offload == Offload::HostStates ? use.host
+                                           : use.drive) = states;
 
   const double tokens = static_cast<double>(choice.micro_batch) * static_cast<double>(job.sequence) /
                         static_cast<double>(choice.cp);
@@ -100,16 +103,18 @@ MemoryUse memory_use(const ModelWork& work, const Cluster& cluster, const Job& j
   const auto vocab = static_cast<double>(work.vocab);
   const double kept = in_flight(choice) * counts.blocks * tokens * saved_bytes(work, choice, software) / tp;
   // The block that the backward is in.
-  const double live = tokens * width * (choice.recompute == Recompute::Block ? 6.0 : 3.25) * work.mlp_width / tp;
+  const double live =
+      tokens * width * (choice.recompute == Recompute::Block ? 6.0 : 3.25) * work.mlp_width / tp;
   use.loss = software.logit_bytes > 0.0 ? tokens * vocab * software.logit_bytes / tp
                                         : 2.0 * std::min(tokens, kLossRows) * vocab * width / tp;
   // Gradients of the block and of the head on their way into the sum.
-  const double passing = trains_base ? 4.0 * (counts.block + vocab * static_cast<double>(work.hidden) / tp) : 0.0;
+  const double passing =
+      trains_base ? 4.0 * (counts.block + vocab * static_cast<double>(work.hidden) / tp) : 0.0;
   const bool adds_up = choice.accumulation > 1 || choice.pp > 1;
   const double sums = trained * (adds_up ? master : width) / (choice.zero == 0 ? 1.0 : shards);
   use.activations = live + kept;
   use.gradients = passing + (adds_up ? sums : 0.0);
-  // With one micro-batch gradients come as activations go.
+  // In a step of one micro-batch gradients come as activations go.
   if (!adds_up && sums > kept + use.loss) {
     use.activations = live;
     use.gradients = passing + sums;

@@ -22,7 +22,7 @@ struct Matrix {
 struct ModelWork {
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, vocab = 0;
   double head_dim = 0.0;
-  // Of the mean block.
+  // The parts of the mean block.
   std::vector<Matrix> block;
   double block_parameters = 0.0;
   double mlp_width = 0.0;  // elements between the MLP's products, of the experts that a token takes

@@ -7,11 +7,16 @@
 namespace tessera::planner {
 namespace {
 
+// Returns the divisors of a number up to `most`, in order.
 std::vector<int64_t> divisors(int64_t number, int64_t most) {
   std::vector<int64_t> found;
-  for (int64_t i = 1; i <= std::min(number, most); ++i) {
-    if (number % i == 0) found.push_back(i);
+  for (int64_t i = 1; i * i <= number; ++i) {
+    if (number % i != 0) continue;
+    found.push_back(i);
+    if (i * i < number) found.push_back(number / i);
   }
+  std::erase_if(found, [most](int64_t divisor) { return divisor > most; });
+  std::sort(found.begin(), found.end());
   return found;
 }
 

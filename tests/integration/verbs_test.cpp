@@ -44,7 +44,7 @@ TEST_F(VerbsTest, HelpOfEveryVerb) {
       {{"bench", "generate"}, {"--batch", "--prompt-tokens", "--new-tokens", "--dtype", "--json"}},
       {{"bench", "train"}, {"--micro-batch", "--seq", "--steps", "--adapter", "--json"}},
       {{"estimate"}, {"recipe", "--nproc", "--json", "--deepspeed", "--accelerate"}},
-      {{"plan"}, {"recipe", "--cluster", "--explain", "--rules", "--write", "--tokens"}},
+      {{"plan"}, {"recipe", "--cluster", "--explain", "--rules", "--write", "--tokens", "--json"}},
       {{"debug"}, {"logits", "tokenize", "schedule"}},
       {{"debug", "logits"}, {"--ids", "--out"}},
       {{"debug", "tokenize"}, {"--file"}},
@@ -144,15 +144,20 @@ TEST_F(VerbsTest, PlanFindsTheFastestWay) {
              "gradient_accumulation_steps: 4\nmax_steps: 10\n");
   const ProgramResult plan =
       run_well({"plan", "plan.yaml", "--cluster", "4xH100", "--explain", "--write", "planned.yaml"});
-  for (const char* part : {"16 sequences of 32 tokens", "choices examined", "tokens/s", "MFU", "HFU", "memory of a rank",
-                           "to the end (10 steps", "kWh", "terms of a step", "lines of the first plan", "dp_shard_size: ",
-                           "wrote planned.yaml"})
+  for (const char* part :
+       {"16 sequences of 32 tokens", "choices examined", "tokens/s", "MFU", "HFU", "memory of a rank",
+        "to the end (10 steps", "kWh", "terms of a step", "lines of the first plan", "dp_shard_size: "})
     EXPECT_NE(plan.out.find(part), std::string::npos) << part << "\n" << plan.told();
   // The written recipe is one for these ranks, and makes the same step.
   run_well({"estimate", "planned.yaml", "--nproc", "4"});
-  write_text(here / "pair.yaml", "device: mine\nmemory_gib: 8\nmemory_gb_s: 20\nfp32_tflops: 0.2\nnodes: 2\n"
-                                 "network_gb_s: 1\nprice_per_hour: 3\n");
+  write_text(here / "pair.yaml",
+             "device: mine\nmemory_gib: 8\nmemory_gb_s: 20\nfp32_tflops: 0.2\nnodes: 2\n"
+             "network_gb_s: 1\nprice_per_hour: 3\n");
   EXPECT_NE(run_well({"plan", "plan.yaml", "--cluster", "pair.yaml"}).out.find("cost "), std::string::npos);
+  const auto json = nlohmann::json::parse(
+      ProgramResult::lines(run_well({"plan", "plan.yaml", "--cluster", "2xcpu", "--json"}).out).back());
+  EXPECT_GT(json.at("plans").at(0).at("tokens_per_s"), 0.0);
+  EXPECT_GT(json.at("plans").at(0).at("device_bytes").at(0), 0.0);
   EXPECT_NE(run_well({"plan", "--rules"}).out.find("tensor_parallel_size within a node"), std::string::npos);
   write_text(here / "small.yaml", "device: T4\nmemory_gib: 0.25\ncontext_gib: 1\n");
   struct Mistake {
@@ -165,7 +170,9 @@ TEST_F(VerbsTest, PlanFindsTheFastestWay) {
       {{"plan", "plan.yaml"}, 2, "--cluster is missing"},
       {{"plan", "plan.yaml", "--cluster", "8xH1"}, 2, "8xH1"},
       {{"plan", "plan.yaml", "--cluster", "8xA100", "fp8=true"}, 2, "no products in fp8"},
-      {{"plan", "plan.yaml", "--cluster", "7xA100", "global_batch_size=5"}, 2, "deals the step's sequences evenly"},
+      {{"plan", "plan.yaml", "--cluster", "7xA100", "global_batch_size=5"},
+       2,
+       "deals the step's sequences evenly"},
       {{"plan", "plan.yaml", "--cluster", "small.yaml"}, 10, "no plan fits"},
       {{"plan", "plan.yaml", "--cluster", "4xH100", "--write", "planned.yaml"}, 2, "planned.yaml"}};
   for (const auto& [words, exit_code, part] : mistakes) {

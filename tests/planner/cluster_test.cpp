@@ -63,7 +63,7 @@ TEST(ClusterTest, NamesStandForClusters) {
   EXPECT_EQ(load_cluster("8xA100-40GB").device.name, "A100-40GB");
   EXPECT_EQ(load_cluster("MI300X").size(), 1);
   for (const std::string name :
-       {"0xH100", "8xH1000", "", "x", "8x", "none.yaml", "99999999999999999999xH100"}) {
+       {"0xH100", "8xH1000", "", "x", "8x", "none.yaml", "99999999999999999999xH100", "99999x8xH100"}) {
     SCOPED_TRACE(name);
     EXPECT_THROW(load_cluster(name), Error);
   }
@@ -95,6 +95,7 @@ TEST(ClusterTest, EveryMistakeHasItsPlaceAndReason) {
       {"device: mine\nmemory_gib: 8\n", {"memory_gb_s", "fp32_tflops", "'mine' is none"}},
       {"device: mine\nmemory_gib: 8\nmemory_gb_s: 10\nfp32_tflops: 1\ndevices_per_node: 2\n", {"node_gb_s"}},
       {"device: H100\nnodes: 1\nnodes: 2\n", {"nodes"}},
+      {"device: H100\nnodes: 99999\ndevices_per_node: 8\nnetwork_gb_s: 1\n", {"too many devices"}},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.text);

@@ -1,5 +1,6 @@
 #include "tests/planner/rows.h"
 
+#include <cstdio>
 #include <map>
 #include <memory>
 
@@ -156,6 +157,20 @@ Prediction predict(const Row& row, const Constants& constants) {
   const StepTime time = step_time(row.work, cluster, row.job, row.choice, software, {constants.half_dim});
   const MemoryUse use = memory_use(row.work, cluster, row.job, row.choice, software);
   return {time.tokens_per_s() / static_cast<double>(row.choice.ranks()), use.device() / 0x1p30};
+}
+
+std::string table_line(const Row& row) {
+  const Prediction p = predict(row);
+  const auto cells = [](const char* format, double measured, double predicted, bool is_missed) {
+    char text[96];
+    std::snprintf(text, sizeof text, format, measured, predicted, error_percent(predicted, measured));
+    return text + std::string(is_missed ? " **missed** |" : " |");
+  };
+  return "| " + row.name + " | " +
+         cells("%.0f | %.0f | %+.0f %%", row.tokens_per_s, p.tokens_per_s, row.misses_throughput) + " " +
+         (row.memory_gib > 0
+              ? cells("%.1f | %.1f | %+.0f %%", row.memory_gib, p.memory_gib, row.misses_memory)
+              : "- | - | - |");
 }
 
 double error_percent(double predicted, double measured) { return 100.0 * (predicted / measured - 1.0); }

@@ -44,4 +44,7 @@ Prediction predict(const Row& row, const Constants& constants = {});
 // Returns the error of a prediction, in percent, with its sign: above 0 where it promises too much.
 double error_percent(double predicted, double measured);
 
+// Returns the line of docs/planner.md about a row.
+std::string table_line(const Row& row);
+
 }  // namespace tessera::planner

@@ -3,6 +3,8 @@
 
 #include <cmath>
 #include <cstdio>
+#include <fstream>
+#include <iterator>
 #include <set>
 #include <string>
 #include <tuple>
@@ -51,6 +53,16 @@ TEST(PlannedRowsTest, ErrorsAreAsPublished) {
     EXPECT_EQ(std::abs(error) > (row.is_new_device ? 25.0 : 15.0), row.misses_throughput)
         << row.name << error;
     EXPECT_EQ(std::abs(memory) > 10.0, row.misses_memory) << row.name << memory;
+  }
+}
+
+// benchmarks/plan_table --write brings the page up to date.
+TEST(PlannedRowsTest, ThePageHasEveryRow) {
+  std::ifstream file(testing::source_folder() + "/docs/planner.md");
+  const std::string page((std::istreambuf_iterator<char>(file)), {});
+  for (const char* const name : {"calibration", "held_out"}) {
+    for (const Row& row : rows_of(name))
+      EXPECT_NE(page.find("\n" + table_line(row) + "\n"), std::string::npos) << table_line(row);
   }
 }
 

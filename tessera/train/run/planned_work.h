@@ -1,4 +1,5 @@
-// What the planner needs to know of a recipe and its model, and the exact memory of what it proposes.
+// Tells the planner what it needs to know of a recipe and its model, and counts the memory of what it
+// proposes.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,133 @@
+// Tests what the planner learns of recipes and models.
+#include "tessera/train/run/planned_work.h"
+
+#include <filesystem>
+#include <numeric>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tessera/config/load_recipe.h"
+#include "tessera/models/registry.h"
+#include "tessera/planner/search.h"
+
+#include "tests/testing/temp_folder.h"
+#include "tests/testing/tiny_model.h"
+
+namespace tessera::train {
+namespace {
+
+nlohmann::json config_of(const std::string& family) {
+  nlohmann::json config = {{"model_type", family},
+                           {"hidden_size", 64},
+                           {"intermediate_size", 96},
+                           {"num_hidden_layers", 3},
+                           {"num_attention_heads", 4},
+                           {"num_key_value_heads", 2},
+                           {"head_dim", 16},
+                           {"vocab_size", 320},
+                           {"max_position_embeddings", 512},
+                           {"rms_norm_eps", 1e-6},
+                           {"rope_theta", 10000.0},
+                           {"hidden_act", "silu"},
+                           {"tie_word_embeddings", false}};
+  if (family == "mixtral") config.update({{"num_local_experts", 4}, {"num_experts_per_tok", 2}});
+  if (family == "gpt2") {
+    config = {{"model_type", "gpt2"}, {"n_embd", 64},       {"n_inner", 96},    {"n_layer", 3},
+              {"n_head", 4},          {"n_positions", 512}, {"vocab_size", 320}};
+  }
+  return config;
+}
+
+planner::ModelWork work_of_family(const std::string& family) {
+  const auto config = models::parse_model_config(config_of(family).dump(), "config.json");
+  return work_of(*models::build_model(*config, at::kFloat), *config);
+}
+
+// The shape that papers state gives the same work as the model itself, up to biases and small norms.
+TEST(PlannedWorkTest, AModelHasTheWorkOfItsShape) {
+  struct Case {
+    const char* family;
+    planner::ModelShape shape;
+  };
+  planner::ModelShape sparse{3, 64, 96, 4, 2, 16, 320};
+  sparse.experts = 4;
+  sparse.experts_per_token = 2;
+  for (const Case& c : {Case{"llama", {3, 64, 96, 4, 2, 16, 320}}, Case{"mixtral", sparse},
+                        Case{"gpt2", {3, 64, 96, 4, 4, 16, 320, false, true}}}) {
+    SCOPED_TRACE(c.family);
+    const planner::ModelWork got = work_of_family(c.family), want = planner::model_work(c.shape);
+    EXPECT_DOUBLE_EQ(got.block_flops(), want.block_flops());
+    EXPECT_DOUBLE_EQ(got.flops_per_token(128), want.flops_per_token(128));
+    EXPECT_DOUBLE_EQ(got.mlp_width, want.mlp_width);
+    EXPECT_EQ(got.is_gated, want.is_gated);
+    EXPECT_EQ(got.head_parameters, want.head_parameters);
+    EXPECT_NEAR(got.block_parameters, want.block_parameters, 0.03 * want.block_parameters);
+    const auto cut = [](const planner::ModelWork& work) {
+      double parameters = 0.0;
+      for (const planner::Matrix& matrix : work.block)
+        parameters += matrix.cuts_input ? matrix.parameters() : 0.0;
+      return parameters;
+    };
+    EXPECT_DOUBLE_EQ(cut(got), cut(want));
+  }
+}
+
+class PlannedRecipeTest : public ::testing::Test {
+ protected:
+  PlannedRecipeTest() {
+    std::filesystem::create_directories(folder_ / "model");
+    testing::write_text(folder_ / "model/config.json", config_of("llama").dump());
+    testing::write_text(folder_ / "rows.jsonl", "{\"input_ids\": [1, 2], \"labels\": [1, 2]}\n");
+    testing::write_text(recipe_, "base_model: " + (folder_ / "model") +
+                                     "\ndatasets: [{path: " + (folder_ / "rows.jsonl") +
+                                     "}]\nrandom_init: true\nlearning_rate: 0.1\nsequence_len: 128\n"
+                                     "micro_batch_size: 2\ngradient_accumulation_steps: 4\n");
+  }
+  testing::TempFolder folder_;
+  const std::string recipe_ = folder_ / "r.yaml";
+};
+
+TEST_F(PlannedRecipeTest, AStepKeepsItsSequences) {
+  const auto sequences = [&](const std::vector<std::string>& overrides) {
+    return job_of(config::load_recipe(recipe_, overrides), 8).sequences_per_step;
+  };
+  EXPECT_EQ(sequences({}), 64);
+  EXPECT_EQ(sequences({"tensor_parallel_size=2"}), 32);
+  EXPECT_EQ(sequences({"global_batch_size=24", "gradient_accumulation_steps="}), 24);
+  EXPECT_EQ(job_of(config::load_recipe(recipe_, {"optimizer=lion"}), 1).state_bytes, 4.0);
+}
+
+// Whatever the search proposes, the trainer takes; more shards need less memory.
+TEST_F(PlannedRecipeTest, ChoicesCanBeTrained) {
+  const config::Recipe recipe = config::load_recipe(recipe_);
+  const planner::Job job = job_of(recipe, 8);
+  const planner::SearchResult found =
+      planner::search(work_of_family("llama"), planner::load_cluster("2x4xH100"), job, kept_choice(recipe));
+  ASSERT_GT(found.plans.size(), 20u);
+  size_t counted = 0;
+  for (size_t i = 0; i < found.plans.size(); i += 1 + found.plans.size() / 40) {
+    SCOPED_TRACE(::testing::PrintToString(found.plans[i].choice.recipe_lines(job)));
+    const auto memory = count_memory(recipe_, {}, job, found.plans[i].choice);
+    ASSERT_EQ(std::ssize(memory), found.plans[i].choice.pp);
+    EXPECT_GT(memory.front().peak.total(), 0);
+    ++counted;
+  }
+  EXPECT_GT(counted, 15u);
+}
+
+TEST_F(PlannedRecipeTest, WhatIsComputedIsKept) {
+  const auto kept = [&](const std::vector<std::string>& overrides) {
+    return kept_choice(config::load_recipe(recipe_, overrides));
+  };
+  EXPECT_EQ(kept({}).precision, planner::Precision::Float32);
+  EXPECT_EQ(kept({"bf16=true"}).precision, planner::Precision::BFloat16);
+  EXPECT_EQ(kept({"fp8=true"}).precision, planner::Precision::Fp8);
+  EXPECT_EQ(kept({"adapter=qlora", "lora_r=4", "lora_target_linear=true"}).base, planner::Base::FourBit);
+  EXPECT_EQ(kept({"adapter=lora", "lora_r=4", "lora_target_linear=true"}).adapter_rank, 4);
+  EXPECT_THROW(kept({"dtype=float64"}), Error);
+}
+
+}  // namespace
+}  // namespace tessera::train
