@@ -153,7 +153,7 @@ int evaluate_with_tasks(const Options& options, const CommandLine& line) {
   run.model = model_of_tasks(options);
   run.data = options.data;
   run.overrides = options.overrides;
-  run.nproc = options.nproc;
+  run.nproc = options.nproc > 1 ? options.nproc : 0;  // the sizes then say how many ranks start
   run.as_json = options.as_json;
   return evaluate_tasks(run, line);
 }

@@ -12,6 +12,7 @@
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
+#include "tessera/core/progress_line.h"
 #include "tessera/core/strings.h"
 #include "tessera/core/unix_time.h"
 #include "tessera/core/version.h"
@@ -152,9 +153,16 @@ int evaluate_tasks(TaskRunOptions options, const CommandLine& line) {
       log::info(name + ": " + group_digits(task->num_scored()) + " documents, " +
                 group_digits(std::ssize(task->requests())) + " requests");
     }
-    const auto responses = generation::answer_requests(
-        *task, *model, source.tokenizer(), encoder, rank.mesh(),
-        {.batch_size = options.batch_size, .stop_ids = source.stop_ids(*model), .seed = options.seed});
+    generation::AnswerRequestsOptions answering{
+        .batch_size = options.batch_size, .stop_ids = source.stop_ids(*model), .seed = options.seed};
+    if (rank.is_first() && log::is_terminal()) {
+      answering.on_progress = [&name](int64_t done, int64_t all) {
+        log::show_open_line(name + ": " + group_digits(done) + " of " + group_digits(all));
+      };
+    }
+    const auto responses =
+        generation::answer_requests(*task, *model, source.tokenizer(), encoder, rank.mesh(), answering);
+    if (answering.on_progress) log::clear_open_line();
     if (!rank.is_first()) continue;
     scoring::TaskScores scores = task->score(responses, options.logs_samples);
     results.push_back(scoring::result_of(*task, scores, options.bootstrap_iterations));

@@ -66,7 +66,8 @@ Responses score_requests(const Task& task, models::CausalLM& model, const scorin
     owners.insert(owners.end(), parts.size(), i);
     std::ranges::move(parts, std::back_inserter(tokens));
   }
-  const std::vector<TokenScore> scores = score_tokens(model, tokens, {options.max_tokens});
+  const std::vector<TokenScore> scores =
+      score_tokens(model, tokens, {options.max_tokens, options.on_progress});
   for (size_t k = 0; k < scores.size(); ++k) {
     Response& response = responses[owners[k]][0];
     response.log_likelihood += scores[k].log_prob;
@@ -81,17 +82,24 @@ Responses score_requests(const Task& task, models::CausalLM& model, const scorin
 // Takes the answers to the requests, `repeats` to each one after another.
 class ResponseSink : public AnswerSink {
  public:
-  ResponseSink(size_t requests, size_t repeats)
-      : repeats_(repeats), responses_(requests, std::vector<Response>(repeats)) {}
+  ResponseSink(size_t requests, size_t repeats, std::function<void(int64_t, int64_t)> on_progress)
+      : repeats_(repeats),
+        on_progress_(std::move(on_progress)),
+        responses_(requests, std::vector<Response>(repeats)) {}
 
   void add(size_t index, const std::string& text) override {
     responses_[index / repeats_][index % repeats_].text += text;
   }
-  void finish(size_t, const AnswerEnd&) override {}
+  void finish(size_t, const AnswerEnd&) override {
+    ++num_done_;
+    if (on_progress_) on_progress_(num_done_, static_cast<int64_t>(responses_.size() * repeats_));
+  }
   Responses take() { return std::move(responses_); }
 
  private:
   size_t repeats_;
+  std::function<void(int64_t, int64_t)> on_progress_;
+  int64_t num_done_ = 0;
   Responses responses_;
 };
 
@@ -115,7 +123,7 @@ Responses generate_answers(const Task& task, models::CausalLM& model, const text
   answer.generate.sampling.top_k = generation.top_k;
   answer.generate.sampling.seed = options.seed;
   answer.stop_strings = generation.until;
-  ResponseSink sink(task.requests().size(), repeats);
+  ResponseSink sink(task.requests().size(), repeats, options.on_progress);
   Generator generator(model, {.max_batch = options.batch_size, .max_prefill_tokens = options.max_tokens});
   answer_prompts(prompts, {tokenizer, nullptr, "", false}, answer, generator,
                  {mesh, prompts.size(), mesh.world()->rank() == 0 ? &sink : nullptr});

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "tessera/generation/answers.h"
@@ -16,6 +17,8 @@ struct AnswerRequestsOptions {
   int64_t max_tokens = 1024;      // tokens of prompts that go through the model at once
   std::vector<int64_t> stop_ids;  // ids that end a generated text
   uint64_t seed = 0;              // of tasks that sample
+  // Called as the requests of this rank's copy are answered, with their number so far and that of all.
+  std::function<void(int64_t done, int64_t all)> on_progress = nullptr;
 };
 
 // Returns the number of tokens that the model takes, as lm-evaluation-harness finds it: the positions of the

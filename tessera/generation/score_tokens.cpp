@@ -69,6 +69,7 @@ class Scorer {
   Scorer(models::CausalLM& model, std::span<const TokenRequest> requests, const ScoreTokensOptions& options)
       : model_(model),
         requests_(requests),
+        on_progress_(options.on_progress),
         max_tokens_(std::max<int64_t>(1, options.max_tokens)),
         max_rows_(std::max<int64_t>(1, kMaxLogits / model.config().vocab_size)),
         cache_(model.cache_options()),
@@ -79,6 +80,7 @@ class Scorer {
     while (next_ < sequences_.size()) {
       const std::vector<Part> parts = choose_parts();
       take(parts, feed(parts));
+      if (on_progress_) on_progress_(num_done_, std::ssize(requests_));
     }
     return std::move(scores_);
   }
@@ -141,7 +143,9 @@ class Scorer {
         }
       }
       first_row += count;
-      if (part.end == sequence.length) cache_.free(sequence.cached);
+      if (part.end < sequence.length) continue;
+      cache_.free(sequence.cached);
+      num_done_ += std::ssize(sequence.requests);
     }
     if (rows.empty()) return;
     const at::Device device = logits.device();
@@ -165,11 +169,13 @@ class Scorer {
 
   models::CausalLM& model_;
   std::span<const TokenRequest> requests_;
+  const std::function<void(int64_t, int64_t)>& on_progress_;
   const int64_t max_tokens_, max_rows_;
   nn::KvCache cache_;
   std::vector<Sequence> sequences_;
   std::vector<TokenScore> scores_;
   size_t next_ = 0;  // the first sequence that is not done
+  int64_t num_done_ = 0;
 };
 
 }  // namespace

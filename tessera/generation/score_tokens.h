@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -17,6 +18,8 @@ struct TokenScore {
 
 struct ScoreTokensOptions {
   int64_t max_tokens = 1024;  // tokens that go through the model at once; a longer request goes in parts
+  // Called after each pass with the number of requests that are done, and that of all.
+  std::function<void(int64_t done, int64_t all)> on_progress = nullptr;
 };
 
 // Scores requests with the model's logits as they are, without temperature or penalties. Logits become

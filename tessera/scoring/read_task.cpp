@@ -140,6 +140,10 @@ void read_metrics(const Entry& list, TaskConfig& task) {
         metric.higher_is_better = boolean_of(entry);
       } else if (entry.key == "hf_evaluate") {
         if (boolean_of(entry)) throw wrong_value(entry, "false: code of the hub is not run");
+      } else if (entry.key == "count_in") {
+        metric.arguments[entry.key] = text_of(entry);
+      } else if (entry.key == "regexes_to_ignore") {
+        metric.arguments[entry.key] = texts_of(entry);
       } else {
         metric.arguments[entry.key] = json_of(entry.value);
       }

@@ -52,11 +52,8 @@ DocumentScorer::DocumentScorer(const TaskConfig& task, const DocumentFields& fie
       has_several_targets_(fields.target(first).is_array()),
       has_several_prompts_(has_several_prompts) {
   for (const MetricConfig& metric : task.metrics) {
-    for (const Json& pattern : metric.arguments.value("regexes_to_ignore", Json::array())) {
-      if (!pattern.is_string())
-        throw task_error(task, "TASK-METRIC", "regexes_to_ignore is no list of texts");
+    for (const Json& pattern : metric.arguments.value("regexes_to_ignore", Json::array()))
       ignored_.emplace_back(pattern.get<std::string>(), "task " + task.name + ", regexes_to_ignore");
-    }
   }
 }
 

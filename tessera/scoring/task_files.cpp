@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <set>
 
 #include "tessera/config/yaml_reader.h"
 #include "tessera/core/error.h"
@@ -41,7 +40,8 @@ class TaskFolder {
     return merged(std::move(map), depth);
   }
 
-  // Adds the keys of the files that the map includes, in the place of keys that it lacks.
+  // Adds the keys of the files that the map includes, in the place of keys that it lacks. A file that is not
+  // there may be a built-in one.
   Node merged(Node map, int depth = 0) const {
     const Entry* include = map.find("include");
     if (include == nullptr) return map;
@@ -52,9 +52,11 @@ class TaskFolder {
     // The last of several files that has a key gives it.
     for (auto name = names.rbegin(); name != names.rend(); ++name) {
       const fs::path path(*name);
-      const TaskFolder folder =
-          is_builtin() ? *this : TaskFolder(io::parent_path(io::join_path(path_, *name)));
-      Node base = folder.read(is_builtin() ? path.stem().string() : path.filename().string(), depth + 1);
+      const std::string file = is_builtin() ? "" : io::join_path(path_, *name);
+      const bool takes_builtin = is_builtin() || (!io::exists(file) && path.parent_path().empty() &&
+                                                  is_builtin_file(path.stem().string()));
+      Node base = takes_builtin ? builtin().read(path.stem().string(), depth + 1)
+                                : TaskFolder(io::parent_path(file)).read(path.filename().string(), depth + 1);
       for (Entry& entry : base.entries) {
         if (map.find(entry.key) == nullptr) map.entries.push_back(std::move(entry));
       }
@@ -76,6 +78,10 @@ class TaskFolder {
   }
 
  private:
+  static bool is_builtin_file(const std::string& name) {
+    return std::ranges::find(builtin_task_files(), name, &TaskFile::name) != builtin_task_files().end();
+  }
+
   std::string source_of(const std::string& name) const {
     const auto files = builtin_task_files();
     const auto found = std::ranges::find(files, name, &TaskFile::name);
@@ -172,15 +178,23 @@ class Selector {
   std::string add(const Node& map, const Index& index, const TaskFolder& folder, int depth,
                   const std::string& around = "") {
     const std::string name = is_group(map) && !around.empty() ? around + "::" + name_of(map) : name_of(map);
+    const SourcePlace place{map.place.file ? *map.place.file : "", map.place.line, 0};
+    const auto [known, is_new] = known_.try_emplace(name, place);
+    if (!is_new && (known->second.file != place.file || known->second.line != place.line)) {
+      throw Error(ErrorKind::Config, "TASK-NAME", "two tasks have the name '" + name + "'")
+          .at(place)
+          .got(known->second.file + ":" + std::to_string(known->second.line) + " and this one")
+          .hint("the key task gives a task another name");
+    }
     if (!is_group(map)) {
-      if (!known_.insert(name).second) return name;
+      if (!is_new) return name;
       selection_.tasks.push_back(read_task(map));
       return selection_.tasks.back().name;
     }
     if (depth == kMaxGroups)
       throw config::config_error("TASK-GROUP", "groups hold one another", map.place).got(name);
-    if (!known_.insert(name).second) return name;
-    const size_t place = selection_.groups.size();
+    if (!is_new) return name;
+    const size_t number = selection_.groups.size();
     selection_.groups.push_back(read_group(map));
     selection_.groups.back().name = name;
     std::vector<std::string> members;
@@ -195,7 +209,7 @@ class Selector {
                              : add_name(item.text, index, folder, depth + 1);
       members.insert(members.end(), added.begin(), added.end());
     }
-    selection_.groups[place].members = std::move(members);
+    selection_.groups[number].members = std::move(members);
     return name;
   }
 
@@ -220,7 +234,7 @@ class Selector {
   }
 
   const TaskFolder builtin_ = TaskFolder::builtin();
-  std::set<std::string> known_;
+  std::map<std::string, SourcePlace> known_;  // where each task or group stands
   TaskSelection selection_;
 };
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
+#include "tessera/core/utf8.h"
 #include "tessera/text/chat_template/interpreter.h"
 #include "tessera/text/chat_template/json_text.h"
 #include "tessera/text/chat_template/parser.h"
@@ -73,6 +74,7 @@ Json parse_python_literal(std::string_view text, std::string_view name) {
         .in(name)
         .got("'" + std::string(text.substr(0, 200)) + "'");
   };
+  if (strip_spaces(text).empty()) throw refuse("");
   // The literals of Jinja's expressions are those of Python.
   const auto tree = [&] {
     try {

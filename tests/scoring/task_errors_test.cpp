@@ -86,6 +86,20 @@ TEST(TaskErrors, NameTheirPlace) {
   }
 }
 
+TEST(TaskErrors, TwoTasksNeedTwoNames) {
+  const testing::TempFolder folder;
+  folder.write("a.yaml", "include: piqa\ntest_split: test\n");
+  folder.write("b.yaml", "include: a.yaml\ntask: other\n");
+  EXPECT_EQ(select_tasks({folder / "a.yaml", folder / "b.yaml", folder / "a.yaml"}).tasks.size(), 2);
+  try {
+    (void)select_tasks({folder / "a.yaml", "piqa"});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("two tasks have the name 'piqa'"), std::string::npos)
+        << error.what();
+  }
+}
+
 TEST(TaskErrors, UnknownNamesHaveANearOne) {
   try {
     (void)select_tasks({"hella_swag"});
