@@ -27,7 +27,7 @@ std::vector<StoredRows> rows_in_turns(int64_t rows, int64_t turn) {
   return stored;
 }
 
-// With silu(slope g) = slope g sigmoid(slope g), SwiGLU of the result is the clamped formula.
+// SwiGLU of the result is the clamped formula, since silu(slope g) = slope g sigmoid(slope g).
 ops::MlpInputs clamped(const ops::MlpInputs& inputs, const std::optional<ClampedGate>& clamp) {
   if (!clamp) return inputs;
   return {inputs.gate.clamp_max(clamp->limit) * clamp->slope,

@@ -87,7 +87,8 @@ TEST(LayerParts, OfAnExpertAreOneOfAStack) {
   for (const bool are_transposed : {false, true}) {
     SCOPED_TRACE(are_transposed);
     nn::SparseMLPOptions options{.num_experts = 3, .experts_per_token = 1};
-    options.expert = {.hidden_size = kHidden, .intermediate_size = 4, .bias = true, .gate_up = "gate_up_proj"};
+    options.expert = {
+        .hidden_size = kHidden, .intermediate_size = 4, .bias = true, .gate_up = "gate_up_proj"};
     options.expert.is_stored_in_turns = true;
     options.stacks = {.gate_up = "in.weight",
                       .down = "out.weight",
@@ -102,11 +103,11 @@ TEST(LayerParts, OfAnExpertAreOneOfAStack) {
       entries.push_back({item.key(), item.value().sizes().vec(), parts.of(item.value(), item.key())});
     const StateDictAdapter table(std::move(entries));
     const at::Tensor weights = at::rand({3, 8, kHidden}, at::kDouble), biases = at::rand({3, 8}, at::kDouble);
-    const auto source = stored_source(
-        std::make_shared<testing::TensorsInMemory>(testing::Tensors{
-            {"mlp.in.weight", are_transposed ? weights.transpose(1, 2).contiguous() : weights},
-            {"mlp.in.bias", biases}}),
-        table);
+    const auto source =
+        stored_source(std::make_shared<testing::TensorsInMemory>(testing::Tensors{
+                          {"mlp.in.weight", are_transposed ? weights.transpose(1, 2).contiguous() : weights},
+                          {"mlp.in.bias", biases}}),
+                      table);
     for (int64_t e = 0; e < 3; ++e) {
       const std::string layer = "mlp.experts." + std::to_string(e) + ".gate_up_proj.";
       for (int round = 0; round < 20; ++round) {

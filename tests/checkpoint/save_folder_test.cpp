@@ -79,7 +79,7 @@ TEST_F(SaveTest, AFullModelReloadsWithTheSameLogits) {
   }
 }
 
-// What is not of the text part stays as it is, in whatever type the text part is saved.
+// Other tensors than those of the text part stay as they are, in whatever type that is saved.
 TEST_F(SaveTest, TheRestOfAMultimodalModelIsCopied) {
   config::Recipe recipe = recipe_of("gemma3_multimodal");
   recipe.save_dtype = config::SaveType::BFloat16;
