@@ -211,10 +211,10 @@ void add_evaluate(CLI::App& app, CommandLine& line) {
   CLI::App* verb =
       app.add_subcommand("evaluate", "Measure the loss of a model on data, or its scores in tasks");
   verb->alias("eval");
-  verb->add_option(
-          "target", options->target,
-          "A recipe, to use its evaluation data (or all of its rows, if it has none); or, with --data, a "
-          "model folder, an adapter's folder, a GGUF file or the name of a model on the hub")
+  verb->add_option("target", options->target,
+                   "A recipe, to use its evaluation data (or all of its rows, if it has none); or, with "
+                   "--data or --tasks, "
+                   "a model folder, an adapter's folder, a GGUF file or the name of a model on the hub")
       ->required();
   verb->add_option("overrides", options->overrides,
                    "key=value overrides a key of the recipe (a.b=value for nested keys)");

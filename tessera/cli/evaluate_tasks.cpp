@@ -63,8 +63,8 @@ void apply_overrides(const TaskRunOptions& options, RankOptions& ranks, ComputeO
 // Returns the tasks with their documents and requests, read before the model so that a mistake costs no time.
 std::vector<std::unique_ptr<scoring::Task>> load_tasks(const scoring::TaskSelection& selection,
                                                        const TaskRunOptions& options) {
-  scoring::TaskOptions task_options{options.data, options.limit, std::nullopt, options.seed};
-  if (options.num_fewshot >= 0) task_options.num_fewshot = options.num_fewshot;
+  const scoring::TaskOptions task_options{options.data, options.limit.value_or(0.0), options.num_fewshot,
+                                          options.seed};
   std::vector<std::unique_ptr<scoring::Task>> tasks;
   for (const scoring::TaskConfig& config : selection.tasks)
     tasks.push_back(std::make_unique<scoring::Task>(config, task_options));
@@ -78,7 +78,7 @@ Json run_facts(const TaskRunOptions& options, const ComputeOptions& compute, int
       {"model_args", {{"pretrained", options.model}, {"peft", options.adapter}, {"dtype", compute.dtype}}},
       {"batch_size", options.batch_size},
       {"device", compute.device},
-      {"limit", options.limit > 0.0 ? Json(options.limit) : Json()},
+      {"limit", options.limit ? Json(*options.limit) : Json()},
       {"bootstrap_iters", options.bootstrap_iterations},
       {"fewshot_seed", options.seed}};
   return {{"config", config},
@@ -142,7 +142,7 @@ int evaluate_tasks(TaskRunOptions options, const CommandLine& line) {
   const auto tasks = load_tasks(selection, options);
   const generation::ModelSource source(options.model, options.adapter);
   const auto model = source.load(tensor_options, rank.mesh());
-  const int64_t max_length = options.max_length > 0 ? options.max_length : generation::scored_length(*model);
+  const int64_t max_length = options.max_length.value_or(generation::scored_length(*model));
   const scoring::RequestEncoder encoder(source.tokenizer(), max_length);
   const Timer timer;
   std::vector<scoring::Result> results;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,9 @@ struct TaskRunOptions {
   std::vector<std::string> tasks;
   std::string model, adapter, data, output;
   std::vector<std::string> overrides;  // keys of the layout: tensor_parallel_size=2
-  int64_t nproc = 0, num_fewshot = -1, batch_size = 8, max_length = 0, bootstrap_iterations = 100'000;
-  double limit = 0.0;
+  int64_t nproc = 0, batch_size = 8, bootstrap_iterations = 100'000;
+  std::optional<int64_t> num_fewshot, max_length;  // nothing: those of the task and of the model
+  std::optional<double> limit;                     // nothing: all documents
   uint64_t seed = 1234;
   bool as_json = false, logs_samples = false, overwrites = false;
 };

@@ -32,7 +32,7 @@ class TaskFolder {
 
   // Reads a file, with those that it includes.
   Node read(const std::string& name, int depth = 0) const {
-    const std::string file = is_builtin() ? path_ + name : io::join_path(path_, name);
+    const std::string file = is_builtin() ? path_ + name : path_ == "." ? name : io::join_path(path_, name);
     const config::Place place{std::make_shared<const std::string>(file), 0, 0};
     Node map = config::parse_yaml(is_builtin() ? source_of(name) : config::read_config_file(file), place,
                                   config::KeepTags::Yes);
