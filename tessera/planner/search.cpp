@@ -40,7 +40,8 @@ class Search {
   void choose_recompute(Choice choice);
   void judge(const Choice& choice);
 
-  using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, Recompute, Offload>;
+  using Key =
+      std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, Recompute, Offload, PipelineKind>;
   const ModelWork& work_;
   const Cluster& cluster_;
   const Job& job_;
@@ -160,8 +161,8 @@ void Search::judge(const Choice& choice) {
     return;
   }
   ++result_.fitting;
-  const Key key = {choice.tp,   choice.pp,          choice.cp,        choice.ep,
-                   choice.zero, choice.micro_batch, choice.recompute, choice.offload};
+  const Key key = {choice.tp,          choice.pp,        choice.cp,      choice.ep,      choice.zero,
+                   choice.micro_batch, choice.recompute, choice.offload, choice.schedule};
   StepTime time = step_time(work_, cluster_, job_, choice, software_);
   const auto found = best_.find(key);
   if (found == best_.end() || time.total() < found->second.time.total())
