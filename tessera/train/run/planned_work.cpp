@@ -178,7 +178,7 @@ std::vector<RankMemory> count_memory(const std::string& recipe, std::vector<std:
   planner::Choice on_device = choice;
   on_device.offload = planner::Offload::None;
   // Micro-batches beyond those that a rank holds at a time change nothing, and each takes time to follow.
-  // With several stages a rank has up to two rounds of them.
+  // A rank with several stages has up to two rounds of them.
   const int64_t held = choice.stages_per_rank > 1 ? 2 * choice.pp : choice.pp + 1;
   if (choice.schedule != PipelineKind::GPipe) on_device.accumulation = std::min(choice.accumulation, held);
   for (std::string& line : as_overrides(on_device.recipe_lines(job))) overrides.push_back(std::move(line));
