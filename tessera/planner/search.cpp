@@ -97,8 +97,9 @@ void Search::choose_zero(Choice choice) {
     choice.zero = 0;
     return choose_schedule(choice);
   }
-  // Stage 0 with more shards than context parallelism's is the same as more copies.
-  for (int64_t zero = choice.dp_shard > 1 ? 1 : 0; zero <= 3; ++zero) {
+  // Stage 0 with more shards than context parallelism's is the same as more copies, and experts that ranks
+  // divide are not whole on each.
+  for (int64_t zero = choice.dp_shard > 1 || choice.ep > 1 ? 1 : 0; zero <= 3; ++zero) {
     choice.zero = zero;
     choice.hpz = 1;
     choose_schedule(choice);
