@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -147,10 +149,13 @@ bool has_same_axes(const planner::Choice& a, const planner::Choice& b) {
 }
 
 // Counts the memory of the fastest plans until `top` of them fit, each with other axes. The search's sum may
-// be too low.
+// be too low: what a count finds beyond it is expected of the other plans of its kind, too.
 std::vector<CountedPlan> count_best(const PlanOptions& options, const Question& question,
                                     const std::vector<planner::Plan>& plans) {
   constexpr int kMostCounts = 24;
+  using Kind = std::tuple<PipelineKind, bool, int64_t, planner::Recompute>;
+  const double room = question.cluster.device.memory_gib * kGib;
+  std::map<Kind, double> beyond;  // the largest count over its sum
   std::vector<CountedPlan> counted;
   const log::Silence silence;
   std::string refusal;
@@ -160,11 +165,15 @@ std::vector<CountedPlan> count_best(const PlanOptions& options, const Question& 
     const bool is_listed = std::any_of(counted.begin(), counted.end(), [&](const CountedPlan& other) {
       return has_same_axes(other.plan.choice, plan.choice);
     });
-    if (is_listed) continue;
+    const planner::Choice& choice = plan.choice;
+    double& factor = beyond.try_emplace({choice.schedule, choice.pp > 1, choice.zero, choice.recompute}, 1.0)
+                         .first->second;
+    if (is_listed || factor * plan.memory.device() > room) continue;
     ++counts;
     try {
       CountedPlan own = count(options, question, plan);
-      if (own.most() <= question.cluster.device.memory_gib * kGib) counted.push_back(std::move(own));
+      factor = std::max(factor, own.most() / plan.memory.device());
+      if (own.most() <= room) counted.push_back(std::move(own));
     } catch (const Error& error) {
       // The trainer refuses this product of keys for this model.
       refusal = error.what();

@@ -71,6 +71,7 @@ void print_json(const std::vector<CountedPlan>& plans, const planner::Job& job) 
                    {"hfu", time.hfu()},
                    {"limit", term_name(time.limit())},
                    {"device_bytes", counted.device_bytes},
+                   {"estimated_bytes", counted.plan.memory.device()},
                    {"host_bytes", counted.host_bytes},
                    {"drive_bytes", counted.drive_bytes},
                    {"seconds", terms}});
@@ -95,7 +96,7 @@ void print_plans(const std::vector<CountedPlan>& plans, const planner::Cluster& 
     for (const double bytes : plans[i].device_bytes)
       stages += (stages.empty() ? "" : ", ") + bytes_text(bytes);
     std::printf("%zu  device %s%s", i + 1, stages.c_str(),
-                plans[i].device_bytes.size() > 1 ? " (by stage)" : "");
+                plans[i].device_bytes.size() > 1 ? " (first and last stage)" : "");
     if (plans[i].host_bytes > 0.0) std::printf("; host %s", bytes_text(plans[i].host_bytes).c_str());
     if (plans[i].drive_bytes > 0.0) std::printf("; drive %s", bytes_text(plans[i].drive_bytes).c_str());
     std::printf("\n");

@@ -53,6 +53,13 @@ double saved_bytes(const ModelWork& work, const Choice& choice, const Software& 
   }
 }
 
+// Elements of the outputs of a block's products, for one token.
+double output_width(const ModelWork& work) {
+  double width = 0.0;
+  for (const Matrix& matrix : work.block) width += matrix.out * matrix.count * matrix.share;
+  return width;
+}
+
 // Micro-batches of which a rank keeps activations, at most.
 double in_flight(const Choice& choice) {
   const auto stages = static_cast<double>(choice.pp), all = static_cast<double>(choice.accumulation);
@@ -114,6 +121,15 @@ MemoryUse memory_use(const ModelWork& work, const Cluster& cluster, const Job& j
   const double sums = trained * (adds_up ? master : width) / (choice.zero == 0 ? 1.0 : shards);
   use.activations = live + kept;
   use.gradients = passing + (adds_up ? sums : 0.0);
+  if (choice.pp > 1 && choice.schedule == PipelineKind::ZeroBubble) {
+    // Weight gradients wait, each with the gradient of its layer's output: one micro-batch's on the first
+    // stage, and by then one and a half rounds of them on the last, which keeps no other activations. Until
+    // the last of them is there, the sums are whole.
+    const auto rounds = 1.5 * static_cast<double>(choice.pp);
+    const double waiting = counts.blocks * tokens * width * output_width(work) / tp;
+    use.activations = live + std::max(kept + waiting, kept / in_flight(choice) + rounds * waiting);
+    if (trains_base) use.gradients += 4.0 * counts.base * (1.0 - 1.0 / (choice.zero == 0 ? 1.0 : shards));
+  }
   // In a step of one micro-batch gradients come as activations go.
   if (!adds_up && sums > kept + use.loss) {
     use.activations = live;

@@ -40,7 +40,8 @@ class Search {
   void choose_recompute(Choice choice);
   void judge(const Choice& choice);
 
-  using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, Recompute, Offload>;
+  using Key =
+      std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, Recompute, Offload, PipelineKind>;
   const ModelWork& work_;
   const Cluster& cluster_;
   const Job& job_;
@@ -96,8 +97,9 @@ void Search::choose_zero(Choice choice) {
     choice.zero = 0;
     return choose_schedule(choice);
   }
-  // Stage 0 with more shards than context parallelism's is the same as more copies.
-  for (int64_t zero = choice.dp_shard > 1 ? 1 : 0; zero <= 3; ++zero) {
+  // Stage 0 with more shards than context parallelism's is the same as more copies, and experts that ranks
+  // divide are not whole on each.
+  for (int64_t zero = choice.dp_shard > 1 || choice.ep > 1 ? 1 : 0; zero <= 3; ++zero) {
     choice.zero = zero;
     choice.hpz = 1;
     choose_schedule(choice);
@@ -160,8 +162,8 @@ void Search::judge(const Choice& choice) {
     return;
   }
   ++result_.fitting;
-  const Key key = {choice.tp,   choice.pp,          choice.cp,        choice.ep,
-                   choice.zero, choice.micro_batch, choice.recompute, choice.offload};
+  const Key key = {choice.tp,          choice.pp,        choice.cp,      choice.ep,      choice.zero,
+                   choice.micro_batch, choice.recompute, choice.offload, choice.schedule};
   StepTime time = step_time(work_, cluster_, job_, choice, software_);
   const auto found = best_.find(key);
   if (found == best_.end() || time.total() < found->second.time.total())

@@ -22,7 +22,7 @@ struct Plan {
 
 struct SearchResult {
   std::vector<Plan> plans;  // those that fit, the fastest first; one for each product of axes, ZeRO stage,
-                            // micro-batch, recomputation and offload
+                            // schedule, micro-batch, recomputation, offload
   std::optional<Plan> nearest;  // where none fits: the one that needs least memory
   int64_t examined = 0, fitting = 0;
 };

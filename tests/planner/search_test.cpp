@@ -53,6 +53,19 @@ TEST(SearchTest, MoreDevicesAreFaster) {
   }
 }
 
+TEST(SearchTest, ExpertsAreDividedAmongRanksThatShard) {
+  ModelShape shape{8, 1024, 2048, 16, 8, 64, 32000};
+  shape.experts = 8;
+  shape.experts_per_token = 2;
+  bool divides = false;
+  for (const Plan& plan : search(model_work(shape), load_cluster("8xH100"), job_of(8192, 4), {}).plans) {
+    divides = divides || plan.choice.ep > 1;
+    EXPECT_TRUE(plan.choice.ep == 1 || plan.choice.zero > 0);
+    EXPECT_EQ(plan.choice.dp_shard * plan.choice.cp % plan.choice.ep, 0);
+  }
+  EXPECT_TRUE(divides);
+}
+
 TEST(SearchTest, AnUnevenBatchIsToldApartFromMemory) {
   const SearchResult found = search(llama_8b(), load_cluster("7xH100"), job_of(511, 5), {});
   EXPECT_EQ(found.examined, found.fitting);

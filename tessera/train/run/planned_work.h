@@ -27,9 +27,10 @@ planner::Job job_of(const config::Recipe& recipe, int64_t num_ranks);
 // base. Throws Error(Config) for float64, which the planner does not know.
 planner::Choice kept_choice(const config::Recipe& recipe);
 
-// Reads the recipe with the lines of a choice and counts the memory of the ranks that can differ
-// (estimate_memory()), on any device: the recipe's own `device` is not asked. Optimizer states that the
-// choice puts elsewhere are counted on the device. Throws what load_recipe() and estimate_memory() throw.
+// Reads the recipe with the lines of a choice and counts the memory of a rank (estimate_memory()), on any
+// device: the recipe's own `device` is not asked. With a pipeline, of a rank of the first stage and of one of
+// the last. Optimizer states that the choice puts elsewhere are counted on the device. Throws what
+// load_recipe() and estimate_memory() throw.
 std::vector<RankMemory> count_memory(const std::string& recipe, std::vector<std::string> overrides,
                                      const planner::Job& job, const planner::Choice& choice);
 
