@@ -95,11 +95,11 @@ TEST(LayerParts, OfAnExpertAreOneOfAStack) {
                       .gate_up_bias = "in.bias",
                       .down_bias = "out.bias",
                       .are_transposed = are_transposed};
-    torch::nn::Module root;
-    root.register_module("mlp", std::make_shared<nn::SparseMLP>(options, at::kDouble));
-    const LayerParts parts(root);
+    const auto root = std::make_shared<torch::nn::Module>("root");
+    root->register_module("mlp", std::make_shared<nn::SparseMLP>(options, at::kDouble));
+    const LayerParts parts(*root);
     std::vector<StoredParameter> entries;
-    for (const auto& item : root.named_parameters())
+    for (const auto& item : root->named_parameters())
       entries.push_back({item.key(), item.value().sizes().vec(), parts.of(item.value(), item.key())});
     const StateDictAdapter table(std::move(entries));
     const at::Tensor weights = at::rand({3, 8, kHidden}, at::kDouble), biases = at::rand({3, 8}, at::kDouble);

@@ -59,7 +59,7 @@ inline const std::vector<ParityFamily>& parity_families() {
       // them.
       {"gpt_oss", 4, 2, ContextParallel | Experts | Products, 5, {}, "norm", "num_hidden_layers", {"o_proj"}},
       // Latent attention, and experts that are chosen in groups with a correction.
-      {"deepseek_v3", 4, 4, ContextParallel | Experts | Products, 8},
+      {"deepseek_v3", 4, 4, ContextParallel | Experts | Products, 6},
       {"granite_moe", 4, 2, Experts, 5, {}, "norm", "num_hidden_layers", {"o_proj"}},
       {"qwen2", 4, 2, Layouts},
       // Windows on some layers.
