@@ -57,9 +57,9 @@ inline const std::vector<ParityFamily>& parity_families() {
       {"qwen2_moe", 4, 2, Experts | Products, 5},
       // Sinks of attention, and experts whose weights files hold together, with biases; no adapter takes
       // them.
-      {"gpt_oss", 4, 2, ContextParallel | Experts | Products, 5, {}, "norm", "num_hidden_layers", {"o_proj"}},
+      {"gpt_oss", 4, 2, Experts | Products, 5, {}, "norm", "num_hidden_layers", {"o_proj"}},
       // Latent attention, and experts that are chosen in groups with a correction.
-      {"deepseek_v3", 4, 4, ContextParallel | Experts | Products, 6},
+      {"deepseek_v3", 4, 4, Experts | Products, 6},
       {"granite_moe", 4, 2, Experts, 5, {}, "norm", "num_hidden_layers", {"o_proj"}},
       {"qwen2", 4, 2, Layouts},
       // Windows on some layers.
