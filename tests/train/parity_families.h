@@ -60,7 +60,6 @@ inline const std::vector<ParityFamily>& parity_families() {
       {"gpt_oss", 4, 2, Experts | Products, 5, {}, "norm", "num_hidden_layers", {"o_proj"}},
       // Latent attention, and experts that are chosen in groups with a correction.
       {"deepseek_v3", 4, 4, Experts | Products, 6},
-      {"granite_moe", 4, 2, Experts, 5, {}, "norm", "num_hidden_layers", {"o_proj"}},
       {"qwen2", 4, 2, Layouts},
       // Windows on some layers.
       {"qwen2_sliding", 4, 2, ContextParallel},
