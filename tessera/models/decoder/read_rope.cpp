@@ -143,6 +143,22 @@ nn::RopeOptions read_rope(const io::JsonReader& reader, const ModelConfig& confi
   return out;
 }
 
+nn::RopeOptions read_mistral_rope(const io::JsonReader& reader, const ModelConfig& config,
+                                  const YarnDefaults& absent, RopeDefaults defaults) {
+  const auto section = rope_section(reader);
+  if (!section) defaults.theta = absent.theta;
+  nn::RopeOptions rope = read_rope(reader, config, defaults);
+  if (!section) {
+    rope.type = nn::RopeType::Yarn;
+    rope.factor = absent.factor;
+    rope.original_max_position_embeddings = absent.original_length;
+    rope.attention_factor = nn::yarn_attention_factor(rope.factor, 1.0, 1.0);
+  }
+  rope.query_beta = section ? section->number("llama_4_scaling_beta", 0.0, 1e3, 0.0) : 0.1;
+  rope.query_length = std::max<int64_t>(1, rope.original_max_position_embeddings);
+  return rope;
+}
+
 void bound_generation(ModelConfig& config, const nn::RopeOptions& rope) {
   if (rope.type == nn::RopeType::Dynamic) {
     config.generation_bound = {

@@ -33,6 +33,17 @@ std::optional<io::JsonReader> rope_section(const io::JsonReader& reader);
 nn::RopeOptions read_rope(const io::JsonReader& reader, const ModelConfig& config,
                           const RopeDefaults& defaults = {});
 
+// The positions of a file that does not describe them, by YaRN.
+struct YarnDefaults {
+  double theta = 10000.0, factor = 1.0;
+  int64_t original_length = 0;
+};
+
+// Does what read_rope() does for models of Mistral whose queries grow with their positions
+// (`llama_4_scaling_beta`).
+nn::RopeOptions read_mistral_rope(const io::JsonReader& reader, const ModelConfig& config,
+                                  const YarnDefaults& absent, RopeDefaults defaults = {});
+
 // Bounds what can be generated where frequencies depend on the length of the whole document: the keys in a
 // cache, which were rotated by the frequencies of a shorter one, would be wrong beyond it.
 void bound_generation(ModelConfig& config, const nn::RopeOptions& rope);

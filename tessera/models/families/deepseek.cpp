@@ -28,21 +28,6 @@ double score_factor(const io::JsonReader& reader, const nn::RopeOptions& rope) {
   return mscale * mscale;
 }
 
-// Reads the positions of Mistral 4, which scale the queries too. `share`: of a head that is rotated.
-nn::RopeOptions mistral4_rope(const io::JsonReader& reader, const DecoderConfig& c, double share) {
-  const auto section = rope_section(reader);
-  nn::RopeOptions rope = read_rope(reader, c, {.partial = share, .partial_key = "partial_rotary_factor"});
-  if (!section) {
-    rope.type = nn::RopeType::Yarn;
-    rope.factor = 128.0;
-    rope.original_max_position_embeddings = 8192;
-    rope.attention_factor = nn::yarn_attention_factor(rope.factor, 1.0, 1.0);
-  }
-  rope.query_beta = section ? section->number("llama_4_scaling_beta", 0.0, 1e3, 0.0) : 0.1;
-  rope.query_length = std::max<int64_t>(1, rope.original_max_position_embeddings);
-  return rope;
-}
-
 // Gives all blocks latent attention, and the model its rotary positions.
 void set_latent_attention(const io::JsonReader& reader, DecoderConfig& c, const LatentDefaults& defaults) {
   const auto size = [&](const char* key, int64_t fallback) {
@@ -57,10 +42,11 @@ void set_latent_attention(const io::JsonReader& reader, DecoderConfig& c, const 
   check_products(reader, c, {{"kv_lora_rank", latent.kv_rank}, {"qk_nope_head_dim", plain * c.num_heads}});
   const int64_t head_dim = plain + latent.rope_dim;
   c.head_dim = defaults.is_mistral ? head_dim : latent.rope_dim;
+  const double share = static_cast<double>(latent.rope_dim) / static_cast<double>(head_dim);
   const nn::RopeOptions rope =
-      defaults.is_mistral
-          ? mistral4_rope(reader, c, static_cast<double>(latent.rope_dim) / static_cast<double>(head_dim))
-          : read_rope(reader, c);
+      defaults.is_mistral ? read_mistral_rope(reader, c, {.factor = 128.0, .original_length = 8192},
+                                              {.partial = share, .partial_key = "partial_rotary_factor"})
+                          : read_rope(reader, c);
   if (rope.head_dim > latent.rope_dim)
     throw reader.problem("qk_rope_head_dim", "fewer elements than are rotated");
   set_rope(c, rope);

@@ -93,17 +93,7 @@ DecoderConfig read_ministral3(const io::JsonReader& reader) {
   DecoderConfig c = read_decoder(
       reader, {.max_position_embeddings = 262144, .head_dim = 128, .kv_heads = 8, .norm_eps = 1e-5});
   set_windows(reader, c, std::vector<bool>(c.decoder.blocks.size(), true), std::nullopt);
-  const auto section = rope_section(reader);
-  nn::RopeOptions rope = read_rope(reader, c, {.theta = section ? 10000.0 : 1e6});
-  if (!section) {
-    rope.type = nn::RopeType::Yarn;
-    rope.factor = 16.0;
-    rope.original_max_position_embeddings = 16384;
-    rope.attention_factor = nn::yarn_attention_factor(rope.factor, 1.0, 1.0);
-  }
-  rope.query_beta = section ? section->number("llama_4_scaling_beta", 0.0, 1e3, 0.0) : 0.1;
-  rope.query_length = std::max<int64_t>(1, rope.original_max_position_embeddings);
-  set_rope(c, rope);
+  set_rope(c, read_mistral_rope(reader, c, {.theta = 1e6, .factor = 16.0, .original_length = 16384}));
   return c;
 }
 
