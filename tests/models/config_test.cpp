@@ -370,6 +370,8 @@ TEST(Registry, DescribedFamiliesHaveTheDefaultsOfTheirClasses) {
         BadCase{"exaone4", {{"sliding_window_pattern", "LLLG"}}, kUnsupported, "sliding_window_pattern"},
         BadCase{"olmoe", {{"clip_qkv", 8.0}}, kUnsupported, "clip_qkv"},
         BadCase{"deepseek_v3", {{"n_group", 5}}, kConfig, "n_group"},
+        BadCase{"deepseek_v3", {{"v_head_dim", 2147483648}, {"kv_lora_rank", 2147483648}}, kConfig, "2^44"},
+        BadCase{"deepseek_v3", {{"qk_nope_head_dim", 1 << 24}, {"kv_lora_rank", 1 << 24}}, kConfig, "2^44"},
         BadCase{"deepseek_v3", {{"n_group", 8}, {"topk_group", 1}}, kConfig, "n_group"},
         BadCase{"deepseek_v2", {{"topk_method", "noaux_tc"}}, kUnsupported, "topk_method"},
         BadCase{"glm4_moe_lite", {{"mlp_layer_types", {"dense"}}}, kConfig, "mlp_layer_types"},

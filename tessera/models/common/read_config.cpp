@@ -48,6 +48,12 @@ void read_common(const io::JsonReader& reader, ModelConfig& config) {
   if (dtype == "float16") config.stored_dtype = DType::F16;
 }
 
+void check_elements(const io::JsonReader& reader, const std::string& key, int64_t rows, int64_t columns) {
+  if (rows <= kMaxElements / columns) return;
+  throw reader.problem(key, "makes a weight of more than 2^44 elements")
+      .got(std::to_string(rows) + " rows of " + std::to_string(columns));
+}
+
 void check_products(const io::JsonReader& reader, const ModelConfig& config,
                     const std::vector<std::pair<std::string, int64_t>>& keys) {
   for (const auto& [key, size] : keys) {

@@ -29,4 +29,8 @@ void read_common(const io::JsonReader& reader, ModelConfig& config);
 void check_products(const io::JsonReader& reader, const ModelConfig& config,
                     const std::vector<std::pair<std::string, int64_t>>& keys);
 
+// Throws if a weight of `rows` rows, which `key` gives, and so many columns would have more than 2^44
+// elements. Both are from [1, 2^62].
+void check_elements(const io::JsonReader& reader, const std::string& key, int64_t rows, int64_t columns);
+
 }  // namespace tessera::models

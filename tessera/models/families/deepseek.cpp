@@ -39,8 +39,14 @@ void set_latent_attention(const io::JsonReader& reader, DecoderConfig& c, const 
                            .bias = reader.boolean("attention_bias", false)};
   if (!reader.is_null("q_lora_rank")) latent.q_rank = size("q_lora_rank", defaults.q_rank);
   const int64_t plain = reader.integer("qk_nope_head_dim", 0, kMaxSize, defaults.plain_dim);
-  check_products(reader, c, {{"kv_lora_rank", latent.kv_rank}, {"qk_nope_head_dim", plain * c.num_heads}});
   const int64_t head_dim = plain + latent.rope_dim;
+  check_products(reader, c,
+                 {{"kv_lora_rank", latent.kv_rank + latent.rope_dim},
+                  {"q_lora_rank", latent.q_rank.value_or(1)},
+                  {"v_head_dim", latent.value_dim * c.num_heads},
+                  {"qk_nope_head_dim", head_dim * c.num_heads}});
+  check_elements(reader, "q_lora_rank", head_dim * c.num_heads, latent.q_rank.value_or(1));
+  check_elements(reader, "kv_lora_rank", (plain + latent.value_dim) * c.num_heads, latent.kv_rank);
   c.head_dim = defaults.is_mistral ? head_dim : latent.rope_dim;
   const double share = static_cast<double>(latent.rope_dim) / static_cast<double>(head_dim);
   const nn::RopeOptions rope =
