@@ -91,6 +91,7 @@ void copy_tensor(const StoredTensors& files, const io::TensorSpec& tensor, DType
 int64_t rewrite_folder(const std::string& folder, DType dtype, io::ResultFolder& result) {
   SideFiles side_files = read_tokenizer_files(folder);
   side_files.merge(read_side_files(folder, kModelFileNames));
+  side_files.merge(read_side_files(folder, kProcessorFileNames));
   const std::string config_path = io::join_path(folder, "config.json");
   std::string& config = side_files["config.json"];
   config = io::JsonReader::read_text(config_path);

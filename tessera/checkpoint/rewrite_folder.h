@@ -15,9 +15,10 @@
 namespace tessera::checkpoint {
 
 // The names of a folder's files beside the weights.
-inline constexpr const char* kModelFileNames[] = {"config.json", "generation_config.json",
-                                                  "preprocessor_config.json", "processor_config.json",
-                                                  "video_preprocessor_config.json"};
+inline constexpr const char* kModelFileNames[] = {"config.json", "generation_config.json"};
+// The files that say how a multimodal model reads images and sounds.
+inline constexpr const char* kProcessorFileNames[] = {"preprocessor_config.json", "processor_config.json",
+                                                      "video_preprocessor_config.json"};
 inline constexpr const char* kTokenizerFileNames[] = {
     "tokenizer.json",
     "tokenizer_config.json",

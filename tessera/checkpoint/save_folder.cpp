@@ -126,8 +126,7 @@ BaseFiles read_base_files(const std::string& folder) {
   files.config = plain_config(io::JsonReader::read_text(io::join_path(folder, "config.json")));
   const std::string generation = io::join_path(folder, "generation_config.json");
   if (io::exists(generation)) files.generation = io::JsonReader::read_text(generation);
-  for (const char* name :
-       {"preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"}) {
+  for (const char* name : kProcessorFileNames) {
     const std::string path = io::join_path(folder, name);
     if (io::exists(path)) files.processors.emplace_back(name, io::JsonReader::read_text(path));
   }

@@ -86,6 +86,7 @@ bool may_tie(const std::string& folder) {
 SideFiles read_side_files(const std::string& base, const std::string& adapter) {
   SideFiles files;
   files.texts = checkpoint::read_side_files(base, checkpoint::kModelFileNames);
+  files.texts.merge(checkpoint::read_side_files(base, checkpoint::kProcessorFileNames));
   if (const auto config = files.texts.find("config.json"); config != files.texts.end()) {
     config->second = checkpoint::plain_config(config->second);
   }

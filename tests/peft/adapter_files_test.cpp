@@ -75,6 +75,15 @@ std::string code_of(const Run& run, std::string* text = nullptr) {
   }
 }
 
+// Returns the factors of all layers, by their names.
+std::vector<std::pair<std::string, at::Tensor>> lora_values(const torch::nn::Module& model) {
+  std::vector<std::pair<std::string, at::Tensor>> values;
+  for (const auto& item : model.named_parameters()) {
+    if (is_lora_parameter(item.key())) values.emplace_back(item.key(), item.value());
+  }
+  return values;
+}
+
 TEST(AdapterFiles, NamesMapBothWays) {
   const std::string name = "model.layers.0.self_attn.q_proj.lora_A.weight";
   EXPECT_EQ(to_peft_name(name), "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight");
@@ -138,10 +147,7 @@ TEST(AdapterFiles, ConfigHoldsWhatPeftReads) {
   options.all_linear = true;
   const LoraTargets targets = apply_lora(*model, options);
   initialise_adapters(*model, 3);
-  std::vector<std::pair<std::string, at::Tensor>> values;
-  for (const auto& item : model->named_parameters()) {
-    if (is_lora_parameter(item.key())) values.emplace_back(item.key(), item.value());
-  }
+  const auto values = lora_values(*model);
   save_adapter(folder.path(), *model, options, targets, "base", values);
   const json config = json::parse(io::read_file(folder / "adapter_config.json", 1 << 20));
   const json reference = json::parse(io::read_file(training("lora_initial/adapter_config.json"), 1 << 20));
@@ -169,10 +175,7 @@ TEST(AdapterFiles, OfATextPartNameItsLayersInFull) {
   options.target_modules = {"q_proj"};
   const LoraTargets targets = apply_lora(*model, options);
   initialise_adapters(*model, 3);
-  std::vector<std::pair<std::string, at::Tensor>> values;
-  for (const auto& item : model->named_parameters()) {
-    if (is_lora_parameter(item.key())) values.emplace_back(item.key(), item.value());
-  }
+  const auto values = lora_values(*model);
   save_adapter(folder.path(), *model, options, targets, "base", values);
   const json config = json::parse(io::read_file(folder / "adapter_config.json", 1 << 20));
   EXPECT_EQ(config["target_modules"], json({"model.language_model.layers.0.self_attn.q_proj",

@@ -15,6 +15,14 @@
 #include "tessera/models/registry.h"
 
 namespace tessera::models {
+namespace {
+
+std::shared_ptr<const checkpoint::StoredTensors> folder_tensors(const std::string& path) {
+  return checkpoint::model_tensors(std::make_shared<const io::ModelFiles>(io::ModelFiles::open(path)));
+}
+
+}  // namespace
+
 // Whatever is a file is opened as GGUF, which says what is wrong with it. A path that leads nowhere is a
 // folder, whose config.json is missed.
 bool BaseModel::is_gguf(const std::string& path) {
@@ -64,13 +72,12 @@ std::shared_ptr<const checkpoint::StoredTensors> BaseModel::tensors_or_none() co
 std::shared_ptr<const checkpoint::StoredTensors> BaseModel::tensors() const {
   if (gguf_) return checkpoint::stored_tensors(gguf_);
   if (config_->is_text_part) return whole()->text_part();
-  return checkpoint::model_tensors(std::make_shared<const io::ModelFiles>(io::ModelFiles::open(path_)));
+  return folder_tensors(path_);
 }
 
 std::shared_ptr<const checkpoint::WholeModel> BaseModel::whole() const {
   if (!config_->is_text_part) return nullptr;
-  return std::make_shared<const checkpoint::WholeModel>(
-      checkpoint::model_tensors(std::make_shared<const io::ModelFiles>(io::ModelFiles::open(path_))));
+  return std::make_shared<const checkpoint::WholeModel>(folder_tensors(path_));
 }
 
 bool BaseModel::has_tokenizer(const std::string& path) {

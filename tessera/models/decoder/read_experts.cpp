@@ -54,4 +54,12 @@ nn::SparseMLPOptions expert_options(const ModelConfig& config, const ExpertLayer
   return options;
 }
 
+void stack_experts(DecoderConfig& config, const nn::SparseMLPOptions::Stacks& stacks) {
+  for (nn::TransformerBlockOptions& block : config.decoder.blocks) {
+    if (!block.sparse) continue;
+    block.sparse->expert.gate_up = "gate_up_proj";
+    block.sparse->stacks = stacks;
+  }
+}
+
 }  // namespace tessera::models

@@ -8,6 +8,7 @@
 
 #include "tessera/io/json_reader.h"
 #include "tessera/models/common/model_config.h"
+#include "tessera/models/decoder/decoder.h"
 #include "tessera/nn/sparse_mlp.h"
 
 namespace tessera::models {
@@ -51,5 +52,9 @@ ExpertLayers read_experts(const io::JsonReader& reader, ModelConfig& config, con
 // Describes the sparse MLP of a layer.
 nn::SparseMLPOptions expert_options(const ModelConfig& config, const ExpertLayers& layers,
                                     const ExpertKeys& keys);
+
+// Gives the experts of all layers that have some one projection for gate and up, and says where files hold
+// those of all experts of a layer.
+void stack_experts(DecoderConfig& config, const nn::SparseMLPOptions::Stacks& stacks);
 
 }  // namespace tessera::models

@@ -84,14 +84,18 @@ ops::Nonlinearity read_activation(const io::JsonReader& reader, const std::strin
       .need("silu, gelu, gelu_new, gelu_pytorch_tanh, relu or relu2");
 }
 
+std::vector<std::string> read_layer_types(const io::JsonReader& reader, const ModelConfig& config,
+                                          const std::string& key) {
+  auto types = reader.texts(key);
+  if (types.empty() || std::ssize(types) == config.num_layers) return types;
+  throw reader.problem(key, "must name the type of every layer")
+      .got(std::to_string(types.size()) + " types")
+      .need(std::to_string(config.num_layers));
+}
+
 std::vector<bool> read_sliding_layers(const io::JsonReader& reader, const ModelConfig& config,
                                       const std::function<bool(int64_t layer)>& slides) {
-  const auto types = reader.texts("layer_types");
-  if (!types.empty() && std::ssize(types) != config.num_layers) {
-    throw reader.problem("layer_types", "must name the type of every layer")
-        .got(std::to_string(types.size()) + " types")
-        .need(std::to_string(config.num_layers));
-  }
+  const auto types = read_layer_types(reader, config, "layer_types");
   std::vector<bool> sliding;
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     if (types.empty()) {

@@ -39,6 +39,11 @@ DecoderConfig read_decoder(const io::JsonReader& reader, const DecoderDefaults& 
 ops::Nonlinearity read_activation(const io::JsonReader& reader, const std::string& key,
                                   const std::string& fallback);
 
+// Reads a list of the types of all layers, which is empty where the key is absent. Throws Error(Model,
+// "CONFIG") for a list of another length.
+std::vector<std::string> read_layer_types(const io::JsonReader& reader, const ModelConfig& config,
+                                          const std::string& key);
+
 // Returns for each layer whether its attention has a window: as `layer_types` says, or else as
 // `slides(layer)` does. Throws Error(Model) for a list of another length, or other types.
 std::vector<bool> read_sliding_layers(const io::JsonReader& reader, const ModelConfig& config,

@@ -185,11 +185,7 @@ DecoderConfig read_mistral4(const io::JsonReader& reader) {
                   .scale = 1.0,
                   .first_sparse = 0},
                  {.is_sigmoid = false});
-  for (auto& block : c.decoder.blocks) {
-    if (!block.sparse) continue;
-    block.sparse->expert.gate_up = "gate_up_proj";
-    block.sparse->stacks = {.gate_up = "experts.gate_up_proj", .down = "experts.down_proj"};
-  }
+  stack_experts(c, {.gate_up = "experts.gate_up_proj", .down = "experts.down_proj"});
   return c;
 }
 
@@ -223,12 +219,7 @@ DecoderConfig read_glm4_moe_lite(const io::JsonReader& reader) {
                   .groups_per_token = 1,
                   .scale = 1.8,
                   .first_key = nullptr});
-  const auto types = reader.texts("mlp_layer_types");
-  if (!types.empty() && std::ssize(types) != c.num_layers) {
-    throw reader.problem("mlp_layer_types", "must name the type of every layer")
-        .got(std::to_string(types.size()) + " types")
-        .need(std::to_string(c.num_layers));
-  }
+  const auto types = read_layer_types(reader, c, "mlp_layer_types");
   for (int64_t layer = 0; layer < c.num_layers; ++layer) {
     const auto i = static_cast<size_t>(layer);
     const bool is_dense = types.empty() ? layer == 0 : types[i] == "dense";

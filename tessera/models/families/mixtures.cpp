@@ -26,14 +26,6 @@ void set_experts(const io::JsonReader& reader, DecoderConfig& c, const ExpertKey
   }
 }
 
-// Gives the experts one projection for gate and up, and says where files hold those of all experts.
-void stack_experts(DecoderConfig& c, const nn::SparseMLPOptions::Stacks& stacks) {
-  for (auto& block : c.decoder.blocks) {
-    block.sparse->expert.gate_up = "gate_up_proj";
-    block.sparse->stacks = stacks;
-  }
-}
-
 // The positions of a file that does not describe them.
 nn::RopeOptions gpt_oss_rope(const io::JsonReader& reader, const DecoderConfig& c) {
   constexpr double kTheta = 150000.0;
