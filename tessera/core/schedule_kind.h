@@ -15,6 +15,7 @@ enum class ScheduleKind {
   OneCycle,
   Rex,
   ReduceOnPlateau,
+  RangeTest,
   // The three of DeepSpeed follow.
   WarmupLr,
   WarmupDecayLr,

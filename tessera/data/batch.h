@@ -9,16 +9,21 @@
 namespace tessera::data {
 
 // One tokenised document. labels[i] is input_ids[i] or kIgnoreLabel (not shifted). Both have the same size.
+//
+// A row with targets does not train the tokens themselves: the labels mark the positions at which a
+// classifier reads, and `targets` has as many numbers for each of these, one position after the other.
 struct Row {
   std::vector<int32_t> input_ids;
   std::vector<int32_t> labels;
+  std::vector<int32_t> type_ids = {};  // nn::TokenBatch::type_ids; empty: all are 0
+  std::vector<float> targets = {};
 };
 
 // Documents laid end to end, without padding.
 struct MicroBatch {
   std::vector<int64_t> input_ids;  // [tokens]
   // [tokens], already shifted: labels[i] is the token that position i must predict, or kIgnoreLabel; the
-  // last position of every document is kIgnoreLabel.
+  // last position of every document is kIgnoreLabel. With targets it is the number of the position's target.
   std::vector<int64_t> labels;
   std::vector<int64_t> position_ids;     // [tokens], restarts at 0 in every document
   std::vector<int64_t> document_starts;  // [documents + 1], first 0, last = tokens
@@ -30,6 +35,8 @@ struct MicroBatch {
   // [tokens]: the index in StepSource::datasets() of the dataset that each token comes from; empty if there
   // is one dataset.
   std::vector<int64_t> datasets;
+  std::vector<int64_t> type_ids = {};  // [tokens]; empty: all are 0
+  std::vector<double> targets = {};    // [label_tokens, numbers]; empty: labels are tokens
 };
 
 }  // namespace tessera::data

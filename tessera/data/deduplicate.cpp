@@ -20,7 +20,10 @@ bool is_same(const RowStore& store, int64_t a, int64_t b) {
     return x.begin == y.begin && x.end == y.end;
   };
   const auto runs_a = store.label_runs(a), runs_b = store.label_runs(b);
-  return std::ranges::equal(store.tokens(a), store.tokens(b)) && std::ranges::equal(runs_a, runs_b, same_run);
+  return std::ranges::equal(store.tokens(a), store.tokens(b)) &&
+         std::ranges::equal(runs_a, runs_b, same_run) &&
+         std::ranges::equal(store.targets(a), store.targets(b)) &&
+         std::ranges::equal(store.type_ids(a), store.type_ids(b));
 }
 
 uint64_t mix(uint64_t value) {  // the finaliser of SplitMix64

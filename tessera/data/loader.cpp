@@ -148,9 +148,19 @@ MicroBatch Loader::make_micro_batch(int64_t begin_sample, int64_t end_sample) co
       const size_t start = batch.input_ids.size();
       batch.input_ids.insert(batch.input_ids.end(), tokens.begin(), tokens.end());
       batch.labels.resize(start + tokens.size(), kIgnoreLabel);
+      const auto targets = rows_.store->targets(row);
+      int64_t next_target = batch.label_tokens;
       for (const LabelRun& run : rows_.store->label_runs(row)) {
+        for (int32_t i = run.begin; !targets.empty() && i < run.end; ++i)
+          batch.labels[start + i] = next_target++;
         // Position i - 1 predicts token i, so nothing predicts the first token.
-        for (int32_t i = std::max(run.begin, 1); i < run.end; ++i) batch.labels[start + i - 1] = tokens[i];
+        for (int32_t i = std::max(run.begin, 1); targets.empty() && i < run.end; ++i)
+          batch.labels[start + i - 1] = tokens[i];
+      }
+      batch.targets.insert(batch.targets.end(), targets.begin(), targets.end());
+      if (const auto types = rows_.store->type_ids(row); !types.empty()) {
+        batch.type_ids.resize(start, 0);
+        batch.type_ids.insert(batch.type_ids.end(), types.begin(), types.end());
       }
       for (size_t i = 0; i < tokens.size(); ++i) batch.position_ids.push_back(static_cast<int64_t>(i));
       batch.document_starts.push_back(static_cast<int64_t>(batch.input_ids.size()));
@@ -159,6 +169,7 @@ MicroBatch Loader::make_micro_batch(int64_t begin_sample, int64_t end_sample) co
     }
   }
   batch.sequence_starts.push_back(batch.document_starts.back());
+  if (!batch.type_ids.empty()) batch.type_ids.resize(batch.input_ids.size(), 0);
   return batch;
 }
 

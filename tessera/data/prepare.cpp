@@ -74,8 +74,9 @@ PreparedData prepare(const PromptContext& context, const PrepareOptions& options
   config::DataConfig eval_config = config;
   eval_config.streaming = false;
   if (config.eval_sequence_len > 0) eval_config.sequence_len = config.eval_sequence_len;
-  PromptContext eval_context = {eval_config, context.tokenizer, context.chat_template, context.vocab_size,
-                                context.now};
+  PromptContext eval_context = {eval_config,        context.tokenizer, context.chat_template,
+                                context.vocab_size, context.now,       context.classification,
+                                context.seq2seq};
   DatasetReader reader(context, options), eval_reader(eval_context, options);
 
   PreparedData data;
@@ -118,7 +119,9 @@ PreparedData prepare(const PromptContext& context, const PrepareOptions& options
 PreparedData prepare_data(const config::DataConfig& config, const text::Tokenizer& tokenizer,
                           const text::ChatTemplate* chat_template, const PrepareOptions& options) {
   return prepare(
-      {config, &tokenizer, chat_template, options.vocab_size, options.now.value_or(text::local_clock())},
+      {config, &tokenizer, chat_template, options.vocab_size, options.now.value_or(text::local_clock()),
+       options.classification ? &*options.classification : nullptr,
+       options.seq2seq ? &*options.seq2seq : nullptr},
       options);
 }
 

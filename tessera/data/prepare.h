@@ -8,6 +8,8 @@
 
 #include "tessera/config/data_config.h"
 #include "tessera/data/prepare_stats.h"
+#include "tessera/data/prompts/classification.h"
+#include "tessera/data/prompts/seq2seq.h"
 #include "tessera/data/row_store.h"
 #include "tessera/text/chat_template/chat_template.h"
 #include "tessera/text/tokenizer/tokenizer.h"
@@ -33,6 +35,10 @@ struct PrepareOptions {
   // Bytes of records' text that are made into rows at a time, and kept as one file. Memory use is a few times
   // that.
   int64_t chunk_bytes = int64_t{64} << 20;
+  // Set for rows of texts with labels (task: classification).
+  std::optional<ClassificationRows> classification = std::nullopt;
+  // Set for rows of sources and targets (task: seq2seq).
+  std::optional<Seq2SeqRows> seq2seq = std::nullopt;
   uint64_t seed = 42;  // for the order in which the rows of all datasets are merged
 };
 

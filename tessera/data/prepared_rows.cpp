@@ -16,6 +16,8 @@
 #include "tessera/core/log.h"
 #include "tessera/core/version.h"
 #include "tessera/data/file_identity.h"
+#include "tessera/data/prompts/classification.h"
+#include "tessera/data/prompts/seq2seq.h"
 #include "tessera/io/file.h"
 #include "tessera/io/leftovers.h"
 #include "tessera/text/select_chat_template.h"
@@ -24,7 +26,7 @@ namespace tessera::data {
 namespace {
 
 // Raise it when the same records make other rows.
-constexpr int64_t kVersion = 6;
+constexpr int64_t kVersion = 7;
 constexpr int64_t kSecondsPerDay = 86400;
 // Name of the note that holds the number of chunks, once all have been made.
 constexpr const char* kComplete = "complete";
@@ -74,6 +76,14 @@ std::string prepared_key(const config::DatasetConfig& dataset, const std::vector
   const std::string chat_template = template_of(dataset, context);
   for (const std::string& text : {config::dump_recipe(shaping), chat_template, tokenizer_fingerprint})
     made_of.add(text);
+  if (context.classification != nullptr) {
+    const ClassificationRows& rows = *context.classification;
+    made_of.add(std::string(problem_type_name(rows.classes.problem)) +
+                (rows.reads_first ? " first " : " last ") + std::to_string(rows.pad_token_id.value_or(-1)));
+    for (const std::string& label : rows.classes.labels) made_of.add(label);
+  }
+  if (context.seq2seq != nullptr)
+    made_of.add("seq2seq " + std::to_string(context.seq2seq->decoder_start_token_id));
   if (context.now && chat_template.find("strftime_now") != std::string::npos)
     made_of.add("day " + std::to_string(*context.now / kSecondsPerDay));
   for (const DatasetFile& file : files) {

@@ -1,6 +1,7 @@
 #include "tessera/data/row_file.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -12,7 +13,7 @@ namespace tessera::data {
 namespace {
 
 // Version of the file's form. A file of another version counts as missing.
-constexpr int64_t kVersion = 5;
+constexpr int64_t kVersion = 6;
 constexpr char kMagic[8] = {'T', 'E', 'S', 'S', 'R', 'O', 'W', 'S'};
 constexpr size_t kBufferedWords = size_t{1} << 20;
 
@@ -37,21 +38,43 @@ uint64_t hash_of_index(std::string_view entries_and_text, Footer footer) {
 }
 
 bool is_sound(const RowEntry& entry, int64_t num_words) {
-  return entry.length >= 1 && entry.num_runs >= 0 && entry.offset >= 0 && entry.offset <= num_words &&
-         entry.length + 2 * int64_t{entry.num_runs} <= num_words - entry.offset;
+  return entry.length >= 1 && entry.num_runs >= 0 && entry.num_further >= 0 && entry.offset >= 0 &&
+         entry.offset <= num_words &&
+         entry.length + 2 * int64_t{entry.num_runs} + entry.num_further <= num_words - entry.offset;
 }
 
 }  // namespace
 
-uint64_t hash_of_row(std::span<const int32_t> tokens, std::span<const LabelRun> runs) {
+uint64_t hash_of_row(std::span<const int32_t> tokens, std::span<const LabelRun> runs,
+                     std::span<const int32_t> further) {
   ContentHash hash;
   hash.add(tokens);
   hash.add(runs);
+  if (!further.empty()) hash.add(further);
   return hash.value();
 }
 
 void RowBuffer::append(std::span<const int32_t> input_ids, std::span<const int32_t> labels,
                        int64_t first_word) {
+  append(input_ids, labels, {}, first_word);
+}
+
+void RowBuffer::append(const Row& row, int64_t first_word) {
+  std::vector<int32_t> further;
+  if (!row.targets.empty() || !row.type_ids.empty()) {
+    TESSERA_ASSERT(row.type_ids.empty() || row.type_ids.size() == row.input_ids.size(),
+                   "row with type ids of another length");
+    further.push_back(static_cast<int32_t>(row.targets.size()));
+    for (const float target : row.targets) further.push_back(std::bit_cast<int32_t>(target));
+    further.insert(further.end(), row.type_ids.begin(), row.type_ids.end());
+  }
+  append(row.input_ids, row.labels, further, first_word);
+}
+
+void RowBuffer::append(std::span<const int32_t> input_ids, std::span<const int32_t> labels,
+                       std::span<const int32_t> further, int64_t first_word) {
+  // A target may be read at the first position, but no token is predicted there.
+  const bool has_targets = !further.empty() && further.front() > 0;
   TESSERA_ASSERT(input_ids.size() == labels.size(), "row with labels of another length");
   TESSERA_ASSERT(input_ids.size() <= static_cast<size_t>(std::numeric_limits<int32_t>::max()),
                  "row too long");
@@ -63,7 +86,7 @@ void RowBuffer::append(std::span<const int32_t> input_ids, std::span<const int32
   for (int32_t i = 0; i < entry.length; ++i) {
     if (labels[i] == kIgnoreLabel) continue;
     TESSERA_ASSERT(labels[i] == input_ids[i], "label that is not the row's own token");
-    entry.num_labels += i > 0 ? 1 : 0;
+    entry.num_labels += i > 0 || has_targets ? 1 : 0;
     if (i > 0 && labels[i - 1] != kIgnoreLabel) {
       runs.back().end = i + 1;
     } else {
@@ -72,7 +95,9 @@ void RowBuffer::append(std::span<const int32_t> input_ids, std::span<const int32
   }
   entry.num_runs = static_cast<int32_t>(runs.size());
   for (const LabelRun& run : runs) words.insert(words.end(), {run.begin, run.end});
-  entry.hash = hash_of_row(input_ids, runs);
+  words.insert(words.end(), further.begin(), further.end());
+  entry.num_further = static_cast<int32_t>(further.size());
+  entry.hash = hash_of_row(input_ids, runs, further);
   entries.push_back(entry);
   num_tokens += entry.length;
 }
@@ -113,7 +138,7 @@ std::shared_ptr<const RowFile> RowFile::open(const std::string& path) {
 }
 
 void RowFileWriter::append(const Row& row) {
-  buffer_.append(row.input_ids, row.labels, written_words_);
+  buffer_.append(row, written_words_);
   if (buffer_.words.size() >= kBufferedWords) flush();
 }
 

@@ -21,15 +21,15 @@ struct LabelRun {
   int32_t end = 0;
 };
 
-// The entry of one row in an index. The row's tokens and then its label runs lie from `offset` on, in units
-// of 4 bytes.
+// The entry of one row in an index. From `offset` on lie, in units of 4 bytes, the row's tokens, its label
+// runs and, if it has any, its further words: the number of its targets, these, and its type ids.
 struct RowEntry {
   int64_t offset = 0;
   uint64_t hash = 0;  // hash_of_row()
   int32_t length = 0;
   int32_t num_runs = 0;
   int32_t num_labels = 0;  // trained labels, see RowStore::label_count()
-  int32_t reserved = 0;
+  int32_t num_further = 0;
 };
 
 // Rows in memory, in the form in which a file holds them.
@@ -42,10 +42,16 @@ struct RowBuffer {
   // input_ids[i] or kIgnoreLabel. `first_word` is the offset of words[0], from which the entry's offset
   // counts.
   void append(std::span<const int32_t> input_ids, std::span<const int32_t> labels, int64_t first_word = 0);
+  void append(const Row& row, int64_t first_word = 0);
+
+ private:
+  void append(std::span<const int32_t> input_ids, std::span<const int32_t> labels,
+              std::span<const int32_t> further, int64_t first_word);
 };
 
-// Returns a hash of a row's tokens and label runs.
-uint64_t hash_of_row(std::span<const int32_t> tokens, std::span<const LabelRun> runs);
+// Returns a hash of a row's tokens, label runs and further words.
+uint64_t hash_of_row(std::span<const int32_t> tokens, std::span<const LabelRun> runs,
+                     std::span<const int32_t> further = {});
 
 // Counts that go with rows, and the first record that was skipped.
 struct RowFileNotes {

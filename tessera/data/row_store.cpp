@@ -8,10 +8,14 @@
 namespace tessera::data {
 
 void RowStore::append(std::span<const int32_t> input_ids, std::span<const int32_t> labels) {
+  append(Row{{input_ids.begin(), input_ids.end()}, {labels.begin(), labels.end()}});
+}
+
+void RowStore::append(const Row& row) {
   if (parts_.empty() || parts_.back().file) parts_.push_back({size_, nullptr, {}});
-  parts_.back().buffer.append(input_ids, labels);
+  parts_.back().buffer.append(row);
   ++size_;
-  num_tokens_ += static_cast<int64_t>(input_ids.size());
+  num_tokens_ += static_cast<int64_t>(row.input_ids.size());
 }
 
 void RowStore::append(std::shared_ptr<const RowFile> file) {
@@ -51,9 +55,30 @@ std::span<const LabelRun> RowStore::label_runs(int64_t row) const {
           static_cast<size_t>(entry.num_runs)};
 }
 
+std::span<const int32_t> RowStore::further_words(int64_t row) const {
+  const Part& part = part_of(row);
+  const RowEntry& entry = part.entry(row);
+  return {part.words() + entry.offset + entry.length + 2 * int64_t{entry.num_runs},
+          static_cast<size_t>(entry.num_further)};
+}
+
+std::span<const float> RowStore::targets(int64_t row) const {
+  static_assert(sizeof(float) == sizeof(int32_t));
+  const auto further = further_words(row);
+  if (further.empty()) return {};
+  const int64_t count = std::clamp<int64_t>(further.front(), 0, std::ssize(further) - 1);
+  return {reinterpret_cast<const float*>(further.data() + 1), static_cast<size_t>(count)};
+}
+
+std::span<const int32_t> RowStore::type_ids(int64_t row) const {
+  const auto further = further_words(row);
+  return further.empty() ? further : further.subspan(1 + targets(row).size());
+}
+
 void RowStore::check(int64_t row) const {
   const Part& part = part_of(row);
-  if (!part.file || hash_of_row(tokens(row), label_runs(row)) == part.entry(row).hash) return;
+  if (!part.file || hash_of_row(tokens(row), label_runs(row), further_words(row)) == part.entry(row).hash)
+    return;
   throw Error(ErrorKind::Storage, "DAMAGED-ROWS",
               "prepared row " + std::to_string(row - part.first_row) + " is not what was written")
       .in(part.file->path())
@@ -67,6 +92,8 @@ Row RowStore::row(int64_t row) const {
   for (const LabelRun& run : label_runs(row)) {
     std::copy(ids.begin() + run.begin, ids.begin() + run.end, out.labels.begin() + run.begin);
   }
+  out.targets.assign(targets(row).begin(), targets(row).end());
+  out.type_ids.assign(type_ids(row).begin(), type_ids(row).end());
   return out;
 }
 
@@ -80,6 +107,11 @@ std::string unique_name(const std::string& name, const std::vector<std::string>&
 int64_t count_trained(std::span<const int32_t> labels) {
   if (labels.empty()) return 0;
   return std::count_if(labels.begin() + 1, labels.end(), [](int32_t label) { return label != kIgnoreLabel; });
+}
+
+int64_t count_trained(const Row& row) {
+  const bool reads_first = !row.targets.empty() && !row.labels.empty() && row.labels.front() != kIgnoreLabel;
+  return count_trained(row.labels) + (reads_first ? 1 : 0);
 }
 
 }  // namespace tessera::data

@@ -13,12 +13,12 @@
 namespace tessera::data {
 
 // A list of rows, which only grows: rows in memory, and rows of mapped files. A row's labels are its own
-// tokens at the positions of its label runs.
+// tokens, or its targets, at the positions of its label runs.
 class RowStore {
  public:
   // Appends a row; for what it must be see RowBuffer::append().
   void append(std::span<const int32_t> input_ids, std::span<const int32_t> labels);
-  void append(const Row& row) { append(row.input_ids, row.labels); }
+  void append(const Row& row);
   void append(std::shared_ptr<const RowFile> file);
 
   // Begins a new dataset, which rows appended from now on belong to. Names are unique: a name that is taken
@@ -33,13 +33,16 @@ class RowStore {
   int64_t num_tokens() const { return num_tokens_; }
   int64_t length(int64_t row) const { return entry(row).length; }
   // Number of positions that a model is trained to predict: labels, without one at position 0, which nothing
-  // precedes.
+  // precedes; with targets, all labels.
   int64_t label_count(int64_t row) const { return entry(row).num_labels; }
-  // Hash of the row's tokens and labels. Equal rows have equal hashes.
+  // Hash of the row's tokens, labels and targets. Equal rows have equal hashes.
   uint64_t hash(int64_t row) const { return entry(row).hash; }
 
   std::span<const int32_t> tokens(int64_t row) const;
   std::span<const LabelRun> label_runs(int64_t row) const;
+  // Both are empty where the row has none (Row::targets, Row::type_ids); valid once check() has passed.
+  std::span<const float> targets(int64_t row) const;
+  std::span<const int32_t> type_ids(int64_t row) const;
   // Throws Error(Storage) if the row in its file does not have the hash of the row that was written.
   void check(int64_t row) const;
   // Calls check(), and returns a copy of the row.
@@ -58,6 +61,7 @@ class RowStore {
     const int32_t* words() const { return file ? file->words() : buffer.words.data(); }
   };
   const Part& part_of(int64_t row) const;
+  std::span<const int32_t> further_words(int64_t row) const;
   const RowEntry& entry(int64_t row) const { return part_of(row).entry(row); }
 
   std::vector<Part> parts_;
@@ -79,7 +83,9 @@ struct RowSet {
 // Returns `name`, with a number behind it if it is among `taken`.
 std::string unique_name(const std::string& name, const std::vector<std::string>& taken);
 
-// Returns how many of `labels` a model is trained to predict (see RowStore::label_count()).
+// Returns how many of `labels`, or of a row's labels, a model is trained to predict
+// (RowStore::label_count()).
 int64_t count_trained(std::span<const int32_t> labels);
+int64_t count_trained(const Row& row);
 
 }  // namespace tessera::data

@@ -51,7 +51,9 @@ void show_data(std::ostream& out, const PreparedData& data, const text::Tokenize
   for (int64_t i = 0; i < num_rows; ++i) {
     const int64_t row = rows.rows[static_cast<size_t>(i)];
     out << "row " << i << ": " << terminal_text(rows.store->dataset_name(rows.store->dataset(row))) << ", "
-        << rows.length(i) << " tokens, " << rows.label_count(i) << " trained\n";
+        << rows.length(i) << " tokens, " << rows.label_count(i) << " trained";
+    for (const float target : rows.store->row(row).targets) out << ", target " << target;
+    out << '\n';
     if (options.each_token) {
       write_tokens(out, rows.store->row(row), tokenizer, options.color);
       out << '\n';

@@ -92,6 +92,7 @@ void RecordTokenizer::filter(Row&& row, TokenizedRecord& out) const {
         length = config_.sequence_len;
         row.input_ids.resize(static_cast<size_t>(length));
         row.labels.resize(static_cast<size_t>(length));
+        if (!row.type_ids.empty()) row.type_ids.resize(static_cast<size_t>(length));
         break;
     }
   }
@@ -99,7 +100,7 @@ void RecordTokenizer::filter(Row&& row, TokenizedRecord& out) const {
     ++stats.dropped_short;
     return;
   }
-  const int64_t label_tokens = count_trained(row.labels);
+  const int64_t label_tokens = count_trained(row);
   if (label_tokens == 0) {
     ++stats.dropped_unlabelled;
     return;

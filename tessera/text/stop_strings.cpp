@@ -22,6 +22,7 @@ std::string StopStrings::add(const std::string& piece) {
     if (stop_end < end || (stop_end == end && found < begin)) {
       begin = found;
       end = stop_end;
+      stopped_by_ = stop;
     }
   }
   if (end != std::string::npos) {

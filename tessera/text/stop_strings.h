@@ -17,10 +17,12 @@ class StopStrings {
   // Returns the text that was held back; call it when the text has ended.
   std::string finish();
   bool has_stopped() const { return has_stopped_; }
+  // Returns the stop string that ended the text; "" before that.
+  const std::string& stopped_by() const { return stopped_by_; }
 
  private:
   std::vector<std::string> strings_;
-  std::string held_;
+  std::string held_, stopped_by_;
   bool has_stopped_ = false;
 };
 

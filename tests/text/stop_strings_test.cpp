@@ -34,8 +34,10 @@ TEST(StopStrings, ShowWhatIsCertainAtOnce) {
   EXPECT_EQ(strings.add("a #"), "a ");
   EXPECT_FALSE(strings.has_stopped());
   EXPECT_EQ(strings.add("#b"), "##b");
+  EXPECT_EQ(strings.stopped_by(), "");
   EXPECT_EQ(strings.add("###c"), "");
   EXPECT_TRUE(strings.has_stopped());
+  EXPECT_EQ(strings.stopped_by(), "###");
   EXPECT_EQ(strings.add("d"), "");
 }
 

@@ -295,6 +295,111 @@ TEST_F(TokenizerFolder, GgufErrors) {
   }
 }
 
+// Saves the tokenizer and expects the same ids of a text from what was read back.
+Tokenizer saved_and_read(const Tokenizer& tokenizer, const std::string& folder) {
+  tokenizer.save(folder);
+  Tokenizer read = Tokenizer::from_folder(folder);
+  for (const char* text : {"a<new>b <|ctl|>", "<new><new> dog <|ctl|>x", "no new token"})
+    EXPECT_EQ(read.encode(text), tokenizer.encode(text)) << text;
+  return read;
+}
+
+TEST_F(TokenizerFolder, NewTokensAreFoundWholeAndSaved) {
+  const std::string source = read_text(kFolder + "qwen2/tokenizer.json");
+  const std::vector<std::string> configs = {"", "{\"added_tokens_decoder\": {}}",
+                                            "{\"extra_special_tokens\": []}"};
+  for (const std::string& config : configs) {
+    SCOPED_TRACE(config);
+    write("tokenizer.json", source);
+    if (!config.empty()) write("tokenizer_config.json", config);
+    Tokenizer tokenizer = Tokenizer::from_folder(folder.string());
+    const auto first = static_cast<int32_t>(tokenizer.vocab_size());
+    // An ordinary word of the vocabulary keeps its id, and is found whole where it was pieces before.
+    std::string word;
+    for (int32_t id = 0; id < first && word.size() < 3; ++id)
+      if (!tokenizer.is_added(id) && tokenizer.encode(tokenizer.id_to_token(id)).size() == 1)
+        word = tokenizer.id_to_token(id);
+    const int32_t word_id = tokenizer.token_to_id(word).value();
+    tokenizer.add_tokens(std::vector<NewToken>{
+        {"<new>"}, {"<|ctl|>", true, true}, {word}, {"<new>"}, {"<|endoftext|>", true}});
+    EXPECT_EQ(tokenizer.vocab_size(), first + 2);
+    EXPECT_EQ(tokenizer.token_to_id("<new>"), first);
+    EXPECT_EQ(tokenizer.token_to_id("<|ctl|>"), first + 1);
+    EXPECT_EQ(tokenizer.token_to_id(word), word_id);
+    EXPECT_TRUE(tokenizer.is_added(word_id));
+    EXPECT_FALSE(tokenizer.is_special(first));
+    EXPECT_TRUE(tokenizer.is_special(first + 1));
+    EXPECT_EQ(tokenizer.encode("<new><|ctl|>"), (std::vector<int32_t>{first, first + 1}));
+    EXPECT_EQ(tokenizer.encode("<new>", {.parse_special = false}), (std::vector<int32_t>{first}));
+    EXPECT_GT(tokenizer.encode("<|ctl|>", {.parse_special = false}).size(), 1U);
+    EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{first, first + 1}, true), "<new>");
+
+    const Tokenizer read = saved_and_read(tokenizer, (folder / "saved").string());
+    EXPECT_EQ(read.vocab_size(), first + 2);
+    EXPECT_TRUE(read.is_special(first + 1));
+    EXPECT_FALSE(read.is_special(first));
+    EXPECT_TRUE(read.is_added(word_id));
+    // All of the document but the list of added tokens is as it was.
+    const std::string text = read_text(folder / "saved/tokenizer.json");
+    const json before = json::parse(source), after = json::parse(text);
+    EXPECT_EQ(after["model"], before["model"]);
+    EXPECT_EQ(after["added_tokens"].size(), before["added_tokens"].size() + 3);
+    EXPECT_EQ(text.substr(text.size() - 1000), source.substr(source.size() - 1000));
+    const json made = read_json((folder / "saved/tokenizer_config.json").string());
+    const char* key =
+        made.contains("extra_special_tokens") ? "extra_special_tokens" : "additional_special_tokens";
+    EXPECT_EQ(made[key], json::array({"<|ctl|>"}));
+    EXPECT_EQ(made.contains("added_tokens_decoder"), config.find("decoder") != std::string::npos);
+    fs::remove_all(folder / "saved");
+  }
+}
+
+TEST_F(TokenizerFolder, RenamedTokensKeepTheirIds) {
+  write("tokenizer.json", read_text(kFolder + "qwen2/tokenizer.json"));
+  write("tokenizer_config.json", "{\"eos_token\": \"<|endoftext|>\"}");
+  const Tokenizer before = Tokenizer::from_folder(folder.string());
+  const int32_t id = before.token_to_id("<|endoftext|>").value();
+  const Tokenizer renamed = before.with_renamed_tokens({{id, "<|over|>"}});
+  EXPECT_EQ(renamed.vocab_size(), before.vocab_size());
+  EXPECT_EQ(renamed.token_to_id("<|over|>"), id);
+  EXPECT_EQ(renamed.eos_id(), id);
+  EXPECT_TRUE(renamed.is_special(id));
+  EXPECT_EQ(renamed.encode("a b<|over|>"), before.encode("a b<|endoftext|>"));
+  EXPECT_EQ(renamed.encode("what<|endoftext|>"),
+            before.encode("what<|endoftext|>", {.parse_special = false}));
+  EXPECT_EQ(renamed.decode(std::vector<int32_t>{id}), "<|over|>");
+  renamed.save((folder / "saved").string());
+  const Tokenizer read = Tokenizer::from_folder((folder / "saved").string());
+  EXPECT_EQ(read.encode("a b<|over|>"), before.encode("a b<|endoftext|>"));
+  EXPECT_EQ(read.eos_id(), id);
+  for (const auto& [names, what] :
+       {std::pair(std::map<int32_t, std::string>{{0, "x"}}, "no added token has this id"),
+        {{{id, ""}}, "is empty"},
+        {{{id, before.id_to_token(0)}}, "another token has this name"}}) {
+    try {
+      static_cast<void>(before.with_renamed_tokens(names));
+      ADD_FAILURE() << what;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr(what));
+    }
+  }
+}
+
+TEST_F(TokenizerFolder, BadNewTokensAreRefused) {
+  write("tokenizer.json", read_text(kFolder + "qwen2/tokenizer.json"));
+  Tokenizer tokenizer = Tokenizer::from_folder(folder.string());
+  const int64_t size = tokenizer.vocab_size();
+  for (const auto& [bad, what] : {std::pair("", "a new token is empty"), {"a\xff", "not valid UTF-8"}}) {
+    try {
+      tokenizer.add_tokens(std::vector<NewToken>{{bad}});
+      ADD_FAILURE() << what;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr(what));
+    }
+  }
+  EXPECT_EQ(tokenizer.vocab_size(), size);
+}
+
 TEST_F(TokenizerFolder, SavingCopiesWhatWasRead) {
   const std::string source = read_text(kFolder + "qwen2/tokenizer.json");
   const std::string config =

@@ -151,6 +151,10 @@ void InstructPrompt::tokenize(const PromptRecord& record, std::vector<Row>& rows
   rows.push_back(std::move(row));
 }
 
+std::pair<std::string, std::string> InstructPrompt::texts(const Json& record) const {
+  return {prompt_text(record).text, output_.read(record)};
+}
+
 std::vector<int32_t> InstructPrompt::end_tokens() const { return eos_tokens(tokenizer_); }
 
 }  // namespace tessera::data

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "tessera/data/prompts/instruct_formats.h"
 #include "tessera/data/prompts/prompt.h"
@@ -34,6 +36,9 @@ class InstructPrompt : public PromptType {
 
   void tokenize(const PromptRecord& record, std::vector<Row>& rows) const override;
   std::vector<int32_t> end_tokens() const override;
+
+  // Returns the texts of a record's prompt and of its answer. Throws Error(Data) as tokenize() does.
+  std::pair<std::string, std::string> texts(const nlohmann::ordered_json& record) const;
 
  private:
   MarkedText prompt_text(const nlohmann::ordered_json& record) const;

@@ -3,6 +3,7 @@
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
 #include "tessera/data/prompts/chat.h"
+#include "tessera/data/prompts/classification.h"
 #include "tessera/data/prompts/completion.h"
 #include "tessera/data/prompts/document.h"
 #include "tessera/data/prompts/input_output.h"
@@ -12,6 +13,7 @@
 #include "tessera/data/prompts/pretokenized.h"
 #include "tessera/data/prompts/prompt_completion.h"
 #include "tessera/data/prompts/pygmalion.h"
+#include "tessera/data/prompts/seq2seq.h"
 #include "tessera/data/prompts/stepwise.h"
 #include "tessera/data/prompts/windows.h"
 
@@ -33,12 +35,16 @@ std::unique_ptr<PromptType> make_instruct(const config::DatasetConfig& dataset,
 std::unique_ptr<PromptType> make_prompt_type(const config::DatasetConfig& dataset,
                                              const PromptContext& context) {
   const std::string& type = dataset.type;
-  if (context.tokenizer == nullptr && (!type.empty() || dataset.ds_type == "text")) {
+  const bool has_labels = context.classification != nullptr, has_targets = context.seq2seq != nullptr;
+  if (context.tokenizer == nullptr &&
+      (!type.empty() || dataset.ds_type == "text" || has_labels || has_targets)) {
     throw Error(ErrorKind::Model, "TOKENIZER", "the model has no tokenizer, but this dataset contains text")
         .at(dataset.source_file, dataset.source_line)
         .got(dataset.path)
         .hint("set tokenizer_config to a folder that has one");
   }
+  if (has_labels) return std::make_unique<ClassificationPrompt>(dataset, context);
+  if (has_targets) return std::make_unique<Seq2SeqPrompt>(dataset, context);
   if (!context.config.rl.empty() || is_preference_type(type))
     return std::make_unique<PreferencePrompt>(dataset, context);
   if (auto instruct = make_instruct(dataset, context)) return instruct;

@@ -53,12 +53,17 @@ class PromptType {
   virtual std::vector<int32_t> end_tokens() const = 0;
 };
 
+struct ClassificationRows;
+struct Seq2SeqRows;
+
 struct PromptContext {
   const config::DataConfig& config;
-  const text::Tokenizer* tokenizer = nullptr;         // null: only rows of token ids can be read
-  const text::ChatTemplate* chat_template = nullptr;  // the recipe's; the entry may name another
-  int64_t vocab_size = 0;                             // ids of pre-tokenised rows must be below this
-  std::optional<int64_t> now = std::nullopt;          // RenderOptions::now
+  const text::Tokenizer* tokenizer = nullptr;          // null: only rows of token ids can be read
+  const text::ChatTemplate* chat_template = nullptr;   // the recipe's; the entry may name another
+  int64_t vocab_size = 0;                              // ids of pre-tokenised rows must be below this
+  std::optional<int64_t> now = std::nullopt;           // RenderOptions::now
+  const ClassificationRows* classification = nullptr;  // set with task: classification
+  const Seq2SeqRows* seq2seq = nullptr;                // set with task: seq2seq
 };
 
 // Makes the entry's prompt type. The caller keeps alive what the arguments refer to. Throws Error(Config) at

@@ -156,16 +156,22 @@ void add_extra_tokens(TokenizerPipeline& pipeline, std::vector<AddedToken> extra
       add_token(pipeline, std::move(token), claimed, kConfigFile);
 }
 
-void add_special_token(TokenizerPipeline& pipeline, const std::string& content, const std::string& place) {
-  if (pipeline.added.find(content) != nullptr) return pipeline.added.make_special(content);
+bool add_whole_token(TokenizerPipeline& pipeline, const std::string& content, bool is_special,
+                     const std::string& place) {
+  if (const AddedToken* found = pipeline.added.find(content)) {
+    if (found->special || !is_special) return false;
+    pipeline.added.make_special(content);
+    return true;
+  }
   AddedToken token;
   token.content = content;
-  token.special = true;
+  token.special = is_special;
   token.normalized = false;
   const auto known = pipeline.model->vocabulary().find(content);
   token.id = known ? *known : static_cast<int32_t>(pipeline.id_limit());
   if (token.id >= kMaxTokenId) throw Error(ErrorKind::Model, "TOKENIZER-LIMIT", "too many tokens").in(place);
   pipeline.added.add(std::move(token), nullptr);
+  return true;
 }
 
 }  // namespace tessera::text

@@ -64,7 +64,16 @@ struct PairEncoding {
   std::vector<ByteSpan> spans;
 };
 
-// Immutable after construction; all const methods are thread-safe.
+// A token that is looked for in the text before it is cut into words, and is found whole there.
+struct NewToken {
+  std::string content;
+  // A control token, which encode() can ignore in the text, and decode() can leave out.
+  bool is_special = false;
+  // tokenizer_config.json then lists it among the special tokens that have no role of their own.
+  bool is_listed = false;
+};
+
+// Immutable after construction but for add_tokens() and the setters; all const methods are thread-safe.
 class Tokenizer {
  public:
   struct Impl;  // tokenizer_impl.h, for the files that implement this class
@@ -123,6 +132,18 @@ class Tokenizer {
   // Overrides one of bos_token, eos_token, pad_token, unk_token, cls_token, sep_token, mask_token. Throws
   // Error(Model) if the token is unknown.
   void set_special_token(std::string_view role, std::string_view token);
+  // Adds tokens, whose ids follow the vocabulary in order. A token that the vocabulary has as an ordinary
+  // word keeps its id and is found whole from now on; one that was added before becomes special if the new
+  // one is. save() writes them into the files. Throws Error(Model) for an empty token and for text that is
+  // not UTF-8.
+  void add_tokens(std::span<const NewToken> tokens);
+  // Returns the tokenizer with other names for added tokens, by id: they are found and printed under these,
+  // and save() writes them. Roles follow their tokens. Throws Error(Model) for an id that is not an added
+  // token's, a name that is empty or another token's, and a tokenizer without tokenizer.json;
+  // Error(Storage) without a folder for temporary files.
+  Tokenizer with_renamed_tokens(const std::map<int32_t, std::string>& names) const;
+  // Tells whether add_tokens() has given out new ids.
+  bool has_new_tokens() const;
   // Returns the sources of the model's own chat templates by name. The one that a model with a single
   // template has is called kDefaultTemplate.
   const std::map<std::string, std::string>& chat_templates() const;

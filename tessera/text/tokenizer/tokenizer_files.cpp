@@ -147,7 +147,8 @@ void read_special_tokens(Tokenizer::Impl& impl, const JsonField& field) {
   }
   for (const JsonField& item : items) {
     const auto content = token_content(item);
-    if (content && !content->empty()) add_special_token(impl.pipeline, *content, item.place());
+    if (content && !content->empty())
+      add_whole_token(impl.pipeline, *content, /*is_special=*/true, item.place());
   }
 }
 

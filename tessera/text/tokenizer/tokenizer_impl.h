@@ -42,6 +42,7 @@ struct Tokenizer::Impl {
   // Roles that set_special_token() has changed since.
   std::array<bool, kNumRoles> role_changed{};
   bool template_changed = false;
+  bool has_new_tokens = false;
 
   std::optional<int32_t>& role(SpecialRole which) { return roles[static_cast<size_t>(which)]; }
   const std::optional<int32_t>& role(SpecialRole which) const { return roles[static_cast<size_t>(which)]; }

@@ -62,8 +62,9 @@ TokenizerPipeline build_pipeline(TokenizerDocument document, const std::string& 
 
 // Adds the tokens that the pipeline does not have yet. Throws Error(Model) if an id is taken.
 void add_extra_tokens(TokenizerPipeline& pipeline, std::vector<AddedToken> extra);
-// Makes the token a special one, which is new if the vocabulary does not have it. `place` names where it was
-// found.
-void add_special_token(TokenizerPipeline& pipeline, const std::string& content, const std::string& place);
+// Has the token found whole in the text; it is new if the vocabulary does not have it. One that was added
+// before becomes special if `is_special`. Returns whether that changes anything. `place` is for errors.
+bool add_whole_token(TokenizerPipeline& pipeline, const std::string& content, bool is_special,
+                     const std::string& place);
 
 }  // namespace tessera::text
