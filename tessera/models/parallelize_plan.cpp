@@ -21,7 +21,8 @@ void add_qk_norms(const std::string& name, const nn::AttentionOptions& o, Styled
   const nn::QkNormOptions& norms = *o.qk_norm;
   LayerStyle q = LayerStyle::partial_gradient(), k = q;
   if (norms.over != Head) {
-    const int64_t heads = o.num_heads / o.num_kv_heads, size = norms.over == EachHead ? 1 : o.head_dim;
+    const bool is_by_row = norms.over == EachHead && norms.stored_list.empty();
+    const int64_t heads = o.num_heads / o.num_kv_heads, size = is_by_row ? 1 : o.head_dim;
     q = LayerStyle::cut_norm(heads * size, size, /*is_shared=*/false);
     k = LayerStyle::cut_norm(size, size, /*is_shared=*/true);
   }
@@ -56,7 +57,8 @@ void add_attention(const std::string& name, const nn::AttentionOptions& o, Style
   };
   layers.emplace_back(name, LayerStyle::region());
   if (o.qkv.empty()) {
-    add(o.q, LayerStyle::colwise(group, o.head_dim));
+    const int64_t parts = o.has_output_gate ? 2 : 1;  // of a head's outputs: its query, and a gate
+    add(o.q, LayerStyle::colwise(parts * group, parts * o.head_dim));
     add(o.k, LayerStyle::shared_colwise(o.head_dim));
     add(o.v, LayerStyle::shared_colwise(o.head_dim));
   } else {
@@ -67,24 +69,63 @@ void add_attention(const std::string& name, const nn::AttentionOptions& o, Style
   if (o.has_sinks) add("sinks", LayerStyle::cut_norm(heads, 1, /*is_shared=*/false));
 }
 
+// A rank has some key heads, each with its value heads. All lies head by head.
+void add_delta_net(const std::string& name, const nn::GatedDeltaNetOptions& o, StyledLayers& layers) {
+  const int64_t values = o.num_value_heads / o.num_key_heads, gates = values * o.value_dim,
+                width = 2 * o.key_dim + gates;
+  const auto add = [&](const char* layer, LayerStyle style) {
+    layers.emplace_back(name + "." + layer, style);
+  };
+  const auto add_projection = [&](const char* layer, int64_t unit) {
+    add(layer, LayerStyle::colwise(unit, unit));
+  };
+  layers.emplace_back(name, LayerStyle::region());
+  if (o.is_joined) {
+    add_projection("in_proj_qkvz", width + gates);
+    add_projection("in_proj_ba", 2 * values);
+  } else {
+    add_projection("in_proj_qkv", width);
+    add_projection("in_proj_z", gates);
+    add_projection("in_proj_b", values);
+    add_projection("in_proj_a", values);
+  }
+  add("conv1d", LayerStyle::cut_norm(width, width, /*is_shared=*/false));
+  for (const char* of_heads : {"dt_bias", "A_log"})
+    add(of_heads, LayerStyle::cut_norm(values, values, /*is_shared=*/false));
+  add("norm", LayerStyle::partial_gradient());
+  add("out_proj", LayerStyle::rowwise(gates, gates));
+}
+
+// A rank has some channels, which lie in turns.
+void add_convolution(const std::string& name, const nn::GatedConvolution& mixer, StyledLayers& layers) {
+  const int64_t turn = mixer.turn();
+  layers.emplace_back(name, LayerStyle::region());
+  layers.emplace_back(name + ".in_proj", LayerStyle::colwise(3 * turn, 3 * turn));
+  layers.emplace_back(name + ".conv", LayerStyle::cut_norm(turn, turn, /*is_shared=*/false));
+  layers.emplace_back(name + ".out_proj", LayerStyle::rowwise(turn, turn));
+}
+
 // The inputs of a coded down projection are cut in whole blocks, and the outputs of the others alike. `down`:
 // rowwise() or rowwise_part().
 template <class Down>
 void add_projections(const std::string& name, const nn::MLPOptions& o, const nn::MLP& mlp, const Down& down,
                      StyledLayers& layers) {
+  const std::string block = name.substr(0, name.rfind('.'));
+  const std::string down_name = (o.is_down_beside ? block : name) + "." + o.down;
   const ops::WeightForm& form = mlp.down_proj->form();
   const int64_t unit = form ? form->elements : 1;
   const auto add = [&](const std::string& layer, int64_t rows) {
-    layers.emplace_back(name + "." + layer, LayerStyle::colwise(rows, rows));
+    layers.emplace_back((o.is_up_beside ? block : name) + "." + layer, LayerStyle::colwise(rows, rows));
   };
+  if (o.has_xielu) layers.emplace_back(name + ".act_fn", LayerStyle::partial_gradient());
   if (!o.gate_up.empty()) {
     // Cuts fall between the turns of gate and up, and so do those of the inputs of `down`.
-    layers.emplace_back(name + "." + o.down, down(std::lcm(unit, mlp.turn()), std::lcm(unit, mlp.turn())));
+    layers.emplace_back(down_name, down(std::lcm(unit, mlp.turn()), std::lcm(unit, mlp.turn())));
     return add(o.gate_up, 2 * std::lcm(unit, mlp.turn()));
   }
   if (!o.gate.empty()) add(o.gate, unit);
   add(o.up, unit);
-  layers.emplace_back(name + "." + o.down, down(unit, unit));
+  layers.emplace_back(down_name, down(unit, unit));
 }
 
 // All ranks compute the whole router, so they choose the same experts, and the outputs of a token's experts
@@ -109,7 +150,13 @@ void add_block(const std::string& name, const nn::TransformerBlock& block, Style
     if (!norm.empty()) layers.emplace_back(name + norm, LayerStyle::per_token());
   };
   add_norm(o.attention_norm_name);
-  add_attention(name + o.attention_name, o.attention, layers);
+  if (o.delta_net) {
+    add_delta_net(name + o.attention_name, *o.delta_net, layers);
+  } else if (o.convolution) {
+    add_convolution(name + o.attention_name, *block.convolution, layers);
+  } else {
+    add_attention(name + o.attention_name, o.attention, layers);
+  }
   add_norm(o.attention_out_norm_name);
   add_norm(o.mlp_norm_name);
   add_norm(o.mlp_out_norm_name);
@@ -146,7 +193,22 @@ parallel::TensorParallelPlan tensor_parallel_plan(const CausalLM& model) {
           .hint("leave out tensor_parallel_size");
     }
     const nn::TransformerBlockOptions& options = transformer->options();
-    if (options.attention.qkv.empty()) plan.most_shared_parts = options.attention.num_kv_heads;
+    if (model.config().is_encoder_decoder) {
+      throw Error(
+          ErrorKind::Config, "TENSOR-PARALLEL",
+          "tensor parallelism is not supported for an encoder-decoder: its ranks would have to cut the "
+          "tables of its position biases by heads")
+          .hint("leave out tensor_parallel_size; dp_shard_size cuts the model's weights, too");
+    }
+    if (options.convolution) {
+      throw Error(ErrorKind::Config, "TENSOR-PARALLEL",
+                  "tensor parallelism of gated short convolutions (LFM2) is not supported yet")
+          .hint(
+              "leave out tensor_parallel_size; dp_shard_size, context_parallel_size and "
+              "pipeline_parallel_size work");
+    }
+    if (options.has_attention() && options.attention.qkv.empty())
+      plan.most_shared_parts = options.attention.num_kv_heads;
     add_block(names.at(block.get()) + ".", *transformer, plan.layers);
   }
   return plan;

@@ -9,6 +9,8 @@
 #include "tessera/io/file.h"
 #include "tessera/models/common/read_config.h"
 #include "tessera/models/decoder/model.h"
+#include "tessera/models/encoder/model.h"
+#include "tessera/models/encoder_decoder/model.h"
 #include "tessera/models/families/families.h"
 #include "tessera/models/gpt2/config.h"
 #include "tessera/models/gpt2/model.h"
@@ -50,6 +52,20 @@ Family described(std::string model_type) {
       .model_types = {std::move(model_type)}, .read = read_as<DecoderConfig, Read>, .build = build_decoder};
 }
 
+template <EncoderConfig (*Read)(const io::JsonReader&)>
+Family described(std::string model_type) {
+  return {.model_types = {std::move(model_type)},
+          .read = read_as<EncoderConfig, Read>,
+          .build = build_as<EncoderConfig, EncoderClassifier>};
+}
+
+template <EncoderDecoderConfig (*Read)(const io::JsonReader&)>
+Family described(std::string model_type) {
+  return {.model_types = {std::move(model_type)},
+          .read = read_as<EncoderDecoderConfig, Read>,
+          .build = build_as<EncoderDecoderConfig, EncoderDecoderLM>};
+}
+
 // Refuses factors and bounds that a config.json has but its family does not read: a model that is like a
 // known one but for them would give other numbers without a word.
 void refuse_unread_factors(const io::JsonReader& reader) {
@@ -78,9 +94,12 @@ struct WholeType {
   bool is_tied;
 };
 constexpr WholeType kWholeTypes[] = {{"gemma3", "gemma3_text", true},
+                                     {"llama4", "llama4_text", false},
                                      {"llava", "llama", false},
                                      {"llava_next", "llama", false},
-                                     {"mistral3", "mistral", true}};
+                                     {"mistral3", "mistral", true},
+                                     {"qwen3_5", "qwen3_5_text", false},
+                                     {"qwen3_5_moe", "qwen3_5_moe_text", false}};
 
 // Returns the text of `text_config` as that of a model of its own. The whole model says whether embeddings
 // are tied and of what type the weights are, and its special tokens go first.
@@ -120,11 +139,15 @@ const std::vector<Family>& families() {
       {.model_types = {"gpt2"},
        .read = read_as<Gpt2Config, read_gpt2_config>,
        .build = build_as<Gpt2Config, Gpt2ForCausalLM>},
+      described<read_apertus>("apertus"),
       described<read_arcee>("arcee"),
+      described<read_bert>("bert"),
+      described<read_bloom>("bloom"),
       described<read_cohere>("cohere"),
       described<read_cohere2>("cohere2"),
       described<read_deepseek_v2>("deepseek_v2"),
       described<read_deepseek_v3>("deepseek_v3"),
+      described<read_distilbert>("distilbert"),
       described<read_exaone4>("exaone4"),
       described<read_falcon>("falcon"),
       described<read_gemma>("gemma"),
@@ -136,24 +159,38 @@ const std::vector<Family>& families() {
       described<read_glm4_moe_lite>("glm4_moe_lite"),
       described<read_gpt_neox>("gpt_neox"),
       described<read_gpt_oss>("gpt_oss"),
+      described<read_gptj>("gptj"),
       described<read_granite>("granite"),
       described<read_granite_moe>("granitemoe"),
       described<read_helium>("helium"),
       described<read_hunyuan>("hunyuan_v1_dense"),
+      described<read_lfm2>("lfm2"),
+      described<read_lfm2_moe>("lfm2_moe"),
+      described<read_llama4>("llama4_text"),
       described<read_ministral>("ministral"),
       described<read_ministral3>("ministral3"),
       described<read_mistral4>("mistral4"),
+      described<read_modernbert>("modernbert"),
+      described<read_mpt>("mpt"),
+      described<read_mt5>("mt5"),
       described<read_nemotron>("nemotron"),
       described<read_olmo>("olmo"),
       described<read_olmo2>("olmo2"),
       described<read_olmo3>("olmo3"),
       described<read_olmoe>("olmoe"),
+      described<read_opt>("opt"),
+      described<read_phi>("phi"),
       described<read_phi3>("phi3"),
       described<read_qwen2_moe>("qwen2_moe"),
+      described<read_qwen3_5>("qwen3_5_text"),
+      described<read_qwen3_5_moe>("qwen3_5_moe_text"),
+      described<read_qwen3_next>("qwen3_next"),
+      described<read_roberta>("roberta"),
       described<read_seed_oss>("seed_oss"),
       described<read_smollm3>("smollm3"),
       described<read_stablelm>("stablelm"),
       described<read_starcoder2>("starcoder2"),
+      described<read_t5>("t5"),
   };
   return table;
 }
@@ -170,7 +207,15 @@ std::shared_ptr<const ModelConfig> read_model_config(const std::string& path) {
   return parse_model_config(io::JsonReader::read_text(file), file);
 }
 
-std::shared_ptr<const ModelConfig> parse_model_config(const std::string& text, const std::string& file) {
+namespace {
+
+// A configuration with the object of the file that it was read from.
+struct ReadConfig {
+  std::shared_ptr<const ModelConfig> config;
+  io::JsonReader reader;
+};
+
+ReadConfig read_config(const std::string& text, const std::string& file) {
   const io::JsonReader top = io::JsonReader::parse(text, file);
   const auto whole = std::ranges::find(kWholeTypes, top.text("model_type"), &WholeType::model_type);
   const bool is_text_part = whole != std::end(kWholeTypes);
@@ -182,11 +227,34 @@ std::shared_ptr<const ModelConfig> parse_model_config(const std::string& text, c
     const std::shared_ptr<ModelConfig> config = family->read(reader);
     refuse_unread_factors(reader);
     config->is_text_part = is_text_part;
-    return config;
+    return {config, reader};
   }
   throw Error(ErrorKind::Model, "UNSUPPORTED", "unknown model_type '" + type + "'")
       .in(file + ": key '" + prefix + "model_type'")
       .need(join(known_model_types(), ", "));
+}
+
+}  // namespace
+
+std::shared_ptr<const ModelConfig> parse_model_config(const std::string& text, const std::string& file) {
+  return read_config(text, file).config;
+}
+
+std::vector<std::string> unread_config_keys(const std::string& text, const std::string& file) {
+  const ReadConfig read = read_config(text, file);
+  auto json = nlohmann::ordered_json::parse(text);
+  if (read.config->is_text_part) json = nlohmann::ordered_json(json["text_config"]);
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : json.items()) {
+    if (!value.is_null() && !read.reader.was_read(key)) keys.push_back(key);
+  }
+  return keys;
+}
+
+std::vector<std::pair<std::string, std::string>> whole_model_types() {
+  std::vector<std::pair<std::string, std::string>> types;
+  for (const WholeType& type : kWholeTypes) types.emplace_back(type.model_type, type.text_type);
+  return types;
 }
 
 std::shared_ptr<CausalLM> build_model(const ModelConfig& config, at::ScalarType dtype) {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <c10/core/ScalarType.h>
@@ -42,6 +43,14 @@ const Family* find_family(const std::string& model_type);
 std::shared_ptr<const ModelConfig> read_model_config(const std::string& path);
 // Reads the text of a config.json in the same way; `file` is its path, for errors.
 std::shared_ptr<const ModelConfig> parse_model_config(const std::string& text, const std::string& file);
+
+// Lists the keys of a config.json, or of its text_config, that hold a value and are not read, in the file's
+// order. Throws what parse_model_config() throws.
+std::vector<std::string> unread_config_keys(const std::string& text, const std::string& file);
+
+// Lists the model_types of multimodal folders whose text part is read, each with the model_type that the part
+// has unless its own configuration names another one.
+std::vector<std::pair<std::string, std::string>> whole_model_types();
 
 // Builds the model of a config, whose model_type is one of its family's, on the meta device, with parameters
 // of `dtype`.

@@ -81,6 +81,10 @@ GgufReport write_gguf(const std::string& source, const checkpoint::GgufMixture& 
         .in(config.source_file + ": key 'text_config'")
         .hint("llama.cpp's converter reads the folder that tessera convert or merge writes");
   }
+  if (config.classification) {
+    throw Error(ErrorKind::Model, "UNSUPPORTED", "a classifier is not written as a GGUF file")
+        .in(config.source_file + ": key 'architectures'");
+  }
   const Family& family = *find_family(config.model_type);
   const checkpoint::GgufArchitecture& architecture = architecture_of(family, config);
   const auto model = build_model(config, at::kFloat);

@@ -5,6 +5,8 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/core/error.h"
+#include "tessera/nn/alibi.h"
 #include "tessera/nn/head_norm.h"
 #include "tessera/ops/rope.h"
 
@@ -34,6 +36,10 @@ Attention::Attention(const AttentionOptions& o, int64_t layer, at::ScalarType dt
       layer_(layer),
       rotary_(o.rotary),
       is_interleaved_(o.is_interleaved),
+      has_output_gate_(o.has_output_gate),
+      has_key_bias_(o.has_key_bias),
+      scales_bias_(o.scales_bias),
+      chunk_(o.chunk),
       clip_(o.clip),
       qk_norm_(o.qk_norm),
       formula_{o.scale.value_or(1.0 / std::sqrt(static_cast<double>(o.head_dim))), o.is_causal, o.window,
@@ -41,12 +47,12 @@ Attention::Attention(const AttentionOptions& o, int64_t layer, at::ScalarType dt
       core_(document_attention()) {
   const int64_t q_size = o.num_heads * o.head_dim, kv_size = o.num_kv_heads * o.head_dim;
   const auto add = [&](const std::string& name, int64_t in, int64_t out, bool bias) {
-    return register_module(name, std::make_shared<Linear>(in, out, bias, dtype));
+    return register_below(*this, name, std::make_shared<Linear>(in, out, bias, dtype));
   };
   if (o.latent) {
     latent_.emplace(*this, *o.latent, o.hidden_size, o.num_heads, o.head_dim, dtype);
   } else if (o.qkv.empty()) {
-    q_proj = add(o.q, o.hidden_size, q_size, o.qkv_bias);
+    q_proj = add(o.q, o.hidden_size, o.has_output_gate ? 2 * q_size : q_size, o.qkv_bias);
     k_proj = add(o.k, o.hidden_size, kv_size, o.qkv_bias);
     v_proj = add(o.v, o.hidden_size, kv_size, o.qkv_bias);
   } else {
@@ -54,12 +60,14 @@ Attention::Attention(const AttentionOptions& o, int64_t layer, at::ScalarType dt
     if (!o.is_stored_by_head) qkv_proj->set_stored_rows(rows_by_head(o.num_kv_heads, group_, head_dim_));
   }
   o_proj = add(o.o, o.latent ? o.num_heads * o.latent->value_dim : q_size, o.hidden_size, o.output_bias);
-  if (o.has_sinks) sinks = register_module("sinks", std::make_shared<AttentionSinks>(o.num_heads, dtype));
+  if (o.has_sinks)
+    sinks =
+        register_module("sinks", std::make_shared<HeadValues>(o.num_heads, InitialValue::normal(), dtype));
   if (!o.qk_norm) return;
   const auto add_norm = [&](const std::string& name, int64_t heads) {
     if (o.qk_norm->over == QkNormOptions::Over::EachHead) {
-      return register_module<Norm>(name,
-                                   std::make_shared<HeadNorm>(heads, o.head_dim, o.qk_norm->norm, dtype));
+      return register_module<Norm>(name, std::make_shared<HeadNorm>(heads, o.head_dim, o.qk_norm->norm, dtype,
+                                                                    o.qk_norm->stored_list));
     }
     const bool joins = o.qk_norm->over == QkNormOptions::Over::Projection;
     return register_module(name, make_norm(joins ? heads * o.head_dim : o.head_dim, o.qk_norm->norm, dtype));
@@ -74,7 +82,7 @@ int64_t Attention::kv_size() const {
 
 CachedHeads Attention::cached_heads() const {
   if (latent_) return {latent_->heads(), latent_->width(), formula_.window};
-  return {kv_size() / head_dim_, head_dim_, formula_.window};
+  return {kv_size() / head_dim_, head_dim_ + (has_key_bias_ ? kAlibiElements : 0), formula_.window};
 }
 
 at::Tensor Attention::forward(const ops::Activation& x, const SequenceContext& context) {
@@ -99,16 +107,22 @@ at::Tensor Attention::run_latent(const ops::Activation& x, const SequenceContext
   return o_proj->forward(out.narrow(2, 0, latent_->options().value_dim).flatten(1));
 }
 
-std::array<at::Tensor, 3> Attention::project(const ops::Activation& x) const {
+std::array<at::Tensor, 4> Attention::project(const ops::Activation& x) const {
   if (qkv_proj == nullptr) {
     const auto made = forward_all(x, {q_proj.get(), k_proj.get(), v_proj.get()});
-    return {made[0], made[1], made[2]};
+    if (!has_output_gate_) return {made[0], made[1], made[2], {}};
+    const at::Tensor by_head =
+        made[0].view({made[0].size(0), made[0].size(1) / (2 * head_dim_), 2, head_dim_});
+    // The rotation works in place, so the queries are copied.
+    return {by_head.select(2, 0).clone(at::MemoryFormat::Contiguous), made[1], made[2], by_head.select(2, 1)};
   }
   const at::Tensor made = qkv_proj->forward(x);
   const int64_t heads = kv_size() / head_dim_;
   const at::Tensor by_head = made.view({made.size(0), heads, group_ + 2, head_dim_});
   return {by_head.narrow(2, 0, group_).reshape({made.size(0), heads * group_, head_dim_}),
-          by_head.select(2, group_), by_head.select(2, group_ + 1)};
+          by_head.select(2, group_),
+          by_head.select(2, group_ + 1),
+          {}};
 }
 
 at::Tensor Attention::in_heads(const at::Tensor& y) const {
@@ -126,7 +140,7 @@ at::Tensor Attention::rotated(const at::Tensor& x, const RotaryTable& table) con
 }
 
 at::Tensor Attention::run_heads(const ops::Activation& x, const SequenceContext& context) const {
-  auto [q, k, v] = project(x);
+  auto [q, k, v, gate] = project(x);
   // The gradients that leave the norms and the rotation in the backward are operands of the projections'
   // products, so these ops run in their product type; not with qkv_proj, since its outputs are reordered by
   // heads in between.
@@ -142,16 +156,50 @@ at::Tensor Attention::run_heads(const ops::Activation& x, const SequenceContext&
   };
   norm(false);
   if (const RotaryTable* const table = rotary_table(context)) {
-    q = rotated(q, *table);
-    k = rotated(k, *table);
+    if (table->cos.defined()) {
+      q = rotated(q, *table);
+      k = rotated(k, *table);
+    }
     if (table->query_scale.defined()) q = in_heads(q) * table->query_scale.to(q.scalar_type());
   }
   norm(true);
   products.reset();
   ops::AttentionFormula formula = formula_;
   if (sinks != nullptr) formula.sinks = sinks->weight;
-  const at::Tensor out = core_->attend(in_heads(q), in_heads(k), in_heads(v), context, layer_, formula);
-  return o_proj->forward(out.view({out.size(0), out.size(1) * head_dim_}));
+  std::array<at::Tensor, 3> heads = {in_heads(q), in_heads(k), in_heads(v)};
+  const bool is_biased = has_key_bias_ && context.key_bias.defined();
+  if (is_biased) heads = with_biases(heads[0], heads[1], heads[2], own_biases(context.key_bias));
+  const auto attend = [&](const SequenceContext& seen) {
+    return core_->attend(heads[0], heads[1], heads[2], seen, layer_, formula);
+  };
+  at::Tensor out = chunk_ == 0 ? attend(context) : attend(in_chunks(context));
+  if (is_biased) out = out.narrow(2, 0, head_dim_);
+  if (gate.defined()) out = out * at::sigmoid(gate);
+  return o_proj->forward(out.reshape({out.size(0), out.size(1) * head_dim_}));
+}
+
+at::Tensor Attention::own_biases(const at::Tensor& key_bias) const {
+  const int64_t outputs = (qkv_proj == nullptr ? 1 : group_ + 2) * head_dim_;
+  const int64_t first = (qkv_proj == nullptr ? q_proj : qkv_proj)->first_output() / outputs;
+  const at::Tensor own = key_bias.narrow(1, first, kv_size() / head_dim_);
+  return scales_bias_ ? own : own / formula_.scale;
+}
+
+SequenceContext Attention::in_chunks(const SequenceContext& context) const {
+  SequenceContext cut = context;
+  if (context.cache != nullptr) return cut;
+  cut.document_starts.clear();
+  for (size_t i = 0; i + 1 < context.document_starts.size(); ++i) {
+    const int64_t first = context.document_starts[i], end = context.document_starts[i + 1];
+    for (int64_t begin = first; begin == first || begin < end; begin += chunk_)
+      cut.document_starts.push_back(begin);
+  }
+  cut.document_starts.push_back(context.document_starts.back());
+  if (!context.part || cut.document_starts.size() == context.document_starts.size()) return cut;
+  throw Error(ErrorKind::Config, "CONTEXT-PARALLEL",
+              "attention in chunks is not spread over context parallel ranks for documents of several chunks")
+      .need("documents of at most " + std::to_string(chunk_) + " tokens")
+      .hint("shorten them, or leave out context_parallel_size");
 }
 
 }  // namespace tessera::nn

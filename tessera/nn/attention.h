@@ -7,7 +7,7 @@
 #include <string>
 
 #include "tessera/nn/attention_core.h"
-#include "tessera/nn/attention_sinks.h"
+#include "tessera/nn/head_values.h"
 #include "tessera/nn/latent_projections.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/norm.h"
@@ -24,6 +24,7 @@ struct QkNormOptions {
   Over over = Over::Head;
   bool is_after_rotation = false;
   std::string q = "q_norm", k = "k_norm";  // names in the family's files
+  std::string stored_list = {};            // of EachHead: see HeadNorm
 };
 
 struct AttentionOptions {
@@ -43,7 +44,16 @@ struct AttentionOptions {
   bool is_causal = true;
   int64_t window = 0;
   double soft_cap = 0.0;
-  bool has_sinks = false;  // each head has a sink (AttentionSinks)
+  bool has_sinks = false;  // each head has a sink (ops::AttentionFormula::sinks)
+  // Scores grow by SequenceContext::key_bias, or, if `scales_bias`, by that times the scale. num_kv_heads is
+  // num_heads then.
+  bool has_key_bias = false, scales_bias = false;
+  // If not 0, documents are cut into chunks of so many tokens, and no token sees one of another chunk. Tokens
+  // that a cache holds must be in one chunk, and so must documents that are spread over ranks.
+  int64_t chunk = 0;
+  // The projection of the queries gives a gate behind the query of each head; what the head gathers is
+  // multiplied by the sigmoid of it. For q, k and v of layers of their own.
+  bool has_output_gate = false;
   // Names of the projections in the family's files. If `qkv` has a name, one layer makes q, k and v. It holds
   // the rows of each key/value head's queries, key and value side by side, so that a contiguous part of its
   // outputs is a part of the heads. The files hold them in this order, too, if `is_stored_by_head`, or else
@@ -77,16 +87,21 @@ class Attention : public Layer {
   // Either q_proj, k_proj and v_proj exist or qkv_proj does, or none of them in latent attention; the others
   // are null.
   std::shared_ptr<Linear> q_proj, k_proj, v_proj, o_proj, qkv_proj;
-  std::shared_ptr<Norm> q_norm, k_norm;   // null without norms
-  std::shared_ptr<AttentionSinks> sinks;  // null without sinks
+  std::shared_ptr<Norm> q_norm, k_norm;  // null without norms
+  std::shared_ptr<HeadValues> sinks;     // null without sinks
 
  private:
   at::Tensor run_heads(const ops::Activation& x, const SequenceContext& context) const;
   at::Tensor run_latent(const ops::Activation& x, const SequenceContext& context) const;
   // Returns the table by which queries and keys are rotated; null if they are not.
   const RotaryTable* rotary_table(const SequenceContext& context) const;
-  // Returns q, k and v, each as [tokens, heads * head_dim] or as [tokens, heads, head_dim].
-  std::array<at::Tensor, 3> project(const ops::Activation& x) const;
+  // Returns q, k and v, each as [tokens, heads * head_dim] or as [tokens, heads, head_dim], and the gate,
+  // which is undefined without one.
+  std::array<at::Tensor, 4> project(const ops::Activation& x) const;
+  // Returns the context for the core, with documents cut into chunks.
+  SequenceContext in_chunks(const SequenceContext& context) const;
+  // Returns the biases of the keys of the heads here, as addends of the products of queries and keys.
+  at::Tensor own_biases(const at::Tensor& key_bias) const;
   // Returns the width of the keys here, kv_heads * head_dim.
   int64_t kv_size() const;
 
@@ -96,7 +111,8 @@ class Attention : public Layer {
   at::Tensor rotated(const at::Tensor& x, const RotaryTable& table) const;
 
   int64_t head_dim_, group_, layer_, rotary_;
-  bool is_interleaved_;
+  bool is_interleaved_, has_output_gate_, has_key_bias_, scales_bias_;
+  int64_t chunk_;
   double clip_;
   std::optional<QkNormOptions> qk_norm_;
   ops::AttentionFormula formula_;

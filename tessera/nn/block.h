@@ -15,7 +15,7 @@ class Block : public torch::nn::Module {
   // alone, since forward() may run again in the backward pass.
   virtual at::Tensor forward(const at::Tensor& x, const SequenceContext& context) = 0;
 
-  // Returns the shape of the keys and values that this block adds to a cache.
+  // Returns the shape of the keys and values that this block adds to a cache; no heads if it adds none.
   virtual CachedHeads cached_heads() const = 0;
   // Makes the block recompute its largest activations in the backward instead of keeping them
   // (MLP::recompute_hidden).

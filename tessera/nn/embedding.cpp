@@ -14,11 +14,15 @@ Embedding::Embedding(int64_t num_embeddings, int64_t hidden_size, at::ScalarType
 }
 
 at::Tensor Embedding::forward(const at::Tensor& input_ids) const {
-  return run(input_ids, [this](const ops::Activation& ids) {
-    at::Tensor y = first_row_ ? ops::embedding_part(weight, *first_row_, ids.value())
-                              : ops::embedding(weight, ids.value());
-    if (token_rows_ != nullptr) y = token_rows_->on_tokens(y, ids.value(), part());
-    return noise_alpha_ > 0.0 && is_training() ? with_noise(y, ids.value()) : y;
+  return run(input_ids, [this](const ops::Activation& all) {
+    const at::Tensor ids = virtual_rows_ == nullptr ? all.value() : virtual_rows_->without_own(all.value());
+    at::Tensor y = first_row_ ? ops::embedding_part(weight, *first_row_, ids) : ops::embedding(weight, ids);
+    if (token_rows_ != nullptr) y = token_rows_->on_tokens(y, ids, part());
+    if (noise_alpha_ > 0.0 && is_training()) y = with_noise(y, ids);
+    if (virtual_rows_ == nullptr) return y;
+    // The rank with the first row of the table has these rows, and the others that share the table zeros.
+    const bool has_them = first_row_.value_or(0) == 0;
+    return virtual_rows_->on_tokens(y, all.value(), has_them);
   });
 }
 
@@ -27,6 +31,13 @@ void Embedding::set_token_rows(std::vector<int64_t> ids) {
   token_rows_ = register_module(
       "token_adapter",
       std::make_shared<TokenRows>(std::move(ids), weight.size(0), weight.size(1), weight.scalar_type()));
+}
+
+void Embedding::set_virtual_rows(int64_t count) {
+  TESSERA_ASSERT(virtual_rows_ == nullptr && !first_row_, "a whole table gets virtual rows once");
+  virtual_rows_ = register_module(
+      "prompt_adapter",
+      std::make_shared<VirtualRows>(weight.size(0), count, weight.size(1), weight.scalar_type()));
 }
 
 at::Tensor Embedding::with_noise(const at::Tensor& y, const at::Tensor& input_ids) const {

@@ -8,6 +8,7 @@
 #include "tessera/nn/initial_value.h"
 #include "tessera/nn/layer.h"
 #include "tessera/nn/token_rows.h"
+#include "tessera/nn/virtual_rows.h"
 
 namespace tessera::nn {
 
@@ -17,7 +18,7 @@ class Embedding : public Layer, public HasInitialValues {
   Embedding(int64_t num_embeddings, int64_t hidden_size, at::ScalarType dtype);
 
   InitialValue initial_value(std::string_view) const override { return InitialValue::normal(); }
-  // input_ids: [tokens] int64, each below num_embeddings -> [tokens, hidden_size].
+  // input_ids: [tokens] int64, each below num_embeddings or one of virtual_rows() -> [tokens, hidden_size].
   at::Tensor forward(const at::Tensor& input_ids) const;
 
   // Declares that the weight holds the rows [first_row, first_row + weight.size(0)) of the table. Ids of
@@ -32,6 +33,11 @@ class Embedding : public Layer, public HasInitialValues {
   void set_token_rows(std::vector<int64_t> ids);
   // Returns null if no ids have rows of their own.
   const std::shared_ptr<TokenRows>& token_rows() const { return token_rows_; }
+  // Gives rows to `count` ids behind those of the table, which become the child prompt_adapter. Called once,
+  // while the weight has its whole shape; they are made on the meta device. They get no noise.
+  void set_virtual_rows(int64_t count);
+  // Returns null if there are none.
+  const std::shared_ptr<VirtualRows>& virtual_rows() const { return virtual_rows_; }
   // Returns which rows of the table the weight holds.
   TokenRows::Part part() const { return {first_row_.value_or(0), weight.size(0)}; }
 
@@ -42,6 +48,7 @@ class Embedding : public Layer, public HasInitialValues {
 
   std::optional<int64_t> first_row_;
   std::shared_ptr<TokenRows> token_rows_;
+  std::shared_ptr<VirtualRows> virtual_rows_;
   double noise_alpha_ = 0.0;
 };
 

@@ -6,11 +6,12 @@
 namespace tessera::nn {
 
 struct InitialValue {
-  enum class Kind { Zeros, Ones, Constant, Normal, Gaussian, Uniform };
+  enum class Kind { Zeros, Ones, Constant, Normal, Gaussian, Uniform, LogUniform };
   Kind kind = Kind::Zeros;
   // Constant: the value. Normal: the standard deviation as a multiple of the one in the model's
   // configuration. Gaussian: the standard deviation. Uniform: values lie in [-scale, scale).
-  double scale = 1.0;
+  // LogUniform: values are logarithms of numbers that are uniform in [least, scale).
+  double scale = 1.0, least = 0.0;
 
   static InitialValue zeros() { return {Kind::Zeros}; }
   static InitialValue ones() { return {Kind::Ones}; }
@@ -18,6 +19,7 @@ struct InitialValue {
   static InitialValue normal(double multiple = 1.0) { return {Kind::Normal, multiple}; }
   static InitialValue gaussian(double standard_deviation) { return {Kind::Gaussian, standard_deviation}; }
   static InitialValue uniform(double bound) { return {Kind::Uniform, bound}; }
+  static InitialValue log_uniform(double least, double most) { return {Kind::LogUniform, most, least}; }
 };
 
 // A module with parameters of its own derives from this beside torch::nn::Module.

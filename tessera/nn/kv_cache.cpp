@@ -33,7 +33,7 @@ int64_t KvCache::length(int64_t sequence) const { return find(sequence).length; 
 
 bool KvCache::can_truncate(int64_t sequence, int64_t length) const {
   const Sequence& found = find(sequence);
-  return length >= found.length || first_seen_page(length) >= found.first_page;
+  return length >= found.length || (found.states.empty() && first_seen_page(length) >= found.first_page);
 }
 
 void KvCache::truncate(int64_t sequence, int64_t length) {
@@ -41,9 +41,11 @@ void KvCache::truncate(int64_t sequence, int64_t length) {
   Sequence& found = find(sequence);
   if (length >= found.length) return;
   TESSERA_CHECK_ARGUMENT(can_truncate(sequence, length),
-                         "KvCache: the tokens that the next one would see have left the window");
+                         "KvCache: the cache does not have what the next token would see");
   found.length = length;
   shrink(found, length);
+  TESSERA_ASSERT(length % kPageTokens == 0 || !index_.has_key(found.pages.back()),
+                 "nobody writes into a page that others may share");
 }
 
 int64_t KvCache::page_bytes() const {
@@ -77,16 +79,33 @@ void KvCache::release_unseen(Sequence& sequence) noexcept {
   const size_t first = first_seen_page(sequence.length);
   if (first <= sequence.first_page) return;
   const auto end = sequence.pages.begin() + static_cast<std::ptrdiff_t>(first - sequence.first_page);
-  free_.insert(free_.end(), sequence.pages.begin(), end);  // it has room for all pages
+  for (auto page = sequence.pages.begin(); page != end; ++page) release(*page);
   sequence.pages.erase(sequence.pages.begin(), end);
   sequence.first_page = first;
 }
 
-// Returns to the pool the pages beyond those of the sequence's first `tokens` tokens.
+size_t KvCache::take_page() {
+  const size_t page = free_.back();
+  free_.pop_back();
+  num_owners_[page] = 1;
+  return page;
+}
+
+void KvCache::release(size_t page) noexcept {
+  if (--num_owners_[page] > 0) return;
+  if (index_.has_key(page)) {
+    index_.add_idle(page);
+  } else {
+    free_.push_back(page);  // it has room for all pages
+  }
+}
+
+// Returns to the pool the pages beyond those of the sequence's first `tokens` tokens, the last one first: of
+// idle pages the end of a text goes before its beginning.
 void KvCache::shrink(Sequence& sequence, int64_t tokens) noexcept {
   while (sequence.first_page + sequence.pages.size() > static_cast<size_t>(pages_for(tokens)) &&
          !sequence.pages.empty()) {
-    free_.push_back(sequence.pages.back());  // it has room for all pages
+    release(sequence.pages.back());
     sequence.pages.pop_back();
   }
 }
@@ -97,21 +116,30 @@ size_t KvCache::missing_pages(const Sequence& sequence, int64_t tokens) const {
   return wanted - std::min(wanted, present);
 }
 
-// Allocates pages until at least `missing` of them are free. Throws Error(Memory, "KV-CACHE") at the limit.
+// Frees pages until there are at least `missing`: allocates more, and at the limit takes idle ones. Throws
+// Error(Memory, "KV-CACHE") if those do not suffice.
 void KvCache::make_room(size_t missing) {
   if (missing <= free_.size()) return;
-  const size_t least = num_pages_ + missing - free_.size();
   const auto most =
       options_.max_pages > 0 ? static_cast<size_t>(options_.max_pages) : std::numeric_limits<size_t>::max();
-  if (least > most) {
+  const size_t added = std::min(missing - free_.size(), most - num_pages_);
+  if (free_.size() + added + index_.num_idle() < missing) {
     throw Error(ErrorKind::Memory, "KV-CACHE", "the KV cache is full")
         .got(std::to_string(options_.max_pages * kPageTokens) + " tokens in all")
         .hint("generate fewer sequences at once, or allow a larger cache");
   }
+  if (added > 0) allocate(num_pages_ + added, most);
+  while (free_.size() < missing) free_.push_back(index_.take_oldest());
+}
+
+// Allocates pages until there are at least `least` in all, or up to `most`.
+void KvCache::allocate(size_t least, size_t most) {
   if (has_streams(options_.device)) {
     constexpr size_t kFewest = 64;
     const size_t pages = std::min(most, std::max({least, kFewest, num_pages_ + num_pages_ / 4}));
     free_.reserve(pages);
+    num_owners_.resize(pages);
+    index_.grow(pages);
     move_rows(pages);
     for (size_t page = pages; page > num_pages_; --page) free_.push_back(page - 1);
     num_pages_ = pages;
@@ -120,6 +148,8 @@ void KvCache::make_room(size_t missing) {
   const int64_t elements =
       ops::cache_page_elements(options_.num_layers, options_.num_kv_heads, options_.head_dim);
   free_.reserve(least);
+  num_owners_.resize(least);
+  index_.grow(least);
   while (num_pages_ < least) {
     pages_.push_back(at::empty({elements}, at::TensorOptions(options_.device).dtype(options_.dtype)));
     free_.push_back(num_pages_++);
@@ -140,6 +170,35 @@ void KvCache::move_rows(size_t pages) {
     own = larger;
     ++num_moves_;
   }
+}
+
+int64_t KvCache::count_known(std::span<const PageKey> keys) const {
+  return std::ranges::find_if(keys, [this](const PageKey& key) { return !index_.find(key); }) - keys.begin();
+}
+
+int64_t KvCache::count_idle(std::span<const PageKey> keys) const {
+  return std::ranges::count_if(keys,
+                               [this](const PageKey& key) { return num_owners_[*index_.find(key)] == 0; });
+}
+
+void KvCache::share(int64_t sequence, std::span<const PageKey> keys) {
+  Sequence& found = find(sequence);
+  TESSERA_ASSERT(found.length == 0 && options_.window == 0 && count_known(keys) == std::ssize(keys),
+                 "a sequence that shares pages");
+  found.pages.reserve(keys.size());
+  for (const PageKey& key : keys) {
+    const size_t page = *index_.find(key);
+    if (num_owners_[page]++ == 0) index_.remove_idle(page);
+    found.pages.push_back(page);
+  }
+  found.length = std::ssize(keys) * kPageTokens;
+}
+
+void KvCache::set_key(int64_t sequence, int64_t number, const PageKey& key) {
+  const Sequence& found = find(sequence);
+  TESSERA_ASSERT((number + 1) * kPageTokens <= found.length && options_.window == 0 && found.states.empty(),
+                 "a page that others may share");
+  index_.set_key(found.pages[static_cast<size_t>(number)], key);
 }
 
 CacheStep::CacheStep(KvCache& cache, const std::vector<int64_t>& sequences,
@@ -176,10 +235,8 @@ void CacheStep::add(int64_t number, int64_t begin, int64_t end) {
   part.added = end - begin;
   part.length = sequence.length + part.added;
   TESSERA_ASSERT(part.added > 0, "a sequence of a cache step has no new token");
-  for (size_t missing = cache_.missing_pages(sequence, part.length); missing > 0; --missing) {
-    sequence.pages.push_back(cache_.free_.back());
-    cache_.free_.pop_back();
-  }
+  for (size_t missing = cache_.missing_pages(sequence, part.length); missing > 0; --missing)
+    sequence.pages.push_back(cache_.take_page());
   if (cache_.layer_rows_.empty()) {
     part.pages.resize(sequence.first_page);
     for (const size_t page : sequence.pages) part.pages.push_back(cache_.pages_[page]);
@@ -197,6 +254,28 @@ void CacheStep::give_back() noexcept {
     KvCache::Sequence& sequence = found->second;
     cache_.shrink(sequence, sequence.length);
   }
+}
+
+std::vector<LayerState> CacheView::states(int64_t) const {
+  TESSERA_ASSERT(false, "this pass has no states of layers");
+}
+
+void CacheView::set_states(int64_t, std::vector<LayerState>) const {
+  TESSERA_ASSERT(false, "this pass has no states of layers");
+}
+
+std::vector<LayerState> CacheStep::states(int64_t layer) const {
+  std::vector<LayerState> result;
+  for (const int64_t number : sequences_) {
+    const auto& states = cache_.find(number).states;
+    const auto found = states.find(layer);
+    result.push_back(found == states.end() ? LayerState() : found->second);
+  }
+  return result;
+}
+
+void CacheStep::set_states(int64_t layer, std::vector<LayerState> states) const {
+  states_[layer] = std::move(states);
 }
 
 at::Tensor CacheStep::attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -236,6 +315,7 @@ void CacheStep::finish() {
   for (size_t i = 0; i < sequences_.size(); ++i) {
     KvCache::Sequence& sequence = cache_.find(sequences_[i]);
     sequence.length = batch_.sequences[i].length;
+    for (auto& [layer, states] : states_) sequence.states[layer] = std::move(states[i]);
     cache_.release_unseen(sequence);
   }
   is_finished_ = true;

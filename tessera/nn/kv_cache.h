@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "tessera/device/device.h"
+#include "tessera/nn/page_index.h"
 #include "tessera/nn/sequence.h"
 #include "tessera/ops/cached_attention.h"
 #include "tessera/ops/placed_attention.h"
@@ -29,6 +30,10 @@ struct KvCacheOptions {
 // Holds any number of sequences over all its layers. A sequence owns pages of kPageTokens tokens, which
 // return to a common pool when the sequence is freed; so sequences come and go without copies, and each
 // wastes less than a page. With a window, pages return as soon as no later token sees them.
+//
+// A full page may get a key, by which a new sequence can share it; nobody writes into it then. A page with a
+// key that no sequence has any more keeps what it holds until its memory is needed: of such pages the one
+// that was left first is taken first.
 class KvCache {
  public:
   static constexpr int64_t kPageTokens = ops::kCachePageTokens;
@@ -42,7 +47,8 @@ class KvCache {
   bool has(int64_t sequence) const { return sequences_.contains(sequence); }
   // Returns the number of the sequence's tokens that went through every layer.
   int64_t length(int64_t sequence) const;
-  // Tells whether the cache still has all pages that the next token behind the first `length` would see.
+  // Tells whether the cache still has all that the next token behind the first `length` would see: pages, and
+  // the states of layers, which are those behind the last token.
   bool can_truncate(int64_t sequence, int64_t length) const;
   // Drops the tokens after the first `length`. Throws Error(Config, "ARGUMENT") unless can_truncate().
   void truncate(int64_t sequence, int64_t length);
@@ -50,10 +56,27 @@ class KvCache {
   // Returns the largest number of pages that a sequence owns at any time while it grows to `tokens` tokens,
   // of which the first `prompt` are added at once.
   int64_t most_pages(int64_t prompt, int64_t tokens) const;
+  // Returns how many more pages a sequence needs to hold `tokens` tokens.
+  int64_t missing_pages(int64_t sequence, int64_t tokens) const {
+    return static_cast<int64_t>(missing_pages(find(sequence), tokens));
+  }
+
+  // The following functions need a cache without a window, whose sequences have no states of layers. `keys`
+  // are those of the first pages of a text.
+  //
+  // Returns how many of these pages the cache holds, up to the first one that it does not.
+  int64_t count_known(std::span<const PageKey> keys) const;
+  // Returns how many of these pages, which the cache must hold, belong to no sequence.
+  int64_t count_idle(std::span<const PageKey> keys) const;
+  // Lets an empty sequence begin with these pages, which the cache must hold.
+  void share(int64_t sequence, std::span<const PageKey> keys);
+  // Gives the page `number` of a sequence, which must be full, its key. If another page has that key already,
+  // the page stays without one.
+  void set_key(int64_t sequence, int64_t number, const PageKey& key);
 
   int64_t num_sequences() const { return static_cast<int64_t>(sequences_.size()); }
   // Number of pages that belong to sequences now, and of pages that are allocated.
-  int64_t used_pages() const { return static_cast<int64_t>(num_pages_ - free_.size()); }
+  int64_t used_pages() const { return static_cast<int64_t>(num_pages_ - free_.size() - index_.num_idle()); }
   int64_t allocated_pages() const { return static_cast<int64_t>(num_pages_); }
   int64_t page_bytes() const;
 
@@ -81,17 +104,22 @@ class KvCache {
   friend class CacheStep;
   struct Sequence {
     int64_t length = 0;
-    size_t first_page = 0;      // the pages before it were returned
-    std::vector<size_t> pages;  // its pages from first_page on
+    size_t first_page = 0;                 // the pages before it were returned
+    std::vector<size_t> pages;             // its pages from first_page on
+    std::map<int64_t, LayerState> states;  // by layer
   };
 
   Sequence& find(int64_t sequence);
   const Sequence& find(int64_t sequence) const;
   void shrink(Sequence& sequence, int64_t tokens) noexcept;
-  // Returns how many more pages the sequence needs to hold `tokens` tokens.
   size_t missing_pages(const Sequence& sequence, int64_t tokens) const;
   void make_room(size_t missing);
+  void allocate(size_t least, size_t most);
   void move_rows(size_t pages);
+  // Takes a free page, of which there must be one.
+  size_t take_page();
+  // Ends the use of a page by one sequence.
+  void release(size_t page) noexcept;
   // Returns the first page that the next token of a sequence of this length sees.
   size_t first_seen_page(int64_t length) const;
   void release_unseen(Sequence& sequence) noexcept;
@@ -103,7 +131,9 @@ class KvCache {
   std::vector<at::Tensor> pages_;  // each for all layers; empty if layer_rows_ is used
   std::vector<at::Tensor> layer_rows_;
   int64_t num_moves_ = 0;
-  std::vector<size_t> free_;  // has capacity for all pages, so that returning one cannot throw
+  std::vector<size_t> free_;         // has capacity for all pages, so that returning one cannot throw
+  std::vector<int32_t> num_owners_;  // sequences that have each page
+  PageIndex index_;
 };
 
 // One forward pass of a model over new tokens of some sequences. The cache's lengths change in finish() only,
@@ -120,6 +150,8 @@ class CacheStep : public CacheView {
 
   at::Tensor attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                     const ops::AttentionFormula& formula) const override;
+  std::vector<LayerState> states(int64_t layer) const override;
+  void set_states(int64_t layer, std::vector<LayerState> states) const override;
   // Positions of the new tokens in their sequences: [new tokens].
   const std::vector<int64_t>& positions() const { return positions_; }
   // Adds the new tokens to the lengths of their sequences. Call it after the pass has gone through every
@@ -136,7 +168,8 @@ class CacheStep : public CacheView {
   KvCache& cache_;
   std::vector<int64_t> sequences_, starts_, positions_;
   ops::CachedBatch batch_;  // its page lists stay empty if the cache has layer_rows()
-  bool is_fresh_ = true;    // no sequence has earlier tokens
+  mutable std::map<int64_t, std::vector<LayerState>> states_;  // those that set_states() gave, by layer
+  bool is_fresh_ = true;                                       // no sequence has earlier tokens
   bool is_finished_ = false;
 };
 

@@ -12,7 +12,10 @@ LayerNorm::LayerNorm(int64_t size, const NormOptions& kind, at::ScalarType dtype
 }
 
 at::Tensor LayerNorm::normalise(const at::Tensor& x) const {
-  return at::layer_norm(x, {size_}, kind_.adds_one ? weight + 1 : weight, bias, kind_.eps);
+  const at::Tensor scale = kind_.adds_one ? weight + 1 : weight;
+  // LibTorch computes no norm of tensors without memory. A product keeps as much for the backward.
+  if (x.is_meta()) return scale.defined() ? x * scale : x.clone();
+  return at::layer_norm(x, {size_}, scale, bias, kind_.eps);
 }
 
 ops::NormedResidual LayerNorm::add_and_normalise(const at::Tensor& x,

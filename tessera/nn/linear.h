@@ -81,6 +81,11 @@ class Linear : public Layer, public HasInitialValues {
   void set_stored_rows(std::vector<StoredRows> rows) { stored_rows_ = std::move(rows); }
   const std::vector<StoredRows>& stored_rows() const { return stored_rows_; }
 
+  // Declares that the family's files hold the outputs, in the order of stored_rows(), as equal runs in
+  // several layers of these names.
+  void set_stored_apart(std::vector<std::string> names) { stored_apart_ = std::move(names); }
+  const std::vector<std::string>& stored_apart() const { return stored_apart_; }
+
   // Declares that the family's files hold the weight, and the bias, in a tensor with those of other layers.
   void set_stored_stack(StoredStack stack) { stored_stack_ = std::move(stack); }
   const std::optional<StoredStack>& stored_stack() const { return stored_stack_; }
@@ -113,6 +118,10 @@ class Linear : public Layer, public HasInitialValues {
   // The type of the values, also of those of a coded weight.
   at::ScalarType dtype() const { return form_ ? dtype_ : weight.scalar_type(); }
 
+  // Declares that the layer gives only some of its outputs: those from `first` on.
+  void set_first_output(int64_t first) { first_output_ = first; }
+  int64_t first_output() const { return first_output_; }
+
   int64_t in_features() const { return operand().size(1); }
   int64_t out_features() const { return weight.size(0); }
   ops::Weight operand() const { return {weight, form_}; }
@@ -132,8 +141,10 @@ class Linear : public Layer, public HasInitialValues {
   at::ScalarType dtype_;
   bool is_stored_transposed_ = false;
   std::vector<StoredRows> stored_rows_;
+  std::vector<std::string> stored_apart_;
   std::optional<StoredStack> stored_stack_;
   double bias_share_ = 1.0;
+  int64_t first_output_ = 0;
 };
 
 // Returns each layer's output for x, in the order of `layers`. For few rows this is faster than one call

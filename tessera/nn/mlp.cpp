@@ -1,31 +1,14 @@
 #include "tessera/nn/mlp.h"
 
-#include <algorithm>
 #include <functional>
 #include <optional>
 #include <utility>
 
 #include "tessera/nn/random_scope.h"
+#include "tessera/nn/row_turns.h"
 
 namespace tessera::nn {
 namespace {
-
-// Returns the largest divisor of `rows` up to 64 that leaves 16 turns or more: longer turns make longer
-// copies, shorter ones finer cuts.
-int64_t turn_of(int64_t rows) {
-  int64_t turn = std::clamp<int64_t>(rows / 16, 1, 64);
-  while (rows % turn != 0) --turn;
-  return turn;
-}
-
-std::vector<StoredRows> rows_in_turns(int64_t rows, int64_t turn) {
-  std::vector<StoredRows> stored;
-  for (int64_t begin = 0; begin < rows; begin += turn) {
-    stored.push_back({2 * begin, begin, turn});
-    stored.push_back({2 * begin + turn, rows + begin, turn});
-  }
-  return stored;
-}
 
 // SwiGLU of the result is the clamped formula, since silu(slope g) = slope g sigmoid(slope g).
 ops::MlpInputs clamped(const ops::MlpInputs& inputs, const std::optional<ClampedGate>& clamp) {
@@ -49,19 +32,22 @@ ops::MlpInputs MLP::Projections::operator()(const ops::Activation& x) const {
 
 MLP::MLP(const MLPOptions& o, at::ScalarType dtype) : activation_(o.activation), clamp_(o.clamp) {
   const auto add = [&](const std::string& name, int64_t in, int64_t out) {
-    return register_module(name, std::make_shared<Linear>(in, out, o.bias, dtype));
+    const auto made = std::make_shared<Linear>(in, out, o.bias, dtype);
+    return name.empty() ? made : register_below(*this, name, made);
   };
   if (!o.gate_up.empty()) {
     gate_up_proj = add(o.gate_up, o.hidden_size, 2 * o.intermediate_size);
     if (!o.is_stored_in_turns) {
       turn_ = turn_of(o.intermediate_size);
-      gate_up_proj->set_stored_rows(rows_in_turns(o.intermediate_size, turn_));
+      gate_up_proj->set_stored_rows(rows_in_turns(o.intermediate_size, turn_, 2));
     }
+    if (o.is_stored_apart) gate_up_proj->set_stored_apart({o.gate, o.up});
   } else {
     if (!o.gate.empty()) gate_proj = add(o.gate, o.hidden_size, o.intermediate_size);
-    up_proj = add(o.up, o.hidden_size, o.intermediate_size);
+    up_proj = add(o.is_up_beside ? "" : o.up, o.hidden_size, o.intermediate_size);
   }
-  down_proj = add(o.down, o.intermediate_size, o.hidden_size);
+  down_proj = add(o.is_down_beside ? "" : o.down, o.intermediate_size, o.hidden_size);
+  if (o.has_xielu) act_fn = register_module("act_fn", std::make_shared<XIELU>(dtype));
 }
 
 at::Tensor MLP::forward(const ops::Activation& x) {
@@ -71,6 +57,7 @@ at::Tensor MLP::forward(const ops::Activation& x) {
 at::Tensor MLP::run_hidden(const ops::Activation& x) const {
   const Projections project{gate_proj, up_proj, gate_up_proj, turn_, clamp_};
   const ops::MlpInputs inputs = project(x);
+  if (act_fn != nullptr) return down_proj->forward(act_fn->forward(inputs.gate));
   const auto activated = [&](std::function<ops::MlpInputs()> again) {
     // The nonlinearity runs in the projections' product type: down_proj reads its result in the forward, and
     // the products of gate_proj and up_proj read its gradients in the backward.

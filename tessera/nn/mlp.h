@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tessera/nn/linear.h"
+#include "tessera/nn/xielu.h"
 #include "tessera/ops/mlp_activation.h"
 
 namespace tessera::nn {
@@ -27,10 +28,19 @@ struct MLPOptions {
   // `is_stored_in_turns`, files hold a row of the gate, then one of up, and so on.
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj", gate_up;
   bool is_stored_in_turns = false;
+  // Files hold the gate and up of a `gate_up` apart, under their own names.
+  bool is_stored_apart = false;
+  // These projections are no children of the MLP: the block registers them, under the names `up` and `down`.
+  // The former is for an MLP without a gate.
+  bool is_up_beside = false, is_down_beside = false;
   std::optional<ClampedGate> clamp;
+  // The activation is an XIELU with parameters of its own, in the place of `activation`. For an MLP without a
+  // gate.
+  bool has_xielu = false;
 };
 
-// Computes down(f(gate(x)) * up(x)), or down(f(up(x))) without a gate. Its children are the projections.
+// Computes down(f(gate(x)) * up(x)), or down(f(up(x))) without a gate. Its children are the projections, but
+// for those beside it, and `act_fn` where the activation has parameters.
 class MLP : public Layer {
  public:
   MLP(const MLPOptions& options, at::ScalarType dtype);
@@ -40,7 +50,8 @@ class MLP : public Layer {
 
   // Stops keeping the outputs of gate_proj and up_proj, the largest tensors of a block, for the backward
   // pass: they are recomputed there, from what is kept of x anyway. The result is the same to the last bit if
-  // the backward runs in the mode (train or eval) of the forward.
+  // the backward runs in the mode (train or eval) of the forward. An MLP with an XIELU keeps them all the
+  // same.
   void recompute_hidden() { recomputes_hidden_ = true; }
 
   bool recomputes_hidden() const { return recomputes_hidden_; }
@@ -51,6 +62,7 @@ class MLP : public Layer {
 
   // Either up_proj exists, and gate_proj if the MLP has a gate, or gate_up_proj does; the others are null.
   std::shared_ptr<Linear> gate_proj, up_proj, down_proj, gate_up_proj;
+  std::shared_ptr<XIELU> act_fn;  // null unless MLPOptions::has_xielu
 
  private:
   struct Projections {

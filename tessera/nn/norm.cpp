@@ -4,6 +4,7 @@
 
 #include "tessera/nn/layer_norm.h"
 #include "tessera/nn/rms_norm.h"
+#include "tessera/nn/unscaled_norm.h"
 
 namespace tessera::nn {
 
@@ -19,6 +20,7 @@ ops::NormedResidual Norm::add_and_norm(const at::Tensor& x, const std::optional<
 
 std::shared_ptr<Norm> make_norm(int64_t size, const NormOptions& options, at::ScalarType dtype) {
   if (options.kind == NormOptions::Kind::Layer) return std::make_shared<LayerNorm>(size, options, dtype);
+  if (!options.has_scale) return std::make_shared<UnscaledNorm>(options.eps);
   return std::make_shared<RMSNorm>(size, options.eps, dtype, options.adds_one);
 }
 

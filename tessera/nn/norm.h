@@ -31,8 +31,8 @@ struct NormOptions {
   Kind kind = Kind::Rms;
   double eps = 1e-6;
   bool adds_one = false;  // the scale is 1 + weight
-  // A LayerNorm without a scale has no parameters.
-  bool has_bias = true, has_scale = true;  // of LayerNorms
+  // A norm without a scale has no parameters. Biases are of LayerNorms alone.
+  bool has_bias = true, has_scale = true;
 };
 
 // Makes a norm over a last dim of `size` elements.

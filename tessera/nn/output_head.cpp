@@ -6,24 +6,23 @@
 
 namespace tessera::nn {
 
-ops::Activation OutputHead::normed(const at::Tensor& x) const {
-  const at::Tensor y = norm_->forward(x);
+ops::Activation OutputHead::input(const at::Tensor& x) const {
+  const at::Tensor y = normed(x);
   return scale_ == 1.0 ? y : y * scale_;
 }
 
-at::Tensor OutputHead::loss(const at::Tensor& x, const at::Tensor& labels,
-                            const ops::LossSources* sources) const {
-  const ops::Activation hidden = parallel() == nullptr ? normed(x) : parallel()->input(normed(x));
+at::Tensor OutputHead::loss(const at::Tensor& x, const TokenBatch& batch) const {
+  const ops::Activation hidden = parallel() == nullptr ? input(x) : parallel()->input(input(x));
   const at::Tensor weight = token_rows() ? token_rows()->on_table(weight_, tied_->part()) : weight_;
-  ops::LossTerms terms = loss_terms_;
+  ops::LossTerms terms = loss_terms();
   terms.soft_cap = soft_cap_;
-  return ops::linear_cross_entropy(hidden.value(), weight, labels, 0, part_ ? &*part_ : nullptr, sources,
-                                   terms);
+  return ops::linear_cross_entropy(hidden.value(), weight, batch.labels, 0, part_ ? &*part_ : nullptr,
+                                   batch.sources ? &*batch.sources : nullptr, terms, bias_);
 }
 
 at::Tensor OutputHead::logits(const at::Tensor& x) const {
-  return run(normed(x), [this](const ops::Activation& hidden) {
-    at::Tensor y = ops::linear(hidden, weight_);
+  return run(input(x), [this](const ops::Activation& hidden) {
+    at::Tensor y = ops::linear(hidden, weight_, bias_.defined() ? std::optional(bias_) : std::nullopt);
     if (token_rows() != nullptr) {
       y = token_rows()->on_logits(y, tied_->part(),
                                   [&](const at::Tensor& rows) { return ops::linear(hidden, rows); });
@@ -33,8 +32,10 @@ at::Tensor OutputHead::logits(const at::Tensor& x) const {
 }
 
 std::vector<at::Tensor> OutputHead::used_parameters() const {
-  std::vector<at::Tensor> parameters = norm_->parameters();
+  std::vector<at::Tensor> parameters;
+  if (norm_ != nullptr) parameters = norm_->parameters();
   parameters.push_back(weight_);
+  if (bias_.defined()) parameters.push_back(bias_);
   if (token_rows() != nullptr) parameters.push_back(token_rows()->rows);
   return parameters;
 }

@@ -1,4 +1,4 @@
-// The last part of a language model: the final norm, the output projection and the loss.
+// The head of a language model: the final norm, the output projection and the loss of the next tokens.
 #pragma once
 
 #include <memory>
@@ -8,15 +8,14 @@
 
 #include "tessera/nn/embedding.h"
 #include "tessera/nn/norm.h"
-#include "tessera/ops/linear_cross_entropy.h"
+#include "tessera/nn/task_head.h"
 
 namespace tessera::nn {
 
-// Owns no parameter: those of the norm and the projection belong to modules of the model; a tied projection's
-// weight is the embedding's, and so are its Embedding::token_rows(). A LayerParallel gets the normed hidden
-// states as input and logits as output. The loss never holds all logits; for it a cut vocabulary is described
-// by set_part().
-class OutputHead : public Layer {
+// Owns no parameter: those of the norm and the projection belong to modules of the model; the norm may be
+// null. A tied projection's weight is the embedding's, and so are its Embedding::token_rows(). The loss never
+// holds all logits; for it a cut vocabulary is described by set_part().
+class OutputHead : public TaskHead {
  public:
   // weight: [vocabulary, hidden_size].
   OutputHead(std::shared_ptr<const Norm> norm, at::Tensor weight)
@@ -26,12 +25,13 @@ class OutputHead : public Layer {
   OutputHead(std::shared_ptr<const Norm> norm, std::shared_ptr<const Embedding> tied)
       : weight_(tied->weight), norm_(std::move(norm)), tied_(std::move(tied)) {}
 
-  // x: [tokens, hidden_size], from the last block; labels: [tokens] int64 on the host. Returns the sum over
-  // the labelled positions, a scalar (ops::linear_cross_entropy).
-  at::Tensor loss(const at::Tensor& x, const at::Tensor& labels,
-                  const ops::LossSources* sources = nullptr) const;
-  // x: [tokens, hidden_size] -> [tokens, vocabulary].
-  at::Tensor logits(const at::Tensor& x) const;
+  // Returns ops::linear_cross_entropy() over batch.labels.
+  at::Tensor loss(const at::Tensor& x, const TokenBatch& batch) const override;
+  at::Tensor logits(const at::Tensor& x) const override;
+  at::Tensor normed(const at::Tensor& x) const override { return norm_ == nullptr ? x : norm_->forward(x); }
+
+  // Adds the projection's bias, [vocabulary], to the logits.
+  void set_bias(at::Tensor bias) { bias_ = std::move(bias); }
 
   // Logits are those of scale x, and then capped (ops::LossTerms::soft_cap).
   void set_logits(double scale, double soft_cap) {
@@ -39,28 +39,27 @@ class OutputHead : public Layer {
     soft_cap_ = soft_cap;
   }
 
-  // Declares that the weight holds only the rows of this part of the vocabulary.
+  // Declares that the weight, and the bias, hold only the rows of this part of the vocabulary.
   void set_part(ops::VocabularyPart part) { part_ = std::move(part); }
 
-  // Sets the additional terms of the loss (ops::linear_cross_entropy), in training and evaluation.
-  void set_loss_terms(const ops::LossTerms& terms) { loss_terms_ = terms; }
-
-  const at::Tensor& weight() const { return weight_; }
-  // Returns the norm's parameters, the weight, and the rows that tokens have of their own.
-  std::vector<at::Tensor> used_parameters() const;
+  const at::Tensor& weight() const override { return weight_; }
+  bool backward_reads_weight() const override { return false; }
+  // Returns the norm's parameters, the weight, the bias, and the rows that tokens have of their own.
+  std::vector<at::Tensor> used_parameters() const override;
 
  private:
   at::Tensor weight_;
+  at::Tensor bias_;  // undefined without one
   // Returns null if no token has a row of its own.
   const TokenRows* token_rows() const { return tied_ == nullptr ? nullptr : tied_->token_rows().get(); }
 
-  ops::Activation normed(const at::Tensor& x) const;
+  // Returns what the product takes.
+  ops::Activation input(const at::Tensor& x) const;
 
-  std::shared_ptr<const Norm> norm_;
+  std::shared_ptr<const Norm> norm_;       // null without one
   std::shared_ptr<const Embedding> tied_;  // null for a projection with a weight of its own
   std::optional<ops::VocabularyPart> part_;
   double scale_ = 1.0, soft_cap_ = 0.0;
-  ops::LossTerms loss_terms_;
 };
 
 }  // namespace tessera::nn

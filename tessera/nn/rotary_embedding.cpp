@@ -159,9 +159,11 @@ RotaryTable RotaryEmbedding::table(const at::Tensor& position_ids,
                                    const std::vector<int64_t>& document_starts, at::ScalarType model_dtype,
                                    const TokenPart& part) const {
   RotaryTable made;
-  std::tie(made.cos, made.sin) = angles(position_ids, document_starts, model_dtype, part);
+  if (options_.rotates)
+    std::tie(made.cos, made.sin) = angles(position_ids, document_starts, model_dtype, part);
   if (options_.query_beta == 0.0) return made;
-  const at::Tensor turns = at::div(position_ids, options_.query_length, "floor").to(made.cos.scalar_type());
+  const at::Tensor turns = at::div(position_ids + options_.query_offset, options_.query_length, "floor")
+                               .to(model_dtype == at::kDouble ? at::kDouble : at::kFloat);
   made.query_scale = (at::log1p(turns) * options_.query_beta + 1.0).view({-1, 1, 1});
   return made;
 }

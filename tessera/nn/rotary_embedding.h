@@ -38,9 +38,11 @@ struct RopeOptions {
   std::vector<double> short_factors = {}, long_factors = {};  // for LongRope, [head_dim / 2]
   // Factor on cos and sin, for Yarn and LongRope; 1 for the other types.
   double attention_factor = 1.0;
-  // If not 0, the query at position p is multiplied by 1 + query_beta ln(1 + floor(p / query_length)).
+  // If not 0, the query at position p is multiplied by 1 + query_beta ln(1 + floor((p + query_offset) /
+  // query_length)).
   double query_beta = 0.0;
-  int64_t query_length = 1;
+  int64_t query_length = 1, query_offset = 0;
+  bool rotates = true;  // false: the table has such factors alone
 };
 
 // Returns Yarn's factor on cos and sin for a configuration that names none: 0.1 ln(factor) + 1 or, if both

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -14,10 +15,21 @@
 
 namespace tessera::nn {
 
+// The tensors that a layer with a state keeps of the tokens that a sequence has had; none before the first
+// token. Nobody changes them.
+using LayerState = std::vector<at::Tensor>;
+
 // The cache of keys and values as one forward pass over new tokens sees it.
 class CacheView {
  public:
   virtual ~CacheView() = default;
+
+  // Returns what `layer`, the number of a layer among those with a state, keeps of each sequence of this
+  // pass, in the order of their new tokens. The default throws Error(Internal): such a pass cannot run those
+  // layers.
+  virtual std::vector<LayerState> states(int64_t layer) const;
+  // Replaces them. The cache has them once the pass has gone through all layers.
+  virtual void set_states(int64_t layer, std::vector<LayerState> states) const;
 
   // Adds the new tokens' k and v, [new tokens, kv_heads, head_dim], to layer `layer` of the model's cache.
   // Each new token then attends from its row of q, [new tokens, heads, head_dim], to all tokens that its
@@ -37,8 +49,8 @@ using TokenPart = std::optional<std::vector<TokenRun>>;
 // copies what it needs to its device.
 struct TokenBatch {
   at::Tensor input_ids;
-  // The labels, already shifted: labels[i] is the token that position i must predict, or -100 where nothing
-  // is trained. May be undefined if no loss is computed.
+  // The labels, already shifted: labels[i] is what position i must tell, the next token or a target, or -100
+  // where nothing is trained. May be undefined if no loss is computed.
   at::Tensor labels;
   // Positions restart at 0 in every document.
   at::Tensor position_ids;
@@ -55,12 +67,43 @@ struct TokenBatch {
   // If defined, the routers' losses are added to it (`values` of RouterBalance::add_loss()). It lies on the
   // model's device.
   at::Tensor router_values = {};
+  // The kind of each token's text, for models that have an embedding of it; undefined: all are 0. For an
+  // encoder-decoder 0 says that a token is of its document's source, and 1 that it is of the target, which
+  // follows the source.
+  at::Tensor type_ids = {};
+  // [labels, numbers], float64 on the host: what a classifier is to tell at the labelled positions, whose
+  // `labels` are then numbers of rows here. Undefined: the labels themselves are the classes.
+  at::Tensor targets = {};
+  // If defined, a classifier adds its class statistics (core/classification.h) to it: float64, on the model's
+  // device.
+  at::Tensor statistics = {};
+};
+
+// One side of the documents of a line: the places of its tokens in the line, [tokens of the side] int64, and
+// where those of each document begin among them, [documents + 1].
+struct DocumentSide {
+  at::Tensor rows;
+  std::vector<int64_t> starts;
+
+  int64_t count() const { return starts.back(); }
+};
+// The documents of an encoder-decoder: each begins with its source, which the encoder reads; its target,
+// which the decoder reads, follows. In a pass over a cache a document may have tokens of one side alone.
+struct DocumentSides {
+  DocumentSide source, target;
+};
+
+// Keys and values of the tokens of all sources, [tokens of the sources, heads, head_dim].
+struct SourceMemory {
+  at::Tensor k, v;
 };
 
 // Rotary positions of the tokens of one forward pass, from one rule for the angles.
 struct RotaryTable {
-  at::Tensor cos, sin;  // [tokens, angles], where a head has at least twice as many elements as angles
-  at::Tensor query_scale = {};  // [tokens, 1, 1], multiplies rotated queries; undefined: 1
+  // [tokens, angles], where a head has at least twice as many elements as angles; undefined where nothing is
+  // rotated.
+  at::Tensor cos, sin;
+  at::Tensor query_scale = {};  // [tokens, 1, 1], multiplies the queries; undefined: 1
 };
 
 // Data that all blocks of one forward pass share. Hooks that run a block again later keep a copy, so it owns
@@ -75,12 +118,19 @@ struct SequenceContext {
   at::Tensor is_added = {};
   // The routers' losses of the micro-batch; null if no weight of theirs is set.
   c10::intrusive_ptr<RouterBalance> router_balance = {};
+  // Null unless the model is an encoder-decoder; the rows lie on the model's device.
+  std::shared_ptr<const DocumentSides> sides = {};
+  // The keys and values that the cross attention of a block reads; undefined outside such a block, and
+  // without sources.
+  SourceMemory memory = {};
+  // The biases of keys, [tokens, heads of the model] (Alibi::table()); undefined for families without them.
+  at::Tensor key_bias = {};
 };
 
 // Shape of what one layer of a cache holds for each token.
 struct CachedHeads {
-  int64_t num_kv_heads = 0, head_dim = 0;
-  int64_t window = 0;  // as in ops::AttentionFormula; 0 = none
+  int64_t num_kv_heads = 0, head_dim = 0;  // 0 heads: the layer has no keys and values
+  int64_t window = 0;                      // as in ops::AttentionFormula; 0 = none
 };
 
 }  // namespace tessera::nn

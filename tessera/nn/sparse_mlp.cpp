@@ -37,10 +37,8 @@ void stack_experts(const SparseMLPOptions::Stacks& stacks, const Experts& expert
     const MLP& expert = *experts[static_cast<size_t>(e)];
     expert.gate_up_proj->set_stored_stack({e, count, stacks.gate_up, stacks.gate_up_bias, kNames});
     expert.down_proj->set_stored_stack({e, count, stacks.down, stacks.down_bias, kNames});
-    for (const auto& layer : {expert.gate_up_proj, expert.down_proj}) {
-      if (stacks.are_transposed) layer->set_stored_transposed();
-      layer->refuse_adapter("is one of many in a stored tensor, for which PEFT has no LoRA of a layer");
-    }
+    if (!stacks.are_transposed) continue;
+    for (const auto& layer : {expert.gate_up_proj, expert.down_proj}) layer->set_stored_transposed();
   }
 }
 
@@ -90,8 +88,9 @@ SparseMLP::SparseMLP(const SparseMLPOptions& o, at::ScalarType dtype)
   for (const auto& [name, layer] : named_layers(*list)) layer->set_role(ParameterRole::Expert);
   if (o.stacks) stack_experts(*o.stacks, experts);
   if (o.router.has_correction) {
-    correction = gate->register_parameter(
-        "e_score_correction_bias",
+    torch::nn::Module& owner = o.correction.empty() ? static_cast<torch::nn::Module&>(*gate) : *this;
+    correction = owner.register_parameter(
+        o.correction.empty() ? "e_score_correction_bias" : o.correction,
         at::empty({o.num_experts}, at::TensorOptions().dtype(dtype).device(at::kMeta)),
         /*requires_grad=*/false);
   }
@@ -168,7 +167,7 @@ SparseMLP::Routes SparseMLP::route(const ops::Activation& x, const SequenceConte
     scores = balance->add_layer(scores, chosen, context.is_added, share);
   }
   at::Tensor weights = scores.gather(1, chosen);
-  if (router.normalises) weights = weights / weights.sum(1, /*keepdim=*/true);
+  if (router.normalises) weights = weights / (weights.sum(1, /*keepdim=*/true) + router.sum_eps);
   return {chosen, router.scale == 1.0 ? weights : weights * router.scale};
 }
 
@@ -188,13 +187,15 @@ at::Tensor SparseMLP::mix(const ops::Activation& x, const SequenceContext& conte
                                 .scatter_add_(0, by_token, at::ones(by_token.sizes(), int_options)),
                    ends = counts.cumsum(0, at::kInt);
   const at::Tensor tokens_of_rows = order.floor_divide(copies);
-  const at::Tensor rows = ops::take_rows(x.value(), tokens_of_rows, places, copies);
+  at::Tensor rows = ops::take_rows(x.value(), tokens_of_rows, places, copies);
+  const at::Tensor scales = weights.to(rows.scalar_type());
+  if (options_.router.scales_inputs) rows = rows * scales.flatten().index_select(0, order).unsqueeze(1);
   std::optional<RandomScope> scope;
   if (const RandomPlace* place = RandomScope::current(); place != nullptr && drops())
     scope.emplace(place_of_rows(*place, tokens_of_rows, tokens));
   const at::Tensor results = ops::take_rows(core_->run(rows, ends, experts), places, order, 1);
   const at::Tensor of_token = results.view({tokens, copies, results.size(1)});
-  return (of_token * weights.to(results.scalar_type()).unsqueeze(2)).sum(1);
+  return (options_.router.scales_inputs ? of_token : of_token * scales.unsqueeze(2)).sum(1);
 }
 
 }  // namespace tessera::nn

@@ -38,14 +38,17 @@ at::Tensor run_experts(const at::Tensor& rows, const std::vector<int64_t>& count
 // The way in which a router's logits choose a token's experts and weigh their results.
 struct RouterOptions {
   bool is_sigmoid = false;  // scores are the sigmoids of the logits, not their softmax
-  // The frozen parameter `e_score_correction_bias` of the router is added to the scores for the choice alone
-  // (DeepSeek-V3, arXiv 2412.19437, section 2.1.2).
+  // A frozen parameter, `e_score_correction_bias` of the router or one that SparseMLPOptions name, is added
+  // to the scores for the choice alone (DeepSeek-V3, arXiv 2412.19437, section 2.1.2).
   bool has_correction = false;
   // Experts are chosen among those of the best groups only (DeepSeek-V2, arXiv 2405.04434, section 2.2.2). A
   // group's score is the sum of its `group_top` best ones.
   int64_t groups = 1, groups_per_token = 1, group_top = 1;
-  // True: the scores of a token's experts are divided by their sum.
+  // True: the scores of a token's experts are divided by the sum of theirs and `sum_eps`.
   bool normalises = true;
+  double sum_eps = 0.0;
+  // A token's weights multiply what its experts read, not what they give (Llama 4).
+  bool scales_inputs = false;
   double scale = 1.0;  // multiplies the weights
 };
 
@@ -56,6 +59,7 @@ struct SparseMLPOptions {
   MLPOptions expert;
   std::string gate = "gate";  // name of the router in the family's files
   bool gate_bias = false;
+  std::string correction = {};  // name of the frozen parameter, of the MLP itself; empty: the router's
   // If set, files hold the weights of all experts together (nn::StoredStack), in tensors of these names:
   // "experts.gate_up_proj". An expert then has gate_up_proj. `are_transposed`: they are [experts, in, out].
   struct Stacks {
@@ -63,6 +67,8 @@ struct SparseMLPOptions {
     bool are_transposed = false;
   };
   std::optional<Stacks> stacks;
+  // Transformers' name for the whole MLP, where it is not that of the family's files.
+  std::string transformers_name = {};
   // If set, an MLP through which all tokens go. Its result is added; by option, times the sigmoid of its own
   // gate.
   std::optional<MLPOptions> shared;
@@ -75,9 +81,11 @@ struct SparseMLPOptions {
 // option it adds sigmoid(shared_expert_gate(x)) shared_expert(x). Its children have the names of Hugging Face
 // files: `gate`, the router, which the options may call otherwise, `experts`, a list of MLPs, and
 // `shared_expert` with `shared_expert_gate`.
-class SparseMLP : public Layer {
+class SparseMLP : public Layer, public HasInitialValues {
  public:
   SparseMLP(const SparseMLPOptions& options, at::ScalarType dtype);
+
+  InitialValue initial_value(std::string_view) const override { return InitialValue::zeros(); }
 
   // x: [tokens, hidden_size] -> [tokens, hidden_size]. The host reads from the device how many rows each
   // expert gets, unless runs_grouped() (grouped_experts.h) makes that unnecessary.

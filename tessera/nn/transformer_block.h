@@ -4,9 +4,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "tessera/nn/attention.h"
 #include "tessera/nn/block.h"
+#include "tessera/nn/cross_attention.h"
+#include "tessera/nn/gated_convolution.h"
+#include "tessera/nn/gated_delta_net.h"
 #include "tessera/nn/mlp.h"
 #include "tessera/nn/norm.h"
 #include "tessera/nn/sparse_mlp.h"
@@ -17,44 +21,78 @@ struct TransformerBlockOptions {
   AttentionOptions attention;
   MLPOptions mlp;
   std::optional<SparseMLPOptions> sparse;  // if set, the block has a SparseMLP and `mlp` is not used
+  // If one of them is set, the block has this mixer in the place of attention, whose options are not used.
+  std::optional<GatedDeltaNetOptions> delta_net;
+  std::optional<GatedConvolutionOptions> convolution;
+  // If set, attention to the sources of the documents stands between the mixer and the MLP, as a branch with
+  // a norm of its own.
+  std::optional<CrossAttentionOptions> cross_attention;
+  // The tokens that the block reads and changes; those of the other side pass it by.
+  enum class Tokens { All, Sources, Targets };
+  Tokens tokens = Tokens::All;
   NormOptions norm;
   bool is_parallel = false;   // attention and MLP read the same x
+  bool norms_sums = false;    // the norms are over the residual sums, behind the branches
   double branch_scale = 1.0;  // multiplies what a branch adds to the residual sum
   // Names of the children in the family's files. A norm without a name does not exist; the MLP of a parallel
   // block then reads what attention reads.
   std::string attention_name = "self_attn", mlp_name = "mlp", attention_norm_name = "input_layernorm",
-              mlp_norm_name = "post_attention_layernorm", attention_out_norm_name, mlp_out_norm_name;
+              mlp_norm_name = "post_attention_layernorm", attention_out_norm_name, mlp_out_norm_name,
+              cross_attention_name, cross_norm_name;
+
+  bool has_attention() const { return !delta_net && !convolution; }
 };
 
-// Computes h = x + attention(x), then h + mlp(h); in a parallel block x + attention(x) + mlp(x). Each branch
-// reads its input through its norm, and its result goes through its out_norm.
+// Computes h = x + attention(x), or that of another mixer of tokens, then h + mlp(h); in a parallel block x +
+// attention(x) + mlp(x). Each branch reads its input through its norm, and its result goes through its
+// out_norm. With norms_sums, as in the first transformers, h = attention_norm(x + attention(x)), and the
+// result is mlp_norm(h + mlp(h)). A block of the sources or of the targets computes this of their rows alone.
 class TransformerBlock : public Block {
  public:
+  // `layer` counts the blocks whose mixer is of the same kind; it selects what a cache has of them. A block
+  // with cross attention takes two numbers, `layer` and the next one.
   TransformerBlock(const TransformerBlockOptions& options, int64_t layer, at::ScalarType dtype);
 
   at::Tensor forward(const at::Tensor& x, const SequenceContext& context) override;
-  CachedHeads cached_heads() const override { return attention->cached_heads(); }
+  CachedHeads cached_heads() const override {
+    // The attention of an encoder-decoder keeps states instead.
+    const bool has_pages = attention != nullptr && options_.tokens == TransformerBlockOptions::Tokens::All;
+    return has_pages ? attention->cached_heads() : CachedHeads();
+  }
   void recompute_hidden() override {
     mlp != nullptr ? mlp->recompute_hidden() : sparse_mlp->recompute_hidden();
   }
 
   const TransformerBlockOptions& options() const { return options_; }
 
+  // Norms what the block gives for its tokens. The norm belongs to the model, which keeps it gathered while
+  // the block runs.
+  void set_last_norm(std::shared_ptr<const Norm> norm) { last_norm_ = std::move(norm); }
+
   // Null if the options give no name.
   std::shared_ptr<Norm> attention_norm, mlp_norm, attention_out_norm, mlp_out_norm;
+  // All but one are null, and so below.
   std::shared_ptr<Attention> attention;
-  // Exactly one of the two is null.
+  std::shared_ptr<GatedDeltaNet> delta_net;
+  std::shared_ptr<GatedConvolution> convolution;
   std::shared_ptr<MLP> mlp;
   std::shared_ptr<SparseMLP> sparse_mlp;
+  std::shared_ptr<CrossAttention> cross_attention;  // null without the option, and so its norm
+  std::shared_ptr<Norm> cross_norm;
 
  private:
+  at::Tensor run_all(const at::Tensor& x, const SequenceContext& context) const;
+  at::Tensor run_side(const at::Tensor& x, const SequenceContext& context) const;
   // Returns the residual sum x + delta, and what a branch reads of it through `norm`.
   ops::NormedResidual add_and_norm(const Norm* norm, const at::Tensor& x,
                                    const std::optional<at::Tensor>& delta) const;
   at::Tensor finished(const at::Tensor& branch, const Norm* norm) const;
+  ops::ProductType mixer_product_type() const;
+  at::Tensor run_mixer(const ops::Activation& x, const SequenceContext& context) const;
   at::Tensor run_mlp(const ops::Activation& x, const SequenceContext& context) const;
 
   const TransformerBlockOptions options_;
+  std::shared_ptr<const Norm> last_norm_;
 };
 
 }  // namespace tessera::nn

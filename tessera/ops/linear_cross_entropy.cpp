@@ -1,6 +1,7 @@
 #include "tessera/ops/linear_cross_entropy.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,7 +60,13 @@ void add_by_source(const at::Tensor& losses, const std::vector<int64_t>& positio
 
 // The result of a forward; gradients are for a loss whose own gradient is 1.
 struct Result {
-  at::Tensor loss, grad_hidden, grad_weight;  // gradients are undefined if not wanted
+  at::Tensor loss, grad_hidden, grad_weight, grad_bias;  // gradients are undefined if not wanted
+};
+
+// Holds the operands of the logits, and which of them want a gradient.
+struct LossOperands {
+  at::Tensor hidden, weight, bias;  // bias: undefined if there is none
+  bool want_hidden = false, want_weight = false, want_bias = false;
 };
 
 // Caps logits in place. Returns the derivative of the cap at each of them, if it is wanted and there is a
@@ -85,11 +92,11 @@ at::Tensor cap_logits(at::Tensor logits, double soft_cap, bool wants_slope) {
 // vocabulary, cross_entropy() reduces each chunk's maxima and sums over the holders, so all holders must cut
 // the same chunks: their size is derived from the labels and the size of the whole vocabulary, which are
 // equal on all of them.
-Result compute(const at::Tensor& hidden_in, const at::Tensor& weight, const at::Tensor& labels, int64_t chunk,
-               const VocabularyPart* part, const LossSources* sources, const LossTerms& terms,
-               bool want_hidden, bool want_weight) {
+Result compute(const LossOperands& operands, const at::Tensor& labels, int64_t chunk,
+               const VocabularyPart* part, const LossSources* sources, const LossTerms& terms) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   const MemoryScope memory(MemoryCategory::Loss);
+  const auto& [hidden_in, weight, bias, want_hidden, want_weight, want_bias] = operands;
   const at::Tensor hidden = hidden_in.contiguous();
   const auto type = hidden.scalar_type(), exact = compute_type(type);
   // The size of the whole vocabulary, not of this part: holders of all parts must choose the same chunks.
@@ -115,6 +122,7 @@ Result compute(const at::Tensor& hidden_in, const at::Tensor& weight, const at::
     result.grad_weight = count > 0 ? at::empty(weight.sizes(), weight.options().dtype(exact))
                                    : at::zeros(weight.sizes(), weight.options().dtype(exact));
   }
+  if (want_bias) result.grad_bias = at::zeros(bias.sizes(), bias.options().dtype(exact));
   const at::Tensor losses = at::empty({count}, hidden.options().dtype(at::kDouble));
   const at::Tensor positions = copied_to<int64_t>(hidden.device(), found.positions);
   const at::Tensor labels_there = copied_to<int64_t>(hidden.device(), found.labels);
@@ -125,11 +133,13 @@ Result compute(const at::Tensor& hidden_in, const at::Tensor& weight, const at::
     const at::Tensor rows = all ? hidden.narrow(0, begin, size) : hidden.index_select(0, index);
     at::Tensor logits = buffer.narrow(0, 0, size);
     product_out(logits, rows, weight.t());
-    const bool in_place = want_hidden || want_weight;
+    if (bias.defined()) logits.add_(bias);
+    const bool in_place = want_hidden || want_weight || want_bias;
     const at::Tensor slope = cap_logits(logits, terms.soft_cap, in_place);
     leaf.cross_entropy(logits, labels_there.narrow(0, begin, size), losses.narrow(0, begin, size), in_place,
                        formula);
     if (slope.defined()) logits.mul_(slope);
+    if (want_bias) result.grad_bias.add_(logits.sum(at::IntArrayRef({0}), /*keepdim=*/false, exact));
     if (want_hidden && all) {
       product_out(result.grad_hidden.narrow(0, begin, size), logits, weight);
     } else if (want_hidden) {
@@ -146,12 +156,15 @@ Result compute(const at::Tensor& hidden_in, const at::Tensor& weight, const at::
 
 struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropyFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight,
-                            const at::Tensor& labels, int64_t chunk, const VocabularyPart* part,
-                            const LossSources* sources, const LossTerms& terms) {
-    Result result = compute(hidden, weight, labels, chunk, part, sources, terms, hidden.requires_grad(),
-                            weight.requires_grad());
+                            const std::optional<at::Tensor>& bias, const at::Tensor& labels, int64_t chunk,
+                            const VocabularyPart* part, const LossSources* sources, const LossTerms& terms) {
+    Result result = compute({hidden, weight, bias.value_or(at::Tensor()), hidden.requires_grad(),
+                             weight.requires_grad(), bias && bias->requires_grad()},
+                            labels, chunk, part, sources, terms);
     ctx->saved_data["grad_hidden"] = result.grad_hidden;
     ctx->saved_data["grad_weight"] = result.grad_weight;
+    ctx->saved_data["grad_bias"] = result.grad_bias;
+    ctx->saved_data["bias_type"] = (bias ? *bias : weight).scalar_type();
     // Keeps the leaf itself, as the mark of direct gradients is on it. The backward reads none of its
     // numbers.
     ctx->saved_data["weight"] = weight;
@@ -170,16 +183,19 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
       ctx->saved_data.erase(name);
       return gradient;
     };
-    at::Tensor grad_hidden = take("grad_hidden"), grad_weight = take("grad_weight");
+    at::Tensor grad_hidden = take("grad_hidden"), grad_weight = take("grad_weight"),
+               grad_bias = take("grad_bias");
     if (grad_hidden.defined()) grad_hidden.mul_(grads[0]);
-    if (!grad_weight.defined()) return {grad_hidden, grad_weight, {}, {}, {}, {}, {}};
+    if (grad_bias.defined())
+      grad_bias = grad_bias.mul_(grads[0]).to(ctx->saved_data["bias_type"].toScalarType());
+    if (!grad_weight.defined()) return {grad_hidden, grad_weight, grad_bias, {}, {}, {}, {}, {}};
     const MemoryScope memory(MemoryCategory::Gradients);
     const at::Tensor weight = take("weight");
     const auto direct_type = direct_gradient_type(weight);
     // An earlier micro-batch or another op has made the gradient: adds to it in one pass, scaled on the way.
     if (direct_type && weight.grad().defined()) {
       weight.mutable_grad().addcmul_(grad_weight, grads[0].to(grad_weight.scalar_type()));
-      return {grad_hidden, {}, {}, {}, {}, {}, {}};
+      return {grad_hidden, {}, grad_bias, {}, {}, {}, {}, {}};
     }
     grad_weight = grad_weight.mul_(grads[0]).to(direct_type.value_or(weight.scalar_type()));
     // Nobody has made it yet: the sum itself becomes the gradient.
@@ -187,7 +203,7 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
       weight.mutable_grad() = grad_weight;
       grad_weight.reset();
     }
-    return {grad_hidden, grad_weight, {}, {}, {}, {}, {}};
+    return {grad_hidden, grad_weight, grad_bias, {}, {}, {}, {}, {}};
   }
 };
 
@@ -208,7 +224,7 @@ int64_t LogitChunks::rows(int64_t positions, int64_t vocabulary, int64_t bytes_p
 
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                                 int64_t chunk_tokens, const VocabularyPart* part, const LossSources* sources,
-                                const LossTerms& terms) {
+                                const LossTerms& terms, const at::Tensor& bias) {
   const trace::Scope trace_scope("linear_cross_entropy");
   check_operands(kName, {&hidden, &weight});
   TESSERA_CHECK_ARGUMENT(hidden.dim() == 2 && weight.dim() == 2 && hidden.size(1) == weight.size(1) &&
@@ -222,10 +238,14 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
                          "linear_cross_entropy: label_smoothing");
   TESSERA_CHECK_ARGUMENT(terms.z_loss_coef >= 0.0, "linear_cross_entropy: z_loss_coef");
   TESSERA_CHECK_ARGUMENT(terms.soft_cap >= 0.0, "linear_cross_entropy: soft_cap");
-  if (!needs_graph({hidden, weight})) {
-    return compute(hidden, weight, labels, chunk_tokens, part, sources, terms, false, false).loss;
-  }
-  return LinearCrossEntropyFunction::apply(hidden, weight, labels, chunk_tokens, part, sources, terms);
+  const bool has_bias = bias.defined();
+  TESSERA_CHECK_ARGUMENT(!has_bias || (bias.dim() == 1 && bias.size(0) == weight.size(0) &&
+                                       bias.scalar_type() == weight.scalar_type()),
+                         "linear_cross_entropy: shape or type of the bias");
+  if (!needs_graph({hidden, weight, has_bias ? bias : weight}))
+    return compute({hidden, weight, bias}, labels, chunk_tokens, part, sources, terms).loss;
+  return LinearCrossEntropyFunction::apply(hidden, weight, has_bias ? std::optional(bias) : std::nullopt,
+                                           labels, chunk_tokens, part, sources, terms);
 }
 
 }  // namespace tessera::ops

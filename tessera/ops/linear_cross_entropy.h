@@ -50,13 +50,17 @@ struct LossTerms {
 // itself. Without a labelled position the loss is 0, with zero gradients. Throws Error(Data, "LABEL-RANGE")
 // for a label outside the vocabulary.
 //
+// `bias`, [vocabulary] of weight's type, is added to the logits; undefined: nothing is. It is whole or a part
+// as the weight is, and its gradient is made as the weight's.
+//
 // If there is a `part`, weight holds the rows of that part of the vocabulary, and the call is collective
 // among the holders of the parts. The result is the loss over the whole vocabulary, equal for all holders;
 // weight's gradient is that of its rows, and hidden's is this part's share: the sum over the holders is the
 // whole.
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                                 int64_t chunk_tokens = 0, const VocabularyPart* part = nullptr,
-                                const LossSources* sources = nullptr, const LossTerms& terms = {});
+                                const LossSources* sources = nullptr, const LossTerms& terms = {},
+                                const at::Tensor& bias = {});
 
 // Returns for how many positions the host holds logits at a time when `positions` are labelled: as many as
 // fit into 32 MiB or, if that is more, up to 512 of those that fit into 112 MiB, whatever the number of

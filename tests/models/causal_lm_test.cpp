@@ -55,6 +55,13 @@ TEST(CausalLM, EveryParameterHasARole) {
   EXPECT_EQ(roles["lm_head.weight"], OutputHead);
   EXPECT_EQ(roles["model.norm.weight"], Norm);
   EXPECT_EQ(roles["model.layers.0.self_attn.q_proj.weight"], Other);
+  roles = roles_of("phi");
+  EXPECT_EQ(roles["lm_head.weight"], OutputHead);
+  EXPECT_EQ(roles["lm_head.bias"], Bias);
+  roles = roles_of("bloom");
+  EXPECT_EQ(roles["transformer.word_embeddings_layernorm.weight"], Norm);
+  roles = roles_of("opt");
+  EXPECT_EQ(roles["model.decoder.embed_positions.weight"], Positions);
   roles = roles_of("gpt2");
   EXPECT_EQ(roles["transformer.wte.weight"], Embedding) << "it is the output head, too";
   EXPECT_EQ(roles["transformer.wpe.weight"], Positions);

@@ -67,7 +67,7 @@ INSTANTIATE_TEST_SUITE_P(
                   {{"rope_type", "llama3"},
                    {"factor", 8.0},
                    {"low_freq_factor", 4.0},
-                   {"high_freq_factor", 4.0}}}},
+                   {"high_freq_factor", 3.0}}}},
                 kConfig,
                 "low_freq_factor"},
         BadCase{
@@ -81,9 +81,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"quantised", {{"quantization_config", {{"bits", 4}}}}, kUnsupported, "quantization_config"},
         BadCase{"dropout", {{"attention_dropout", 0.1}}, kUnsupported, "attention_dropout"},
         BadCase{"architecture",
-                {{"architectures", {"LlamaForSequenceClassification"}}},
+                {{"architectures", {"LlamaForTokenClassification"}}},
                 kUnsupported,
-                "LlamaForSequenceClassification"},
+                "LlamaForTokenClassification"},
         BadCase{"layer_types", {{"layer_types", {"linear_attention"}}}, kUnsupported, "'linear_attention'"}),
     [](const auto& info) { return std::string(info.param.name); });
 
@@ -210,9 +210,15 @@ json json_of_any(const std::string& model_type) {
                 {"n_layer", 2},
                 {"n_embd", 24},
                 {"n_head", 4},
+                {"n_layers", 2},
+                {"num_layers", 1},
+                {"dim", 24},
+                {"n_heads", 4},
                 {"n_routed_experts", 16},
                 {"new_decoder_architecture", true},
-                {"num_kv_heads", 2}});
+                {"num_kv_heads", 2},
+                {"rotary_dim", 4},
+                {"ffn_dim", 28}});
   if (model_type == "deepseek_v2") value["num_experts_per_tok"] = 2;  // has no default
   return value;
 }
@@ -227,10 +233,17 @@ TEST(Registry, EveryRowIsWhole) {
       SCOPED_TRACE(type);
       EXPECT_TRUE(seen.insert(type).second) << "two rows";
       EXPECT_EQ(find_family(type), &family);
-      const auto config = parse_model_config(json_of_any(type).dump(), "config.json");
+      json value = json_of_any(type);
+      if (parse_model_config(value.dump(), "config.json")->is_encoder)
+        value["architectures"] = {"AnyForSequenceClassification"};
+      const auto config = parse_model_config(value.dump(), "config.json");
       EXPECT_EQ(config->model_type, type);
       const auto model = build_model(*config, at::kFloat);
       EXPECT_EQ(model->blocks().size(), 2U);
+      if (config->is_encoder_decoder) {
+        EXPECT_THROW(tensor_parallel_plan(*model), Error);
+        continue;
+      }
       parallel::check_tensor_parallel(*model, tensor_parallel_plan(*model), 2);
     }
     for (const checkpoint::GgufArchitecture& architecture : family.gguf) {
@@ -286,7 +299,7 @@ TEST(Registry, AMultimodalModelIsReadAsItsTextPart) {
         BadCase{"text", {{"text_config", "x"}}, kConfig, "key 'text_config'"},
         BadCase{"size", {{"text_config", {{"hidden_size", -1}}}}, kConfig, "text_config.hidden_size"},
         BadCase{
-            "type", {{"text_config", {{"model_type", "gptj"}}}}, kUnsupported, "text_config.model_type"}}) {
+            "type", {{"text_config", {{"model_type", "dbrx"}}}}, kUnsupported, "text_config.model_type"}}) {
     expect_refused(multimodal_json(), bad, parse);
   }
 }
@@ -358,9 +371,70 @@ TEST(Registry, DescribedFamiliesHaveTheDefaultsOfTheirClasses) {
   EXPECT_EQ(read_as("mistral4")->decoder.ropes[0].factor, 128.0);
   EXPECT_EQ(read_as("gpt_oss")->decoder.blocks[0].attention.window, 128);
 
+  const auto next = read_as("qwen3_next", {{"num_hidden_layers", 5}});
+  for (size_t layer = 0; layer < 5; ++layer)
+    EXPECT_EQ(next->decoder.blocks[layer].delta_net.has_value(), layer != 3);
+  const nn::GatedDeltaNetOptions& mixer = *next->decoder.blocks[0].delta_net;
+  EXPECT_EQ(mixer.num_key_heads, 16);
+  EXPECT_EQ(mixer.num_value_heads, 32);
+  EXPECT_EQ(mixer.key_dim, 128);
+  EXPECT_EQ(mixer.taps, 4);
+  EXPECT_TRUE(mixer.is_joined);
+  EXPECT_FALSE(read_as("qwen3_5_text")->decoder.blocks[0].delta_net->is_joined);
+  EXPECT_EQ(next->decoder.ropes[0].head_dim, 64) << "a quarter of a head of 256 is rotated";
+  EXPECT_EQ(next->num_experts, 512);
+  EXPECT_EQ(next->experts_per_token, 10);
+  EXPECT_TRUE(next->decoder.blocks[3].sparse->router.normalises);
+  EXPECT_EQ(read_as("qwen3_5_moe_text")->num_experts, 256);
+  EXPECT_FALSE(read_as("qwen3_5_text", {{"layer_types", {"full_attention", "linear_attention"}}})
+                   ->decoder.blocks[0]
+                   .delta_net);
+  const auto next_model = build_model(*next, at::kFloat);
+  EXPECT_TRUE(next_model->ignores_tensor("mtp.layers.0.input_layernorm.weight"));
+  EXPECT_FALSE(next_model->ignores_tensor("model.mtp.weight"));
+
+  EXPECT_TRUE(read_as("opt")->tie_word_embeddings);
+  EXPECT_EQ(read_as("opt")->decoder.positions->rows, 66) << "two before the first";
+  EXPECT_FALSE(read_as("opt")->training_note.empty()) << "its dropout is 0.1 unless it is given";
+  EXPECT_EQ(read_as("phi")->decoder.ropes[0].head_dim, 4) << "half of a head of 8 is rotated";
+  EXPECT_FALSE(read_as("bloom")->generation_bound.has_value());
+  EXPECT_EQ(read_as("apertus")->decoder.ropes[0].type, nn::RopeType::Llama3);
+  EXPECT_EQ(read_as("apertus")->decoder.ropes[0].theta, 12e6);
+  EXPECT_TRUE(read_as("lfm2")->decoder.blocks[0].has_attention());
+  EXPECT_EQ(read_as("lfm2")->intermediate_size, 256) << "two thirds of 28, rounded up";
+  EXPECT_EQ(read_as("lfm2", {{"block_auto_adjust_ff_dim", false}})->intermediate_size, 28);
+  const auto lfm2 = read_as("lfm2", {{"full_attn_idxs", {1}}});
+  EXPECT_EQ(lfm2->decoder.blocks[0].convolution->taps, 3);
+  EXPECT_FALSE(lfm2->decoder.blocks[1].convolution);
+  EXPECT_FALSE(read_as("lfm2_moe", seven)->decoder.blocks[1].sparse.has_value());
+  EXPECT_EQ(read_as("lfm2_moe", seven)->decoder.blocks[2].sparse->num_experts, 32);
+  const auto llama4 = read_as("llama4_text", seven);
+  EXPECT_EQ(llama4->decoder.blocks[3].attention.rotary, 1) << "no positions, but a factor of queries";
+  EXPECT_EQ(llama4->decoder.blocks[3].attention.chunk, 0);
+  EXPECT_EQ(llama4->decoder.blocks[2].attention.chunk, 8192);
+  EXPECT_EQ(llama4->decoder.ropes[0].theta, 5e5);
+  EXPECT_EQ(llama4->experts_per_token, 1);
+  const auto old_buffers = build_model(*read_as("gptj"), at::kFloat);
+  EXPECT_TRUE(old_buffers->ignores_tensor("transformer.h.0.attn.masked_bias"));
+  EXPECT_FALSE(old_buffers->ignores_tensor("transformer.h.0.attn.q_proj.bias"));
+
   for (const BadCase& bad :
        {BadCase{"falcon", {{"alibi", true}}, kUnsupported, "alibi"},
-        BadCase{"stablelm", {{"qk_layernorm", true}}, kUnsupported, "qk_layernorm"},
+        BadCase{"phi", {{"tie_word_embeddings", true}}, kUnsupported, "tie_word_embeddings"},
+        BadCase{"gptj", {{"rotary_dim", 5}}, kConfig, "rotary_dim"},
+        BadCase{"opt", {{"word_embed_proj_dim", 16}}, kUnsupported, "word_embed_proj_dim"},
+        BadCase{"bloom",
+                {{"apply_residual_connection_post_layernorm", true}},
+                kUnsupported,
+                "apply_residual_connection_post_layernorm"},
+        BadCase{"mpt", {{"attn_config", {{"alibi", false}}}}, kUnsupported, "alibi"},
+        BadCase{"mpt", {{"attn_config", {{"qk_ln", true}}}}, kUnsupported, "qk_ln"},
+        BadCase{"mpt", {{"no_bias", false}}, kUnsupported, "no_bias"},
+        BadCase{"mpt", {{"attn_config", {{"alibi_bias_max", 6}}}}, kUnsupported, "alibi_bias_max"},
+        BadCase{"apertus", {{"hidden_act", "mish"}}, kUnsupported, "'mish'"},
+        BadCase{"lfm2", {{"layer_types", {"conv", "linear_attention"}}}, kUnsupported, "'linear_attention'"},
+        BadCase{"llama4_text", {{"no_rope_layers", {1}}}, kConfig, "no_rope_layers"},
+        BadCase{"llama4_text", {{"router_jitter_noise", 0.1}}, kUnsupported, "router_jitter_noise"},
         BadCase{"gemma3_text", {{"use_bidirectional_attention", true}}, kUnsupported, "bidirectional"},
         BadCase{"phi3",
                 {{"rope_scaling", {{"type", "longrope"}, {"short_factor", {1.0}}, {"long_factor", {1.0}}}}},
@@ -375,6 +449,19 @@ TEST(Registry, DescribedFamiliesHaveTheDefaultsOfTheirClasses) {
         BadCase{"deepseek_v3", {{"n_group", 8}, {"topk_group", 1}}, kConfig, "n_group"},
         BadCase{"deepseek_v2", {{"topk_method", "noaux_tc"}}, kUnsupported, "topk_method"},
         BadCase{"glm4_moe_lite", {{"mlp_layer_types", {"dense"}}}, kConfig, "mlp_layer_types"},
+        BadCase{"qwen3_next", {{"layer_types", {"linear_attention", "conv"}}}, kUnsupported, "'conv'"},
+        BadCase{"qwen3_next", {{"layer_types", {"linear_attention"}}}, kConfig, "layer_types"},
+        BadCase{"qwen3_next", {{"linear_num_value_heads", 24}}, kConfig, "a multiple of 16"},
+        BadCase{"qwen3_next",
+                {{"linear_key_head_dim", 1 << 20},
+                 {"linear_num_key_heads", 1 << 20},
+                 {"linear_num_value_heads", 1 << 20}},
+                kConfig,
+                "2^44"},
+        BadCase{"qwen3_next", {{"hidden_act", "gelu"}}, kUnsupported, "hidden_act"},
+        BadCase{"qwen3_5_text", {{"attn_output_gate", false}}, kUnsupported, "attn_output_gate"},
+        BadCase{"qwen3_5_text", {{"mamba_ssm_dtype", "bfloat16"}}, kUnsupported, "mamba_ssm_dtype"},
+        BadCase{"qwen3_5_moe_text", {{"full_attention_interval", 0}}, kConfig, "full_attention_interval"},
         BadCase{"gpt_neox", {{"rotary_pct", 0.2}}, kConfig, "rotary_pct"}}) {
     expect_refused(json_of_any(bad.name), bad,
                    [](const json& value) { return parse_model_config(value.dump(), "config.json"); });
@@ -384,14 +471,14 @@ TEST(Registry, DescribedFamiliesHaveTheDefaultsOfTheirClasses) {
 TEST(Registry, UnknownModelTypesAreRefusedWithTheKnownOnes) {
   TempFolder folder;
   json value = llama_json();
-  value["model_type"] = "gptj";
+  value["model_type"] = "dbrx";
   io::write_file_atomic(folder / "config.json", value.dump());
   try {
     build_model(folder.path(), at::kFloat);
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), kUnsupported);
-    EXPECT_THAT(error.what(), HasSubstr("'gptj'"));
+    EXPECT_THAT(error.what(), HasSubstr("'dbrx'"));
     EXPECT_THAT(error.what(), HasSubstr("qwen3"));
   }
 }

@@ -139,12 +139,19 @@ TEST(Gpt2, LoadsFilesWithoutAPrefix) {
   EXPECT_TRUE(at::equal(logits_of(folder / "merged"), logits_of(folder / "prefixed")));
 }
 
-// The rows of joined projections, in GPT-2 and Phi-3, lie in other orders than in files. The text part of a
-// multimodal model has other names in its files than in its adapters, and PEFT also adapts a layer of the
-// vision tower, which the merge changes too.
+// The rows of joined projections, in GPT-2, Phi-3, MPT, Qwen3.5 and LFM2, lie in other orders than in files.
+// The text part of a multimodal model has other names in its files than in its adapters, and PEFT also adapts
+// a layer of the vision tower, which the merge changes too.
 TEST(JoinedProjections, AnAdapterOfPeftGivesItsLogitsBesideAndMerged) {
-  for (const auto& [family, layers] :
-       {std::pair("gpt2", 12), std::pair("phi3", 4), std::pair("gemma3_multimodal", 5)}) {
+  struct Case {
+    const char* family;
+    int64_t layers;
+    double tolerance = 1e-4;  // of float32; the memory of delta nets makes more of a rounding
+  };
+  for (const auto& [family, layers, tolerance] :
+       {Case{"gpt2", 12}, Case{"phi3", 4}, Case{"gemma3_multimodal", 5}, Case{"qwen3_5", 7, 1e-3},
+        Case{"qwen3_5_multimodal", 2, 1e-3}, Case{"phi", 4}, Case{"gptj", 4}, Case{"opt", 4},
+        Case{"bloom", 4}, Case{"mpt", 4}, Case{"lfm2", 8, 1e-3}}) {
     SCOPED_TRACE(family);
     const std::string base = reference_folder(family), adapter = base + "/adapter";
     const TensorFile file(base + "/reference.safetensors");
@@ -159,8 +166,8 @@ TEST(JoinedProjections, AnAdapterOfPeftGivesItsLogitsBesideAndMerged) {
     for (size_t i = 0; i < documents.size(); ++i) {
       const at::Tensor want = file.get("logits_lora." + std::to_string(i));
       EXPECT_GT(max_difference(file.get("logits." + std::to_string(i)), want), 0.1);
-      EXPECT_LT(max_difference(model->logits(pack({documents[i]})), want), 1e-4);
-      EXPECT_LT(max_difference(merged->logits(pack({documents[i]})), want), 1e-4);
+      EXPECT_LT(max_difference(model->logits(pack({documents[i]})), want), tolerance);
+      EXPECT_LT(max_difference(merged->logits(pack({documents[i]})), want), tolerance);
     }
   }
 }

@@ -10,6 +10,7 @@
 #include "tessera/models/llama/config.h"
 #include "tessera/models/registry.h"
 #include "tessera/nn/materialize.h"
+#include "tessera/nn/output_head.h"
 #include "tessera/ops/pass_through.h"
 #include "tessera/peft/lora.h"
 
@@ -131,9 +132,10 @@ void put_in(CausalLM& model, const Plan& plan, const World& world) {
   model.head().set_parallel(std::make_shared<GatheredLogits>(world, rows));
   comm::ReduceOptions max;
   max.op = comm::ReduceOp::Max;
-  model.head().set_part({rows.first, kVocab,
-                         [world, max](const at::Tensor& values) { world->all_reduce(values, false, max); },
-                         [world](const at::Tensor& values) { world->all_reduce(values); }});
+  dynamic_cast<nn::OutputHead&>(model.head())
+      .set_part({rows.first, kVocab,
+                 [world, max](const at::Tensor& values) { world->all_reduce(values, false, max); },
+                 [world](const at::Tensor& values) { world->all_reduce(values); }});
 }
 
 struct Case {

@@ -186,6 +186,17 @@ TEST(Load, AModelWithoutItsHeadLoads) {
   }
 }
 
+TEST(Load, AVocabularyWithBiasesKeepsItsSize) {
+  const BaseModel base = BaseModel::open(reference_folder("phi"));
+  EXPECT_NO_THROW(base.with_vocabulary({.count = base.config().vocab_size}));
+  try {
+    base.with_vocabulary({.count = 70});
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), "E-MODEL-UNSUPPORTED") << error.what();
+  }
+}
+
 TEST(Load, ConvertsToTheTypeOfTheParameter) {
   const auto narrow = load_reference_model("smollm2", at::kBFloat16);
   const auto wide = load_reference_model("smollm2", at::kDouble);

@@ -17,9 +17,9 @@ class Reference : public ::testing::TestWithParam<const char*> {
   TensorFile file_{reference_folder(GetParam()) + "/reference.safetensors"};
 };
 
-// Returns the largest difference relative to the largest element.
-double relative_difference(const at::Tensor& got, const at::Tensor& want) {
-  return max_difference(got, want) / std::max(want.abs().max().item<double>(), 1e-3);
+// Returns the largest difference relative to the largest element, or to `least` if that is smaller.
+double relative_difference(const at::Tensor& got, const at::Tensor& want, double least = 1e-3) {
+  return max_difference(got, want) / std::max(want.abs().max().item<double>(), least);
 }
 
 void expect_logits(CausalLM& model, const TensorFile& file, const std::string& suffix, double tolerance) {
@@ -44,14 +44,17 @@ void expect_loss_and_gradients(CausalLM& model, const TensorFile& file, const st
   for (const auto& item : model.named_parameters()) {
     if (!item.value().requires_grad()) continue;  // corrections of routers
     ASSERT_TRUE(item.value().grad().defined()) << item.key();
-    const at::Tensor stored = file.get("grad" + suffix + "." + table.find(item.key())->parts.front().name);
-    const at::Tensor want = at::empty(item.value().sizes(), stored.options());
+    const auto stored = [&](const std::string& name) { return file.get("grad" + suffix + "." + name); };
+    const at::Tensor want =
+        at::empty(item.value().sizes(), stored(table.find(item.key())->parts.front().name).options());
     for (const auto& overlaps : table.overlaps(item.key(), checkpoint::whole_box(want.sizes().vec()))) {
       for (const auto& overlap : overlaps) {
-        overlap.view(want).copy_(parallel::box_part(stored, overlap.stored));
+        overlap.view(want).copy_(parallel::box_part(stored(overlap.part->name), overlap.stored));
       }
     }
-    EXPECT_LT(relative_difference(item.value().grad(), want), tolerance) << item.key();
+    // Biases of keys without positions have no gradient but roundings, which are larger in float32.
+    const double least = tolerance > 1e-6 ? 2e-2 : 1e-3;
+    EXPECT_LT(relative_difference(item.value().grad(), want, least), tolerance) << item.key();
     ++checked;
   }
   EXPECT_GT(checked, 10);
@@ -102,7 +105,7 @@ TEST_P(Reference, PackedDocumentsEqualDocumentsAlone) {
 
 // The balance loss is over both documents together.
 TEST(RouterBalance, LossAndGradientsOfRouters) {
-  for (const char* family : {"mixtral", "qwen2_moe", "qwen3_moe"}) {
+  for (const char* family : {"mixtral", "qwen2_moe", "qwen3_moe", "qwen3_next", "qwen3_5_moe"}) {
     SCOPED_TRACE(family);
     const TensorFile file(reference_folder(family) + "/reference.safetensors");
     for (const bool recomputes : {false, true}) {
@@ -147,18 +150,20 @@ INSTANTIATE_TEST_SUITE_P(Families, Reference,
                                            "qwen2_5", "qwen2_sliding", "qwen3", "qwen3_sliding", "qwen3_moe",
                                            "qwen3_moe_options", "smollm2", "gpt2", "gpt2_options"),
                          [](const auto& info) { return std::string(info.param); });
-INSTANTIATE_TEST_SUITE_P(DescribedFamilies, Reference,
-                         ::testing::Values("arcee", "cohere", "cohere2", "deepseek_v2", "deepseek_v2_lite",
-                                           "deepseek_v3", "exaone4", "falcon_7b", "falcon_40b",
-                                           "falcon_options", "gemma", "gemma2", "gemma3", "gemma3_multimodal",
-                                           "gemma3_nested", "glm", "glm4", "glm4_moe", "glm4_moe_lite",
-                                           "gpt_neox", "gpt_neox_sequential", "gpt_oss", "gpt_oss_defaults",
-                                           "gpt_oss_mxfp4", "granite_moe", "granite", "helium", "hunyuan",
-                                           "ministral", "ministral3", "mistral3_multimodal", "mistral4",
-                                           "nemotron", "olmo", "olmo2", "olmo3", "olmoe", "phi3",
-                                           "phi3_longrope", "qwen2_moe", "seed_oss", "smollm3", "stablelm",
-                                           "stablelm_parallel", "starcoder2"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(
+    DescribedFamilies, Reference,
+    ::testing::Values("apertus", "apertus_relu2", "arcee", "bloom", "cohere", "cohere2", "deepseek_v2",
+                      "deepseek_v2_lite", "deepseek_v3", "exaone4", "falcon_40b", "falcon_7b",
+                      "falcon_options", "falcon_rw", "gemma", "gemma2", "gemma3", "gemma3_multimodal",
+                      "gemma3_nested", "glm", "glm4", "glm4_moe", "glm4_moe_lite", "gpt_neox",
+                      "gpt_neox_sequential", "gpt_oss", "gpt_oss_defaults", "gpt_oss_mxfp4", "gptj",
+                      "granite", "granite_moe", "helium", "hunyuan", "lfm2", "lfm2_moe", "llama4",
+                      "llama4_multimodal", "ministral", "ministral3", "mistral3_multimodal", "mistral4",
+                      "mpt", "nemotron", "olmo", "olmo2", "olmo3", "olmoe", "opt", "opt_sums", "phi", "phi3",
+                      "phi3_longrope", "qwen2_moe", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_multimodal",
+                      "qwen3_5_multimodal", "qwen3_next", "seed_oss", "smollm3", "stablelm", "stablelm_norms",
+                      "stablelm_parallel", "starcoder2"),
+    [](const auto& info) { return std::string(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(Families, ReferenceGeneration,
                          ::testing::Values("llama2", "llama3", "llama_linear", "llama_yarn", "llama_bias",
@@ -166,18 +171,19 @@ INSTANTIATE_TEST_SUITE_P(Families, ReferenceGeneration,
                                            "qwen2_sliding", "qwen3", "qwen3_sliding", "qwen3_moe",
                                            "qwen3_moe_options", "smollm2", "gpt2", "gpt2_options"),
                          [](const auto& info) { return std::string(info.param); });
-INSTANTIATE_TEST_SUITE_P(DescribedFamilies, ReferenceGeneration,
-                         ::testing::Values("arcee", "cohere", "cohere2", "deepseek_v2", "deepseek_v2_lite",
-                                           "deepseek_v3", "exaone4", "falcon_7b", "falcon_40b",
-                                           "falcon_options", "gemma", "gemma2", "gemma3", "gemma3_multimodal",
-                                           "gemma3_nested", "glm", "glm4", "glm4_moe", "glm4_moe_lite",
-                                           "gpt_neox", "gpt_neox_sequential", "gpt_oss", "gpt_oss_defaults",
-                                           "gpt_oss_mxfp4", "granite_moe", "granite", "helium", "hunyuan",
-                                           "ministral", "ministral3", "mistral3_multimodal", "mistral4",
-                                           "nemotron", "olmo", "olmo2", "olmo3", "olmoe", "phi3", "qwen2_moe",
-                                           "seed_oss", "smollm3", "stablelm", "stablelm_parallel",
-                                           "starcoder2"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(
+    DescribedFamilies, ReferenceGeneration,
+    ::testing::Values("apertus", "apertus_relu2", "arcee", "bloom", "cohere", "cohere2", "deepseek_v2",
+                      "deepseek_v2_lite", "deepseek_v3", "exaone4", "falcon_40b", "falcon_7b",
+                      "falcon_options", "falcon_rw", "gemma", "gemma2", "gemma3", "gemma3_multimodal",
+                      "gemma3_nested", "glm", "glm4", "glm4_moe", "glm4_moe_lite", "gpt_neox",
+                      "gpt_neox_sequential", "gpt_oss", "gpt_oss_defaults", "gpt_oss_mxfp4", "gptj",
+                      "granite", "granite_moe", "helium", "hunyuan", "lfm2", "lfm2_moe", "llama4_multimodal",
+                      "ministral", "ministral3", "mistral3_multimodal", "mistral4", "mpt", "nemotron", "olmo",
+                      "olmo2", "olmo3", "olmoe", "opt", "opt_sums", "phi", "phi3", "qwen2_moe", "qwen3_5",
+                      "qwen3_5_moe", "qwen3_5_moe_multimodal", "qwen3_5_multimodal", "qwen3_next", "seed_oss",
+                      "smollm3", "stablelm", "stablelm_norms", "stablelm_parallel", "starcoder2"),
+    [](const auto& info) { return std::string(info.param); });
 
 TEST(DynamicRope, GenerationEndsWhereTheFrequenciesChange) {
   const auto model = load_reference_model("llama_dynamic", at::kFloat);

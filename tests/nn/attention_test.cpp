@@ -120,6 +120,31 @@ TEST(Attention, TakesAScaleAWindowASoftCapAndBothDirections) {
   }
 }
 
+// A chunk is to attention what a document is.
+TEST(Attention, ChunksSeeNoOtherChunk) {
+  AttentionOptions o = options();
+  o.chunk = 3;
+  Attention layer(o, 0, at::kDouble), plain(options(), 0, at::kDouble);
+  fill(layer);
+  fill(plain);
+  const at::Tensor x = at::randn({kTokens, kHidden}, at::kDouble);
+  SequenceContext cut = context(true);
+  cut.document_starts = {0, 3, 4, 7, kTokens};
+  expect_close(layer.forward(x, context(true)), plain.forward(x, cut));
+  SequenceContext with_empty = context(true);
+  with_empty.document_starts = {0, 4, 4, kTokens, kTokens};
+  expect_close(layer.forward(x, with_empty), plain.forward(x, cut));
+  // Documents of several chunks that are spread over ranks.
+  SequenceContext spread = context(true);
+  spread.part = std::vector<TokenRun>{{0, kTokens}};
+  try {
+    layer.forward(x, spread);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), "E-CONFIG-CONTEXT-PARALLEL") << error.what();
+  }
+}
+
 TEST(Attention, BothDirectionsOverACacheAreRefused) {
   AttentionOptions o = options();
   o.is_causal = false;

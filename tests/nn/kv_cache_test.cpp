@@ -122,6 +122,78 @@ TEST(KvCache, AStepThatIsNotFinishedGivesItsPagesBack) {
   EXPECT_EQ(cache.allocated_pages(), 4);
 }
 
+// Feeds a new sequence that many pages with keys that begin with `text`, and returns its number.
+int64_t feed_keyed(KvCache& cache, const std::string& text, int64_t pages) {
+  const int64_t sequence = cache.add();
+  feed(cache, sequence, pages * kPage);
+  for (int64_t page = 0; page < pages; ++page) cache.set_key(sequence, page, text + std::to_string(page));
+  return sequence;
+}
+
+TEST(KvCache, SequencesShareThePagesWithOneKey) {
+  KvCache cache({.num_layers = 1, .num_kv_heads = 1, .head_dim = 2, .dtype = at::kFloat, .max_pages = 5});
+  const std::vector<PageKey> keys = {"a0", "a1", "a2", "a3"};
+  const int64_t first = feed_keyed(cache, "a", 3), second = cache.add();
+  ASSERT_EQ(cache.count_known(keys), 3);
+  EXPECT_EQ(cache.count_known(std::vector<PageKey>{"x", "a1"}), 0) << "only a beginning counts";
+  const std::span<const PageKey> known = std::span(keys).first(2);
+  EXPECT_EQ(cache.count_idle(known), 0);
+  cache.share(second, known);
+  EXPECT_EQ(cache.length(second), 2 * kPage);
+  EXPECT_EQ(cache.used_pages(), 3);
+  feed(cache, second, kPage);
+  EXPECT_EQ(cache.used_pages(), 4) << "new tokens go into a page of their own";
+  EXPECT_NE(cache.pages_of(first)[2], cache.pages_of(second)[2]);
+  cache.set_key(second, 2, "a2");
+  EXPECT_EQ(cache.count_known(keys), 3);
+  cache.free(first);
+  EXPECT_EQ(cache.used_pages(), 3);
+  EXPECT_EQ(cache.count_known(keys), 3) << "a page without a sequence keeps what it holds";
+  EXPECT_EQ(cache.count_idle(std::span(keys).first(3)), 1);
+  cache.free(second);
+  EXPECT_EQ(cache.used_pages(), 0);
+  EXPECT_EQ(cache.allocated_pages(), 4);
+  // Two sequences may share idle pages.
+  const int64_t third = cache.add(), fourth = cache.add();
+  for (const int64_t sequence : {third, fourth}) cache.share(sequence, std::span(keys).first(3));
+  EXPECT_EQ(cache.used_pages(), 3);
+  cache.free(third);
+  EXPECT_EQ(cache.used_pages(), 3);
+  EXPECT_THROW(cache.truncate(fourth, 2 * kPage + 1), Error) << "the next token would be written into a2";
+}
+
+// Pages that are free or new come first, then the idle ones in the order in which they were left; the end of
+// a text goes before its beginning.
+TEST(KvCache, TheIdlePageThatWasLeftFirstIsTakenFirst) {
+  KvCache cache({.num_layers = 1, .num_kv_heads = 1, .head_dim = 2, .dtype = at::kFloat, .max_pages = 6});
+  const auto num_known = [&](const std::string& text) {
+    return cache.count_known(std::vector<PageKey>{text + "0", text + "1"});
+  };
+  const int64_t a = feed_keyed(cache, "a", 2), b = feed_keyed(cache, "b", 2);
+  cache.free(b);
+  cache.free(a);
+  const int64_t other = cache.add();
+  feed(cache, other, 2 * kPage);
+  EXPECT_EQ(num_known("a") + num_known("b"), 4) << "the cache may still grow";
+  feed(cache, other, kPage);
+  EXPECT_EQ(num_known("b"), 1);
+  const int64_t again = cache.add();
+  cache.share(again, std::vector<PageKey>{"b0"});
+  cache.free(again);
+  feed(cache, other, kPage);
+  EXPECT_EQ(num_known("a"), 1) << "b was used later";
+  feed(cache, other, kPage);
+  EXPECT_EQ(num_known("a"), 0);
+  EXPECT_EQ(num_known("b"), 1);
+  // One more page than there is: nothing is lost.
+  const int64_t last = cache.add();
+  EXPECT_THROW(CacheStep(cache, {last}, {0, 2 * kPage}), Error);
+  EXPECT_EQ(num_known("b"), 1);
+  feed(cache, last, 1);
+  EXPECT_EQ(num_known("b"), 0);
+  EXPECT_EQ(cache.used_pages(), 6);
+}
+
 TEST(KvCache, RefusesMoreThanItsBoundAndKeepsWhatItHas) {
   KvCache cache({.num_layers = 1, .num_kv_heads = 1, .head_dim = 2, .dtype = at::kFloat, .max_pages = 2});
   const int64_t first = cache.add(), second = cache.add();

@@ -80,7 +80,9 @@ TEST(LayerParallel, OfAnOutputHead) {
   const at::Tensor x = at::randn({4, 3}, at::kDouble), labels = at::tensor({1, 4, -100, 0}, at::kLong);
   const at::Tensor logits = at::linear(2 * normed(x, norm->weight), head.weight());
   expect_close(head.logits(x), 10 * logits);
-  expect_close(head.loss(x, labels),
+  TokenBatch batch;
+  batch.labels = labels;
+  expect_close(head.loss(x, batch),
                at::nll_loss(at::log_softmax(logits, -1), labels, {}, at::Reduction::Sum));
 }
 

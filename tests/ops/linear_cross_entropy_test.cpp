@@ -114,6 +114,29 @@ TEST(LinearCrossEntropyTest, CappedLogitsEqualTheFormula) {
   }
 }
 
+TEST(LinearCrossEntropyTest, ABiasOfTheLogitsEqualsTheFormula) {
+  const LossTerms terms{.soft_cap = 0.7};
+  for (const bool is_capped : {false, true}) {
+    const Op formula = [=](const Inputs& in) {
+      at::Tensor logits = at::linear(in[0], in[1], in[2]);
+      if (is_capped) logits = at::tanh(logits / 0.7) * 0.7;
+      return at::nll_loss(at::log_softmax(logits, -1), in[3], {}, at::Reduction::Sum, kIgnoreLabel);
+    };
+    for (const int64_t ignored : {0, 3}) {
+      for (const int64_t chunk : {0, 2, 5}) {
+        SCOPED_TRACE("ignored " + std::to_string(ignored) + ", chunk " + std::to_string(chunk));
+        const Op biased = [=](const Inputs& in) {
+          return linear_cross_entropy(in[0], in[1], in[3], chunk, nullptr, nullptr,
+                                      is_capped ? terms : LossTerms{}, in[2]);
+        };
+        const Inputs plain = make_loss_inputs(13, 6, 11, ignored, 31);
+        expect_same_for_subsets(biased, formula, {plain[0], plain[1], random_tensor({11}, 40), plain[2]}, 3,
+                                1e-12);
+      }
+    }
+  }
+}
+
 TEST(LinearCrossEntropyTest, VocabularyLongerThanABlockOfTheKernel) {
   expect_same_for_subsets(fused_loss(3), loss_by_formula, make_loss_inputs(7, 5, 2500, 3, 3), 2, 1e-11);
 }

@@ -166,7 +166,9 @@ void check_logits(int64_t ranks) {
       const at::Tensor in = x.clone().set_requires_grad(true);
       const at::Tensor logits = head.logits(in);
       (logits * at::arange(14, at::kDouble).view({2, 7})).sum().backward();
-      const at::Tensor loss = head.loss(x, at::tensor({6, 2}, at::kLong));
+      nn::TokenBatch batch;
+      batch.labels = at::tensor({6, 2}, at::kLong);
+      const at::Tensor loss = head.loss(x, batch);
       return std::vector<at::Tensor>{logits, in.grad(), loss};
     };
     const auto want = run(comm::Communicator::single()), got = run(world);

@@ -2,6 +2,9 @@
 
 #include <filesystem>
 #include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "tessera/checkpoint/gguf_tensors.h"
 #include "tessera/checkpoint/quantized_tensors.h"
@@ -11,6 +14,7 @@
 #include "tessera/io/file.h"
 #include "tessera/io/gguf.h"
 #include "tessera/io/model_files.h"
+#include "tessera/models/common/classifier_config.h"
 #include "tessera/models/common/load.h"
 #include "tessera/models/registry.h"
 
@@ -19,6 +23,20 @@ namespace {
 
 std::shared_ptr<const checkpoint::StoredTensors> folder_tensors(const std::string& path) {
   return checkpoint::model_tensors(std::make_shared<const io::ModelFiles>(io::ModelFiles::open(path)));
+}
+
+// Lists the stored tensors that have a row for each token.
+std::vector<checkpoint::VocabularyTable> vocabulary_tables(const ModelConfig& config) {
+  const std::shared_ptr<CausalLM> model = build_model(config, at::kFloat);
+  const checkpoint::StateDictAdapter table = state_dict_adapter(*model);
+  std::vector<checkpoint::VocabularyTable> tables;
+  for (const std::string& name : token_tables(*model)) {
+    for (const checkpoint::StoredPart& part : table.find(name)->parts) {
+      tables.push_back({part.name, name});
+      for (const std::string& alias : part.aliases) tables.push_back({alias, name});
+    }
+  }
+  return tables;
 }
 
 }  // namespace
@@ -42,8 +60,16 @@ BaseModel BaseModel::open(const std::string& path) {
     model.files_ = checkpoint::read_base_files(path);
     model.config_ = parse_model_config(model.files_.config, io::join_path(path, "config.json"));
     model.untie_what_differs();
+    model.take_form_of_files();
   }
   return model;
+}
+
+void BaseModel::take_form_of_files() {
+  if (gguf_) return;
+  const auto files = tensors_or_none();
+  if (files == nullptr) return;
+  if (auto own = config_->in_form_of(*files)) config_ = std::move(own);
 }
 
 void BaseModel::untie_what_differs() {
@@ -69,7 +95,61 @@ std::shared_ptr<const checkpoint::StoredTensors> BaseModel::tensors_or_none() co
   }
 }
 
+BaseModel BaseModel::with_vocabulary(const checkpoint::VocabularyRows& rows) const {
+  if (rows.count == config_->vocab_size) return *this;
+  if (config_->has_head_bias && !config_->classification) {
+    throw Error(ErrorKind::Model, "UNSUPPORTED",
+                "the vocabulary of a model whose output projection has a bias does not change its size")
+        .in(config_->source_file)
+        .got(std::to_string(rows.count) + " tokens")
+        .need(std::to_string(config_->vocab_size));
+  }
+  BaseModel model = with_config({{"vocab_size", std::to_string(rows.count)}});
+  model.rows_ = rows;
+  return model;
+}
+
+BaseModel BaseModel::as_classifier(const Classification& classification) const {
+  const auto& own = config_->classification;
+  if (own && own->problem == classification.problem && own->labels == classification.labels) return *this;
+  if (gguf_) throw Error(ErrorKind::Model, "CLASSIFIER", "a GGUF file cannot become a classifier").in(path_);
+  return with_config(classifier_config(*config_, files_.config, classification));
+}
+
+BaseModel BaseModel::with_config(const std::map<std::string, std::string>& values) const {
+  if (values.empty()) return *this;
+  auto config = nlohmann::ordered_json::parse(files_.config);
+  nlohmann::ordered_json& own = config_->is_text_part ? config["text_config"] : config;
+  for (const auto& [key, text] : values) {
+    const auto value = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (value.is_discarded())
+      throw Error(ErrorKind::Model, "CONFIG", "not a JSON value").in("key '" + key + "'").got(text);
+    if (key == "rope_scaling" && value.is_object() && own.contains("rope_parameters")) {
+      own["rope_parameters"].update(value);
+    } else {
+      own[key] = value;
+    }
+  }
+  BaseModel model = *this;
+  model.files_.config = config.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  model.config_ = parse_model_config(model.files_.config, config_->source_file);
+  model.take_form_of_files();
+  return model;
+}
+
+BaseModel BaseModel::with_joined_experts() const {
+  BaseModel model = *this;
+  if (auto joined = config_->with_joined_experts()) model.config_ = std::move(joined);
+  return model;
+}
+
 std::shared_ptr<const checkpoint::StoredTensors> BaseModel::tensors() const {
+  if (!rows_) return stored();
+  return checkpoint::with_vocabulary_rows(stored(), vocabulary_tables(*config_), *rows_,
+                                          config_->initializer_range);
+}
+
+std::shared_ptr<const checkpoint::StoredTensors> BaseModel::stored() const {
   if (gguf_) return checkpoint::stored_tensors(gguf_);
   if (config_->is_text_part) return whole()->text_part();
   return folder_tensors(path_);

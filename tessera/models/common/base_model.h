@@ -2,12 +2,15 @@
 // stands for.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "tessera/checkpoint/gguf_model.h"
 #include "tessera/checkpoint/save_folder.h"
 #include "tessera/checkpoint/stored_tensors.h"
+#include "tessera/checkpoint/vocabulary_rows.h"
 #include "tessera/checkpoint/whole_model.h"
 #include "tessera/models/common/causal_lm.h"
 #include "tessera/text/tokenizer/tokenizer.h"
@@ -21,6 +24,22 @@ class BaseModel {
   // own, the model has that one, as in Transformers: config() and files() say that nothing is tied. Throws
   // Error(Model) for what is no model, or one of an unknown family.
   static BaseModel open(const std::string& path);
+
+  // Returns this model with a vocabulary of another size: config(), files() and tensors() say so, and the
+  // tables of tokens have the rows that `rows` describes. The same model if it has as many.
+  BaseModel with_vocabulary(const checkpoint::VocabularyRows& rows) const;
+  // Returns this model with other values of keys of its config.json, or of the text_config that it is read
+  // from: a JSON text for each key. rope_scaling goes into rope_parameters if the file has them. Throws
+  // Error(Model) for what the file itself would be refused for.
+  BaseModel with_config(const std::map<std::string, std::string>& values) const;
+  // Returns this model with the experts of a layer as Transformers has them in memory
+  // (ModelConfig::with_joined_experts()). The files that it reads and writes stay the same.
+  BaseModel with_joined_experts() const;
+  // Returns this model with the head of a classifier of these labels in the place of its own
+  // (classifier_config.h), which its files may lack. The same model if it is that classifier.
+  BaseModel as_classifier(const Classification& classification) const;
+  // Tells whether the vocabulary has another size than in the files.
+  bool has_new_vocabulary() const { return rows_.has_value(); }
 
   const ModelConfig& config() const { return *config_; }
   // The small files of the folder. A GGUF file's say that the weights are float32.
@@ -41,12 +60,15 @@ class BaseModel {
 
  private:
   void untie_what_differs();
+  void take_form_of_files();
   std::shared_ptr<const checkpoint::StoredTensors> tensors_or_none() const;
+  std::shared_ptr<const checkpoint::StoredTensors> stored() const;
 
   std::string path_;
   std::shared_ptr<const checkpoint::GgufModel> gguf_;  // null for a folder
   checkpoint::BaseFiles files_;
   std::shared_ptr<const ModelConfig> config_;
+  std::optional<checkpoint::VocabularyRows> rows_;  // set if they are not those of the files
 };
 
 }  // namespace tessera::models

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
@@ -10,7 +11,10 @@
 #include "tessera/core/step_clock.h"
 #include "tessera/device/device.h"
 #include "tessera/device/device_copy.h"
+#include "tessera/models/common/document_sides.h"
 #include "tessera/nn/call_hook.h"
+#include "tessera/nn/gated_convolution.h"
+#include "tessera/nn/gated_delta_net.h"
 #include "tessera/nn/sparse_mlp.h"
 
 namespace tessera::models {
@@ -34,7 +38,7 @@ void CausalLM::check_length(int64_t length, const std::optional<LengthBound>& bo
 }
 
 void CausalLM::check_batch(const nn::TokenBatch& batch) const {
-  check_ids(batch.input_ids);
+  check_ids(batch.input_ids, config().vocab_size + num_virtual_tokens());
   const std::vector<int64_t>& starts = batch.document_starts;
   TESSERA_ASSERT(!starts.empty() && starts.front() == 0, "document starts");
   int64_t tokens = batch.part.has_value() ? 0 : starts.back();
@@ -48,27 +52,36 @@ void CausalLM::check_batch(const nn::TokenBatch& batch) const {
   }
 }
 
-void CausalLM::check_ids(const at::Tensor& input_ids) const {
+void CausalLM::check_ids(const at::Tensor& input_ids, int64_t num_ids) const {
   if (input_ids.numel() == 0) return;
-  const int64_t vocabulary = config().vocab_size;
   const auto [low, high] = at::aminmax(input_ids);
   const int64_t worst = low.item<int64_t>() < 0 ? low.item<int64_t>() : high.item<int64_t>();
-  if (worst < 0 || worst >= vocabulary) {
+  if (worst < 0 || worst >= num_ids) {
     throw Error(ErrorKind::Data, "TOKEN-ID", "token id outside the model's vocabulary")
         .got(std::to_string(worst))
-        .need("0 to " + std::to_string(vocabulary - 1))
+        .need("0 to " + std::to_string(config().vocab_size - 1))
         .hint("the tokenizer must belong to the model");
   }
 }
 
+std::shared_ptr<const nn::DocumentSides> CausalLM::sides_of(const nn::TokenBatch& batch) const {
+  return config().is_encoder_decoder ? document_sides(batch, device()) : nullptr;
+}
+
 void CausalLM::add_positions(nn::SequenceContext&, const at::Tensor&) const {}
+
+int64_t CausalLM::num_virtual_tokens() const {
+  const auto& rows = embeddings().front()->virtual_rows();
+  return rows == nullptr ? 0 : rows->count();
+}
 
 at::Device CausalLM::device() const { return head().weight().device(); }
 
 at::Tensor CausalLM::hidden_states(const at::Tensor& input_ids, const at::Tensor& position_ids,
-                                   nn::SequenceContext context) {
+                                   const at::Tensor& type_ids, nn::SequenceContext context) {
   add_positions(context, position_ids);
-  return through_blocks(embed(input_ids, position_ids), 0, static_cast<int64_t>(blocks().size()), context);
+  return through_blocks(embed(input_ids, position_ids, type_ids), 0, static_cast<int64_t>(blocks().size()),
+                        context);
 }
 
 at::Tensor CausalLM::through_blocks(at::Tensor x, int64_t begin, int64_t end,
@@ -80,7 +93,8 @@ at::Tensor CausalLM::through_blocks(at::Tensor x, int64_t begin, int64_t end,
 }
 
 std::vector<at::Tensor> CausalLM::forward_only_parameters() const {
-  std::vector<at::Tensor> parameters = {head().weight()};
+  std::vector<at::Tensor> parameters;
+  if (!head().backward_reads_weight()) parameters.push_back(head().weight());
   for (const auto& embedding : embeddings()) parameters.push_back(embedding->weight);
   return parameters;
 }
@@ -95,7 +109,7 @@ nn::ParameterRoles CausalLM::parameter_roles() const {
       if (table != tables.end()) {
         role = table == tables.begin() ? nn::ParameterRole::Embedding : nn::ParameterRole::Positions;
       } else if (parameter.value().is_same(head().weight())) {
-        role = nn::ParameterRole::OutputHead;
+        role = config().classification ? nn::ParameterRole::Classifier : nn::ParameterRole::OutputHead;
       } else {
         const bool is_plain = layer->role() == nn::ParameterRole::Other;
         role = is_plain && parameter.key() == "bias" ? nn::ParameterRole::Bias : layer->role();
@@ -136,12 +150,15 @@ at::Tensor CausalLM::run_blocks(const nn::TokenBatch& batch, int64_t begin, int6
   check_batch(batch);
   const nn::ForwardOnlyScope forward_only(forward_only_parameters());
   const at::Tensor positions = copy_to(batch.position_ids, device());
+  const at::Tensor types = batch.type_ids.defined() ? copy_to(batch.type_ids, device()) : at::Tensor();
   const at::Tensor first = begin == 0 ? copy_to(batch.input_ids, device()) : hidden;
+  const auto sides = sides_of(batch);
   // Everything from the embedding to the loss runs inside the model's own hook, which keeps the parameters of
   // the root (embedding, final norm, output projection) gathered meanwhile. A hook may run the forward again
   // in the backward, hence the copies in the capture and a new context with new sums in every run.
   return nn::call_hooked(*this, first, [=, this](const at::Tensor& input) {
     nn::SequenceContext context = context_of(batch);
+    context.sides = sides;
     add_positions(context, positions);
     if (context.is_added.defined()) context.is_added = copy_to(context.is_added, device());
     if (const nn::RouterLossWeights weights = router_loss_weights(); weights.is_any()) {
@@ -150,11 +167,11 @@ at::Tensor CausalLM::run_blocks(const nn::TokenBatch& batch, int64_t begin, int6
     }
     // See [Note: router sums in a forward].
     nn::RouterBalance* const balance = context.router_balance.get();
-    at::Tensor x = begin == 0 ? embed(input, positions) : input;
+    at::Tensor x = begin == 0 ? embed(input, positions, types) : input;
     if (begin > 0 && balance != nullptr) x = balance->take_sums(x);
     const at::Tensor y = through_blocks(x, begin, end, context);
     if (end < static_cast<int64_t>(blocks().size())) return balance == nullptr ? y : balance->with_sums(y);
-    const at::Tensor loss = head().loss(y, batch.labels, batch.sources ? &*batch.sources : nullptr);
+    const at::Tensor loss = head().loss(y, batch);
     if (balance == nullptr) return loss;
     balance->count_labels(batch.labels);  // before the sum over ranks, each of which has some of the labels
     if (token_sum_) token_sum_(balance->sums());
@@ -162,13 +179,27 @@ at::Tensor CausalLM::run_blocks(const nn::TokenBatch& batch, int64_t begin, int6
   });
 }
 
-at::Tensor CausalLM::logits(const nn::TokenBatch& batch) {
+at::Tensor CausalLM::after_blocks(const nn::TokenBatch& batch,
+                                  std::function<at::Tensor(const at::Tensor&)> use) {
   check_batch(batch);
   const at::Tensor there = copy_to(batch.input_ids, device()),
-                   positions = copy_to(batch.position_ids, device());
-  return nn::call_hooked(*this, there, [this, batch, positions](const at::Tensor& input_ids) {
-    return head().logits(hidden_states(input_ids, positions, context_of(batch)));
-  });
+                   positions = copy_to(batch.position_ids, device()),
+                   types = batch.type_ids.defined() ? copy_to(batch.type_ids, device()) : at::Tensor();
+  const auto sides = sides_of(batch);
+  return nn::call_hooked(*this, there,
+                         [this, batch, positions, types, sides, use](const at::Tensor& input_ids) {
+                           nn::SequenceContext context = context_of(batch);
+                           context.sides = sides;
+                           return use(hidden_states(input_ids, positions, types, std::move(context)));
+                         });
+}
+
+at::Tensor CausalLM::logits(const nn::TokenBatch& batch) {
+  return after_blocks(batch, [this](const at::Tensor& x) { return head().logits(x); });
+}
+
+at::Tensor CausalLM::last_hidden_states(const nn::TokenBatch& batch) {
+  return after_blocks(batch, [this](const at::Tensor& x) { return head().normed(x); });
 }
 
 at::Tensor CausalLM::next_logits(nn::KvCache& cache, const std::vector<NewTokens>& batch) {
@@ -177,9 +208,18 @@ at::Tensor CausalLM::next_logits(nn::KvCache& cache, const std::vector<NewTokens
   const c10::InferenceMode inference;
   check_new_tokens(cache, batch);
   std::vector<int64_t> ids, sequences, starts = {0}, last;
+  std::vector<SidesOfDocument> documents;  // of an encoder-decoder
+  const int64_t virtual_tokens = num_virtual_tokens();
   for (const NewTokens& part : batch) {
-    const int64_t added = static_cast<int64_t>(part.ids.size());
+    const bool is_first = cache.length(part.sequence) == 0,
+               has_start = is_first && config().is_encoder_decoder;
+    const int64_t before = is_first ? virtual_tokens : 0;
+    for (int64_t i = 0; i < before; ++i) ids.push_back(config().vocab_size + i);
+    const int64_t added = before + std::ssize(part.ids) + (has_start ? 1 : 0);
     ids.insert(ids.end(), part.ids.begin(), part.ids.end());
+    if (has_start) ids.push_back(config().decoder_start_token_id);
+    const int64_t border = starts.back() + (has_start ? std::ssize(part.ids) : 0);
+    documents.push_back({starts.back(), border, border, starts.back() + added});
     sequences.push_back(part.sequence);
     starts.push_back(starts.back() + added);
     TESSERA_ASSERT(part.num_logits >= 1 && part.num_logits <= added, "logits after some of the new tokens");
@@ -190,6 +230,8 @@ at::Tensor CausalLM::next_logits(nn::KvCache& cache, const std::vector<NewTokens
   // throws, the pages go back and the sequences are what they were.
   nn::CacheStep step(cache, sequences, starts);
   const at::Tensor position_ids = copy_to(host_ids(step.positions()), device());
+  nn::SequenceContext context{starts, &step, {}, {}, {}};
+  if (config().is_encoder_decoder) context.sides = document_sides(documents, device());
   const auto num_blocks = static_cast<int64_t>(blocks().size());
   const int64_t begin = stage_ ? stage_->begin : 0, end = stage_ ? stage_->end : num_blocks;
   const auto run = [&](const at::Tensor& before) {
@@ -198,7 +240,7 @@ at::Tensor CausalLM::next_logits(nn::KvCache& cache, const std::vector<NewTokens
     // row.
     const bool are_chosen = last.size() < ids.size() && end == num_blocks;
     return run_cached(fed, position_ids, are_chosen ? copy_to(host_ids(last), device()) : at::Tensor(),
-                      {starts, &step, {}, {}, {}}, begin, end);
+                      context, begin, end);
   };
   const at::Tensor logits =
       stage_ ? stage_->between(run, std::ssize(ids), std::ssize(last)) : run(at::Tensor());
@@ -226,15 +268,23 @@ at::Tensor CausalLM::decode(const at::Tensor& ids, const at::Tensor& positions, 
 }
 
 bool CausalLM::decodes_alone() const {
-  if (stage_ || head().parallel() != nullptr) return false;
+  if (stage_ || head().parallel() != nullptr || config().is_encoder_decoder) return false;
   const auto all = modules();
   const bool is_shared = std::any_of(all.begin(), all.end(), [](const auto& module) {
     const auto* layer = dynamic_cast<const nn::Layer*>(module.get());
     return nn::find_call_hook(*module) != nullptr || (layer != nullptr && layer->parallel() != nullptr);
   });
-  return !is_shared && std::all_of(all.begin(), all.end(), [this](const auto& module) {
+  return !is_shared && !keeps_states() && std::all_of(all.begin(), all.end(), [this](const auto& module) {
     const auto* sparse = dynamic_cast<const nn::SparseMLP*>(module.get());
     return sparse == nullptr || sparse->never_reads(hidden_type());
+  });
+}
+
+bool CausalLM::keeps_states() const {
+  const auto all = modules();
+  return std::any_of(all.begin(), all.end(), [](const auto& module) {
+    return dynamic_cast<const nn::GatedDeltaNet*>(module.get()) != nullptr ||
+           dynamic_cast<const nn::GatedConvolution*>(module.get()) != nullptr;
   });
 }
 
@@ -242,34 +292,54 @@ void CausalLM::check_new_tokens(const nn::KvCache& cache, const std::vector<NewT
   std::vector<int64_t> ids;
   for (const NewTokens& part : batch) {
     TESSERA_ASSERT(!part.ids.empty(), "next_logits takes at least one token of every sequence");
-    check_length(cache.length(part.sequence) + std::ssize(part.ids), config().generation_bound);
+    const int64_t before = cache.length(part.sequence);
+    check_length(before + (before == 0 ? num_virtual_tokens() : 0) + std::ssize(part.ids),
+                 config().generation_bound);
     ids.insert(ids.end(), part.ids.begin(), part.ids.end());
   }
-  check_ids(host_ids(ids));
+  check_ids(host_ids(ids), config().vocab_size);
+}
+
+void CausalLM::check_continues_texts(const std::string& use) const {
+  if (!config().is_encoder_decoder) return;
+  throw Error(ErrorKind::Model, "TASK",
+              use + " needs a model that continues a text, and this one makes targets of sources")
+      .in(config().source_file + ": key 'model_type'")
+      .got(config().model_type)
+      .hint("tessera generate makes targets");
 }
 
 void CausalLM::check_prompt(const std::vector<int64_t>& ids) const {
-  check_length(static_cast<int64_t>(ids.size()), config().generation_bound);
-  check_ids(host_ids(ids));
+  check_length(num_virtual_tokens() + std::ssize(ids), config().generation_bound);
+  check_ids(host_ids(ids), config().vocab_size);
 }
 
 nn::KvCacheOptions CausalLM::cache_options() const {
-  const auto first = blocks().begin() + (stage_ ? stage_->begin : 0),
-             behind = stage_ ? blocks().begin() + stage_->end : blocks().end();
-  const nn::CachedHeads heads = (*first)->cached_heads();
-  nn::KvCacheOptions options{.num_layers = behind - first,
-                             .num_kv_heads = heads.num_kv_heads,
-                             .head_dim = heads.head_dim,
-                             .first_layer = first - blocks().begin(),
-                             .dtype = hidden_type(),
-                             .device = device()};
-  // A page holds all layers of its tokens, so it is kept for the layer that looks back farthest: the largest
-  // window, or 0 (everything) if any layer has none.
-  options.window = heads.window;
-  for (auto block = first; block != behind; ++block) {
-    const int64_t window = (*block)->cached_heads().window;
-    options.window = window == 0 || options.window == 0 ? 0 : std::max(options.window, window);
+  if (config().classification) {
+    throw Error(ErrorKind::Model, "TASK", "the model is a classifier, which generates nothing")
+        .in(config().source_file + ": key 'architectures'")
+        .hint("tessera classify tells the labels of texts");
   }
+  const int64_t begin = stage_ ? stage_->begin : 0, end = stage_ ? stage_->end : std::ssize(blocks());
+  nn::KvCacheOptions options{.dtype = hidden_type(), .device = device()};
+  for (int64_t i = 0; i < end; ++i) {
+    const nn::CachedHeads heads = blocks()[static_cast<size_t>(i)]->cached_heads();
+    // A block of another stage has the parameters of no head, but its heads have a size all the same.
+    if (heads.head_dim == 0) continue;
+    if (i < begin) {
+      ++options.first_layer;
+      continue;
+    }
+    // A page holds all layers of its tokens, so it is kept for the layer that looks back farthest: the
+    // largest window, or 0 (everything) if any layer has none.
+    const bool sees_all = heads.window == 0 || (options.num_layers > 0 && options.window == 0);
+    options.window = sees_all ? 0 : std::max(options.window, heads.window);
+    options.num_kv_heads = heads.num_kv_heads;
+    options.head_dim = heads.head_dim;
+    ++options.num_layers;
+  }
+  // A stage without attention counts tokens all the same, in the smallest pages.
+  if (options.num_layers == 0) options.num_layers = options.num_kv_heads = options.head_dim = 1;
   return options;
 }
 
@@ -297,7 +367,9 @@ std::vector<std::pair<std::string, std::string>> CausalLM::tied_modules() const 
 }
 
 bool CausalLM::ignores_tensor(const std::string& name) const {
-  return name.ends_with(".rotary_emb.inv_freq");
+  // Files of a model that was no classifier before have the head of another task.
+  const bool is_other_head = config().classification && !name.starts_with(body_name() + ".");
+  return is_other_head || name.ends_with(".rotary_emb.inv_freq");
 }
 
 }  // namespace tessera::models

@@ -1,5 +1,5 @@
-// The interface of every causal language model: the loss for training, logits for tests and scoring, and next
-// logits for generation. This is single-device code; sharding reaches it through call hooks.
+// The interface of every model: the loss for training, logits for tests and scoring, and, of causal language
+// models, next logits for generation. This is single-device code; sharding reaches it through call hooks.
 #pragma once
 
 #include <functional>
@@ -16,9 +16,9 @@
 #include "tessera/nn/block.h"
 #include "tessera/nn/embedding.h"
 #include "tessera/nn/kv_cache.h"
-#include "tessera/nn/output_head.h"
 #include "tessera/nn/parameter_role.h"
 #include "tessera/nn/sequence.h"
+#include "tessera/nn/task_head.h"
 #include "tessera/ops/pass_through.h"
 
 namespace tessera::models {
@@ -55,7 +55,7 @@ class CausalLM : public torch::nn::Module {
  public:
   virtual const ModelConfig& config() const = 0;
 
-  // Returns the sum of the cross entropy over the labelled positions, plus the router losses that
+  // Returns the sum of the head's losses over the labelled positions, plus the router losses that
   // router_loss_weights() asks for: a scalar (float32, or float64 for float64 models). The caller divides it
   // by the number of labels. Throws Error(Data) for ids or labels outside the vocabulary and Error(Model) for
   // a document longer than the model can take.
@@ -80,33 +80,49 @@ class CausalLM : public torch::nn::Module {
   // Tells the model that other ranks hold the remaining tokens of its micro-batches (context parallelism):
   // `sum` sums a tensor over these ranks, in place.
   void set_token_sum(ops::ChangeInPlace sum) { token_sum_ = std::move(sum); }
-  // Returns the logits of all tokens at once, [tokens, vocabulary], in the model's type: for tests and
-  // scoring.
+  // Returns the logits of all tokens at once, [tokens, vocabulary] or [tokens, labels of a classifier], in
+  // the model's type: for tests and scoring.
   at::Tensor logits(const nn::TokenBatch& batch);
-  // Feeds each sequence its next tokens, at least one, after those that the cache holds of it, and returns
-  // the logits after the last of them, [sequences, vocabulary], without gradient; after the last num_logits
-  // if that is more than 1, one sequence after another, [sum of num_logits, vocabulary]. With one new token
-  // for each of at most ops::kSmallLinearRows sequences, a sequence's logits are the same to the last bit in
-  // any batch.
+  // Returns the hidden states of all tokens behind the last layer and the final norm, [tokens, hidden_size]:
+  // what Transformers calls last_hidden_state.
+  at::Tensor last_hidden_states(const nn::TokenBatch& batch);
+  // Feeds each sequence its next tokens, at least one, after those that the cache holds of it (the first
+  // tokens of a sequence are an encoder-decoder's source, behind which the start of its target comes), and
+  // returns the logits after the last of them, [sequences, vocabulary], without gradient; after the last
+  // num_logits if that is more than 1, one sequence after another, [sum of num_logits, vocabulary]. With one
+  // new token for each of at most ops::kSmallLinearRows sequences, a sequence's logits are the same to the
+  // last bit in any batch.
   at::Tensor next_logits(nn::KvCache& cache, const std::vector<NewTokens>& batch);
   // Does the device's part of next_logits() for one new token of each row: takes ids and positions, [rows]
   // int64 on the model's device, and returns logits, [rows, vocabulary]. The model must be whole (no stage).
   // Checks nothing.
   at::Tensor decode(const at::Tensor& ids, const at::Tensor& positions, const nn::CacheView& cache);
   // Tells whether decode() is a fixed sequence of operations on the device, which can be recorded: the model
-  // has no call hooks, shares nothing with other ranks, and has no experts whose rows the host counts.
+  // has no call hooks, shares nothing with other ranks, and has neither experts whose rows the host counts
+  // nor layers with a state.
   bool decodes_alone() const;
+  // Tells whether some layer keeps a state behind the last token of a sequence (nn::GatedDeltaNet) in place
+  // of the keys and values of all tokens.
+  bool keeps_states() const;
   // Throws what next_logits() would throw for ids or lengths.
   void check_new_tokens(const nn::KvCache& cache, const std::vector<NewTokens>& batch) const;
   // Throws what next_logits() would throw for `ids` as a new sequence: Error(Data) or Error(Model).
   void check_prompt(const std::vector<int64_t>& ids) const;
+  // Refuses, with Error(Model, "TASK"), an encoder-decoder for `use`, which needs a model that continues
+  // texts.
+  void check_continues_texts(const std::string& use) const;
+  // Returns the number of virtual tokens that stand before every document (nn::Embedding::virtual_rows()),
+  // with the ids from vocab_size on. Batches of loss() and logits() hold them; next_logits() puts them before
+  // the first tokens of a sequence.
+  int64_t num_virtual_tokens() const;
   // Returns the type of the hidden states and of a cache. It is that of the weights, unless load_weights()
   // kept some of them narrower than the model computes.
   at::ScalarType hidden_type() const { return hidden_type_.value_or(head().weight().scalar_type()); }
   // Returns the device on which the model computes: the one that its parameters lie on.
   at::Device device() const;
   void set_hidden_type(at::ScalarType type) { hidden_type_ = type; }
-  // Returns the options of a cache that fits this model, or the blocks of its decode stage.
+  // Returns the options of a cache that fits this model, or the blocks of its decode stage. Throws
+  // Error(Model, "TASK") for a classifier, which generates nothing.
   nn::KvCacheOptions cache_options() const;
   // Lets next_logits() run only the blocks of `stage` from now on, which makes it collective over the ranks
   // of all stages.
@@ -115,13 +131,14 @@ class CausalLM : public torch::nn::Module {
   // The parts of a forward pass follow, in its order: a stage of a pipeline is a range of them. Blocks are
   // run through nn::call() with one context for all; they are also the units of sharding and of recompute.
 
-  // Returns the hidden states before any block, [tokens, hidden_size], of hidden_type(). `input_ids` and
-  // `position_ids` are [tokens] int64 on the model's device.
-  virtual at::Tensor embed(const at::Tensor& input_ids, const at::Tensor& position_ids) = 0;
+  // Returns the hidden states before any block, [tokens, hidden_size], of hidden_type(). All ids are [tokens]
+  // int64 on the model's device; without type_ids all are 0.
+  virtual at::Tensor embed(const at::Tensor& input_ids, const at::Tensor& position_ids,
+                           const at::Tensor& type_ids = {}) = 0;
   // Puts into `context` whatever the family's blocks need of the positions, such as rotary angles.
   virtual void add_positions(nn::SequenceContext& context, const at::Tensor& position_ids) const;
   virtual const std::vector<std::shared_ptr<nn::Block>>& blocks() const = 0;
-  virtual nn::OutputHead& head() const = 0;
+  virtual nn::TaskHead& head() const = 0;
   // Lists the tables that embed() reads: that of the tokens, then any others, such as that of positions.
   virtual std::vector<std::shared_ptr<nn::Embedding>> embeddings() const = 0;
   // Returns what each parameter is for, by its name in named_parameters().
@@ -142,7 +159,7 @@ class CausalLM : public torch::nn::Module {
                                                            const at::Tensor& parameter,
                                                            const checkpoint::LayerParts& layers) const;
   // Tells whether a file may hold the tensor `name` although the model has no use for it (buffers saved by
-  // old versions).
+  // old versions, heads of other tasks).
   virtual bool ignores_tensor(const std::string& name) const;
 
  private:
@@ -152,9 +169,14 @@ class CausalLM : public torch::nn::Module {
   double router_z_loss_coef_ = 0.0;
   ops::ChangeInPlace token_sum_;
 
+  // Returns what `use` makes of the hidden states after the last block, [tokens, hidden_size].
+  at::Tensor after_blocks(const nn::TokenBatch& batch, std::function<at::Tensor(const at::Tensor&)> use);
+  // Returns the sides of the batch's documents on the model's device; null unless the model is an
+  // encoder-decoder.
+  std::shared_ptr<const nn::DocumentSides> sides_of(const nn::TokenBatch& batch) const;
   // Returns the hidden states after the last block, [tokens, hidden_size].
   at::Tensor hidden_states(const at::Tensor& input_ids, const at::Tensor& position_ids,
-                           nn::SequenceContext context);
+                           const at::Tensor& type_ids, nn::SequenceContext context);
   // Runs the blocks [begin, end) with the cache of `context`. Returns hidden states, [tokens, hidden_size],
   // if more blocks follow; else logits, of the tokens whose numbers `last` holds, or of all if it is
   // undefined. `input` holds ids for begin 0, and hidden states otherwise.
@@ -163,10 +185,10 @@ class CausalLM : public torch::nn::Module {
   // Runs x, [tokens, hidden_size], through the blocks [begin, end).
   at::Tensor through_blocks(at::Tensor x, int64_t begin, int64_t end,
                             const nn::SequenceContext& context) const;
-  // Lists the parameters that the backward of loss() does not read: the output projection and the embedding
-  // tables.
+  // Lists the parameters that the backward of loss() does not read: the embedding tables, and the output
+  // projection of a language model.
   std::vector<at::Tensor> forward_only_parameters() const;
-  void check_ids(const at::Tensor& input_ids) const;
+  void check_ids(const at::Tensor& input_ids, int64_t num_ids) const;
   void check_batch(const nn::TokenBatch& batch) const;
   void check_length(int64_t length, const std::optional<LengthBound>& bound) const;
 };

@@ -46,10 +46,57 @@ checkpoint::StateDictAdapter state_dict_adapter(const CausalLM& model) {
   return checkpoint::StateDictAdapter(std::move(parameters));
 }
 
-void check_tensors(const CausalLM& model, const checkpoint::StoredTensors& files) {
-  const auto mismatches = checkpoint::compare_tensors(
+std::vector<std::string> token_tables(const CausalLM& model) {
+  std::vector<std::string> names;
+  for (const auto& [name, role] : model.parameter_roles()) {
+    if (role == nn::ParameterRole::Embedding || role == nn::ParameterRole::OutputHead) names.push_back(name);
+  }
+  return names;
+}
+
+namespace {
+
+// Lists the parameters of a classifier's head, without those of the body's final norm.
+std::vector<std::string> head_parameters(const CausalLM& model) {
+  std::vector<std::string> names;
+  const auto head = model.head().used_parameters();
+  const nn::ParameterRoles roles = model.parameter_roles();
+  for (const auto& item : model.named_parameters()) {
+    const bool is_norm = roles.at(item.key()) == nn::ParameterRole::Norm;
+    const bool is_of_head =
+        std::ranges::any_of(head, [&](const at::Tensor& p) { return p.is_same(item.value()); });
+    if (is_of_head && !is_norm) names.push_back(item.key());
+  }
+  return names;
+}
+
+}  // namespace
+
+std::vector<std::string> head_modules(const CausalLM& model, const checkpoint::StoredTensors* files) {
+  const std::string body = model.body_name() + ".";
+  std::vector<std::string> modules;
+  for (const std::string& name : head_parameters(model)) {
+    const bool is_in_body = name.starts_with(body);
+    if (is_in_body && files != nullptr &&
+        (files->find(name) != nullptr || files->find(name.substr(body.size())) != nullptr))
+      continue;
+    const std::string module = name.substr(0, is_in_body ? name.rfind('.') : name.find('.'));
+    if (std::ranges::count(modules, module) == 0) modules.push_back(module);
+  }
+  return modules;
+}
+
+std::vector<std::string> check_tensors(const CausalLM& model, const checkpoint::StoredTensors& files,
+                                       bool takes_new_head) {
+  std::vector<std::string> added;
+  auto mismatches = checkpoint::compare_tensors(
       state_dict_adapter(model), files, [&](const std::string& name) { return model.ignores_tensor(name); });
-  if (mismatches.empty()) return;
+  if (takes_new_head && model.config().classification) {
+    for (const std::string& name : head_parameters(model)) {
+      if (std::erase(mismatches.missing, name) > 0) added.push_back(name);
+    }
+  }
+  if (mismatches.empty()) return added;
   const bool lacks_head = mismatches.missing == std::vector<std::string>{"lm_head.weight"};
   throw Error(ErrorKind::Model, "TENSORS",
               "the tensors do not fit the model of config.json: " + mismatches.text())

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tessera/checkpoint/parameter_source.h"
 #include "tessera/checkpoint/state_dict_adapter.h"
@@ -21,10 +22,20 @@ namespace tessera::models {
 // adapters. It takes the model's shapes as the global ones, so it must be made before any sharding.
 checkpoint::StateDictAdapter state_dict_adapter(const CausalLM& model);
 
+// Lists the parameters that have a row for each token: the embedding, and an output head of its own.
+std::vector<std::string> token_tables(const CausalLM& model);
+
 // Compares the tensors of the files with the model's state_dict_adapter(). Throws Error(Model, "TENSORS")
 // that lists what is missing, unknown, of another shape or not of a floating type, under the files' names, at
 // most 20 of them.
-void check_tensors(const CausalLM& model, const checkpoint::StoredTensors& files);
+// If `takes_new_head`, the files may lack what a classifier has behind its body. Returns the names of the
+// parameters that they lack.
+std::vector<std::string> check_tensors(const CausalLM& model, const checkpoint::StoredTensors& files,
+                                       bool takes_new_head = false);
+
+// Lists the modules of a classifier's head that are trained whole beside an adapter: those beside the body,
+// by their shortest names, and those in the body that the files lack (all of them if `files` is null).
+std::vector<std::string> head_modules(const CausalLM& model, const checkpoint::StoredTensors* files);
 
 // Two names of one parameter under which the files hold different values.
 struct DifferentTie {

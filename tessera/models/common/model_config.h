@@ -1,12 +1,18 @@
-// The configuration that every causal language model has.
+// The configuration that every model has.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "tessera/core/classification.h"
 #include "tessera/core/dtype.h"
+
+namespace tessera::checkpoint {
+class StoredTensors;
+}
 
 namespace tessera::models {
 
@@ -19,6 +25,15 @@ struct LengthBound {
 // Sizes and facts common to all families; a family's own config derives from it.
 struct ModelConfig {
   virtual ~ModelConfig() = default;
+
+  // Returns the config of the same model in the form in which these files hold it; null if that is the form
+  // of this config.
+  virtual std::shared_ptr<const ModelConfig> in_form_of(const checkpoint::StoredTensors&) const { return {}; }
+
+  // Returns the config of the same model with one projection for the gate and up of an expert, as
+  // Transformers has it in memory; null if that is the form of this config, or its layers have no such
+  // experts.
+  virtual std::shared_ptr<const ModelConfig> with_joined_experts() const { return {}; }
 
   std::string model_type;
   // The model is the text part of a multimodal one, whose config.json holds these values in `text_config`.
@@ -34,12 +49,23 @@ struct ModelConfig {
   // Standard deviation of random initial weights.
   double initializer_range = 0.02;
   bool tie_word_embeddings = false;
+  bool has_head_bias = false;  // the output projection has a bias
   // Number of experts of each layer that has them, and how many of them a token takes; 0 if no layer has any.
   int64_t num_experts = 0, experts_per_token = 0;
   // Weight of the routers' balance loss (nn::RouterBalance); 0 = no such loss.
   double router_aux_loss_coef = 0.0;
   std::optional<int64_t> bos_token_id, pad_token_id;
   std::vector<int64_t> eos_token_ids;
+  // Attention sees both sides of a token, so that nothing can be generated; a classifier reads the first
+  // token of a text, and the last one otherwise.
+  bool is_encoder = false;
+  // The model makes a target of a source (models/encoder_decoder/); num_layers are those of both stacks.
+  // Targets begin with the token decoder_start_token_id.
+  bool is_encoder_decoder = false;
+  int64_t decoder_start_token_id = 0;
+  // The head is a classifier's, of whole texts (Transformers' *ForSequenceClassification); nothing: it tells
+  // the next token.
+  std::optional<Classification> classification;
   // The type that config.json names for the weights (`dtype` or `torch_dtype`), if any.
   std::optional<DType> stored_dtype;
 

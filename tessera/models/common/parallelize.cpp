@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "tessera/core/error.h"
 #include "tessera/models/parallelize_plan.h"
 #include "tessera/parallel/activation_checkpoint.h"
 #include "tessera/parallel/activation_offload.h"
@@ -19,6 +20,15 @@ parallel::ParameterLayouts cut_layers(CausalLM& model, const parallel::RankAxis&
   return layouts;
 }
 
+void check_context_parallel(const CausalLM& model, int64_t ranks) {
+  if (ranks == 1 || !model.config().is_encoder_decoder) return;
+  throw Error(
+      ErrorKind::Config, "CONTEXT-PARALLEL",
+      "context parallelism is not supported for an encoder-decoder, whose attention has a bias for each "
+      "distance")
+      .hint("leave out context_parallel_size");
+}
+
 ParallelModel parallelize(CausalLM& model, const parallel::DeviceMesh& mesh,
                           const ParallelizeOptions& options) {
   parallel::ShardOptions shard = options.shard;
@@ -26,6 +36,7 @@ ParallelModel parallelize(CausalLM& model, const parallel::DeviceMesh& mesh,
     shard.layouts =
         cut_layers(model, {parallel::kAxisTp, mesh.group(parallel::kAxisTp)}, options.tensor_parallel);
   }
+  check_context_parallel(model, mesh.size(parallel::kAxisCp));
   if (mesh.size(parallel::kAxisCp) > 1) {
     const auto& cp = mesh.group(parallel::kAxisCp);
     parallel::context_parallel(model, options.context_parallel, cp);

@@ -39,6 +39,10 @@ struct ParallelModel {
   std::unique_ptr<Pipeline> pipeline;  // null where each rank runs the whole model
 };
 
+// Refuses, with Error(Config), to cut the tokens of an encoder-decoder between so many ranks, unless it is
+// one.
+void check_context_parallel(const CausalLM& model, int64_t ranks);
+
 // Applies to the model's blocks, in this order, tensor and context parallelism along the mesh's axes, the cut
 // into stages, expert parallelism, recompute and offloading of activations, and full sharding. `model` is on
 // the meta device, adapters included, and must outlive the result; the tiles get memory in

@@ -33,12 +33,20 @@ parallel::PipelineParts pipeline_parts(const CausalLM& model) {
   for (const auto& embedding : model.embeddings()) {
     parts.first.push_back(embedding->weight);
     if (embedding->token_rows() != nullptr) parts.first.push_back(embedding->token_rows()->rows);
+    if (embedding->virtual_rows() != nullptr) parts.first.push_back(embedding->virtual_rows()->weight);
   }
   return parts;
 }
 
 parallel::PipelinePlan plan_pipeline(const CausalLM& model, int64_t num_ranks,
                                      const parallel::PipelineOptions& options) {
+  if (model.config().is_encoder_decoder) {
+    throw Error(
+        ErrorKind::Config, "PIPELINE",
+        "a pipeline is not supported for an encoder-decoder: the blocks of a stack share one table of "
+        "position biases, which every stage would have to hold")
+        .hint("leave out pipeline_parallel_size; dp_shard_size cuts the model's weights, too");
+  }
   const parallel::PipelineParts parts = pipeline_parts(model);
   parallel::PartCosts costs = parallel::product_costs(parts);
   for (size_t i = 0; i < costs.blocks.size(); ++i)

@@ -10,10 +10,47 @@ void refuse_unsupported(const io::JsonReader& reader) {
     throw unsupported(reader, "quantization_config", "quantised weights are not supported")
         .hint("use the unquantised model");
   }
+}
+
+constexpr int64_t kMaxLabels = 1 << 20;
+
+// A config without labels has two, and one label alone is a number, as in Transformers.
+Classification read_classification(const io::JsonReader& reader) {
+  Classification c;
+  if (const auto names = reader.object("id2label")) {
+    for (int64_t i = 0; names->has(std::to_string(i)); ++i)
+      c.labels.push_back(names->text(std::to_string(i)));
+    if (c.labels.empty()) throw reader.problem("id2label", "no label '0'").need("0, 1, ... in order");
+  } else {
+    c.labels = default_labels(reader.integer("num_labels", 1, kMaxLabels, 2));
+  }
+  const std::string name = reader.text("problem_type", "");
+  const auto problem = find_problem_type(name);
+  if (!name.empty() && !problem)
+    throw reader.problem("problem_type", "unknown problem")
+        .got(name)
+        .need("single_label_classification, multi_label_classification or regression");
+  c.problem = problem.value_or(c.num_labels() == 1 ? ProblemType::Regression : ProblemType::SingleLabel);
+  return c;
+}
+
+// An encoder may come with any head, in whose place another one can be trained.
+void read_head(const io::JsonReader& reader, ModelConfig& config) {
   for (const std::string& architecture : reader.texts("architectures")) {
-    if (!architecture.ends_with("ForCausalLM") && !architecture.ends_with("Model")) {
-      throw unsupported(reader, "architectures", "not a causal language model").got(architecture);
+    if (config.is_encoder_decoder) {
+      if (architecture.ends_with("ForConditionalGeneration")) continue;
+      throw unsupported(reader, "architectures", "only the generation of targets is implemented")
+          .got(architecture)
+          .need("a *ForConditionalGeneration");
     }
+    if (architecture.ends_with("ForSequenceClassification")) {
+      config.classification = read_classification(reader);
+      continue;
+    }
+    if (config.is_encoder || architecture.ends_with("ForCausalLM") || architecture.ends_with("Model"))
+      continue;
+    throw unsupported(reader, "architectures", "neither a causal language model nor a classifier of texts")
+        .got(architecture);
   }
 }
 
@@ -40,6 +77,7 @@ void read_common(const io::JsonReader& reader, ModelConfig& config) {
   config.source_file = reader.file();
   config.model_type = reader.text("model_type");
   refuse_unsupported(reader);
+  read_head(reader, config);
   read_tokens(reader, config);
   const std::string dtype = reader.text(reader.has("dtype") ? "dtype" : "torch_dtype", "");
   if (dtype == "float32") config.stored_dtype = DType::F32;

@@ -18,9 +18,10 @@ inline constexpr int64_t kMaxLayers = 10000, kMaxHeads = 1 << 20;
 // Returns an Error(Model, "UNSUPPORTED") about `key`, for the caller to complete and throw.
 Error unsupported(const io::JsonReader& reader, const std::string& key, const std::string& what);
 
-// Fills the fields that do not depend on the family: source_file, model_type, the special tokens and the
-// stored type. Throws Error(Model, "UNSUPPORTED") for quantised weights and for architectures other than
-// causal language models.
+// Fills the fields that do not depend on the family: source_file, model_type, the special tokens, the stored
+// type, and the labels of a classifier. Throws Error(Model, "UNSUPPORTED") for quantised weights and for
+// architectures other than causal language models and classifiers; those of encoders, which `config` tells
+// by is_encoder, may be any, and those of an encoder-decoder (is_encoder_decoder) generate.
 void read_common(const io::JsonReader& reader, ModelConfig& config);
 
 // Throws if a weight of `size` rows and config.hidden_size columns, for any {key, size} of `keys`, would have

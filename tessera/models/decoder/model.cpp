@@ -4,6 +4,7 @@
 
 #include "tessera/checkpoint/whole_model.h"
 #include "tessera/device/device.h"
+#include "tessera/models/common/score_head.h"
 #include "tessera/nn/call_hook.h"
 
 namespace tessera::models {
@@ -15,39 +16,71 @@ DecoderForCausalLM::DecoderForCausalLM(const ModelConfig& config, const Decoder&
   // Bare modules serve as the body and its list of layers: only their children's names matter.
   const auto body =
       nn::register_below(*this, decoder_.body, std::make_shared<torch::nn::Module>(decoder_.body));
-  embedding_ = body->register_module(
-      decoder.embedding, std::make_shared<nn::Embedding>(config.vocab_size, config.hidden_size, dtype));
-  const auto list =
-      body->register_module(decoder.layers, std::make_shared<torch::nn::Module>(decoder.layers));
+  const auto add = [&](const std::string& name, const auto& module) {
+    return nn::register_below(*body, name, module);
+  };
+  const auto add_norm = [&](const std::string& name) -> std::shared_ptr<nn::Norm> {
+    return name.empty() ? nullptr : add(name, nn::make_norm(config.hidden_size, decoder.norm, dtype));
+  };
+  const auto add_table = [&](const std::string& name, int64_t rows) {
+    return add(name, std::make_shared<nn::Embedding>(rows, config.hidden_size, dtype));
+  };
+  embedding_ = add_table(decoder.embedding, config.vocab_size);
+  if (decoder.positions) positions_ = add_table(decoder.positions->name, decoder.positions->rows);
+  embedding_norm_ = add_norm(decoder.embedding_norm);
+  const auto list = add(decoder.layers, std::make_shared<torch::nn::Module>(decoder.layers));
+  int64_t num_attentions = 0, num_states = 0;
   for (const nn::TransformerBlockOptions& options : decoder.blocks) {
-    const auto layer = std::ssize(blocks_);
-    blocks_.push_back(list->register_module(std::to_string(layer),
-                                            std::make_shared<nn::TransformerBlock>(options, layer, dtype)));
+    int64_t& number = options.has_attention() ? num_attentions : num_states;
+    blocks_.push_back(list->register_module(
+        std::to_string(blocks_.size()), std::make_shared<nn::TransformerBlock>(options, number++, dtype)));
   }
-  const auto norm =
-      body->register_module(decoder.final_norm, nn::make_norm(config.hidden_size, decoder.norm, dtype));
+  const auto norm = add_norm(decoder.final_norm);
   for (const nn::RopeOptions& rope : decoder.ropes) {
     ropes_.push_back(std::make_unique<nn::RotaryEmbedding>(rope));
   }
-  if (config.tie_word_embeddings) {
-    head_ = std::make_shared<nn::OutputHead>(norm, embedding_);
+  if (decoder.alibi) alibi_ = std::make_unique<nn::Alibi>(*decoder.alibi);
+  if (config.classification) {
+    head_ = make_score_head(*this, config, norm, dtype);
+  } else {
+    head_ = make_output_head(norm, dtype);
+  }
+}
+
+std::shared_ptr<nn::OutputHead> DecoderForCausalLM::make_output_head(const std::shared_ptr<nn::Norm>& norm,
+                                                                     at::ScalarType dtype) {
+  std::shared_ptr<nn::OutputHead> head;
+  if (config_.tie_word_embeddings) {
+    head = std::make_shared<nn::OutputHead>(norm, embedding_);
   } else {
     const auto projection = register_module(
-        decoder.head, std::make_shared<nn::Linear>(config.hidden_size, config.vocab_size, false, dtype));
+        decoder_.head,
+        std::make_shared<nn::Linear>(config_.hidden_size, config_.vocab_size, config_.has_head_bias, dtype));
     projection->refuse_adapter(
         "is computed together with the loss; list it in lora_modules_to_save to train it whole");
-    head_ = std::make_shared<nn::OutputHead>(norm, projection->weight);
+    head = std::make_shared<nn::OutputHead>(norm, projection->weight);
+    head->set_bias(projection->bias);
   }
-  head_->set_logits(decoder.logit_scale, decoder.logit_soft_cap);
+  head->set_logits(decoder_.logit_scale, decoder_.logit_soft_cap);
+  return head;
+}
+
+std::vector<std::shared_ptr<nn::Embedding>> DecoderForCausalLM::embeddings() const {
+  if (positions_ == nullptr) return {embedding_};
+  return {embedding_, positions_};
 }
 
 std::vector<TiedParameter> DecoderForCausalLM::tied_parameters() const {
-  if (!config_.tie_word_embeddings) return {};
+  if (!config_.tie_word_embeddings || config_.classification) return {};
   return {{decoder_.head + ".weight", decoder_.body + "." + decoder_.embedding + ".weight"}};
 }
 
-at::Tensor DecoderForCausalLM::embed(const at::Tensor& input_ids, const at::Tensor&) {
-  const at::Tensor rows = nn::call(*embedding_, input_ids).to(hidden_type());
+at::Tensor DecoderForCausalLM::embed(const at::Tensor& input_ids, const at::Tensor& position_ids,
+                                     const at::Tensor&) {
+  at::Tensor rows = nn::call(*embedding_, input_ids).to(hidden_type());
+  if (positions_ != nullptr)
+    rows = rows + nn::call(*positions_, position_ids + decoder_.positions->first).to(hidden_type());
+  if (embedding_norm_ != nullptr) rows = embedding_norm_->forward(rows);
   if (decoder_.embedding_scale == 1.0) return rows;
   if (!decoder_.rounds_embedding_scale) return rows * decoder_.embedding_scale;
   const at::Tensor scale = at::scalar_tensor(decoder_.embedding_scale, on_host(hidden_type()));
@@ -59,6 +92,10 @@ bool DecoderForCausalLM::ignores_tensor(const std::string& name) const {
     const std::string layer = std::to_string(config_.num_layers + i);
     if (name.starts_with(decoder_.body + "." + decoder_.layers + "." + layer + ".")) return true;
   }
+  if (!decoder_.unread_module.empty() && name.starts_with(decoder_.unread_module + ".")) return true;
+  for (const std::string& ending : decoder_.unread_endings) {
+    if (name.ends_with(ending)) return true;
+  }
   return CausalLM::ignores_tensor(name);
 }
 
@@ -66,6 +103,7 @@ void DecoderForCausalLM::add_positions(nn::SequenceContext& context, const at::T
   for (const auto& rope : ropes_) {
     context.rotary.push_back(rope->table(position_ids, context.document_starts, hidden_type(), context.part));
   }
+  if (alibi_ != nullptr) context.key_bias = alibi_->table(position_ids, hidden_type());
 }
 
 }  // namespace tessera::models

@@ -7,11 +7,12 @@
 
 #include "tessera/models/common/causal_lm.h"
 #include "tessera/models/decoder/decoder.h"
-#include "tessera/nn/linear.h"
+#include "tessera/nn/output_head.h"
 
 namespace tessera::models {
 
-// A model with tied embeddings has no output projection of its own, but reads the embedding's weight.
+// A model with tied embeddings has no output projection of its own, but reads the embedding's weight; a
+// classifier has the layer `score` in its place.
 class DecoderForCausalLM : public CausalLM {
  public:
   // Keeps what every family has of `config`.
@@ -20,19 +21,26 @@ class DecoderForCausalLM : public CausalLM {
   const ModelConfig& config() const override { return config_; }
   std::string body_name() const override { return decoder_.body; }
   std::vector<TiedParameter> tied_parameters() const override;
-  at::Tensor embed(const at::Tensor& input_ids, const at::Tensor& position_ids) override;
+  at::Tensor embed(const at::Tensor& input_ids, const at::Tensor& position_ids,
+                   const at::Tensor& type_ids) override;
   bool ignores_tensor(const std::string& name) const override;
   void add_positions(nn::SequenceContext& context, const at::Tensor& position_ids) const override;
   const std::vector<std::shared_ptr<nn::Block>>& blocks() const override { return blocks_; }
-  nn::OutputHead& head() const override { return *head_; }
-  std::vector<std::shared_ptr<nn::Embedding>> embeddings() const override { return {embedding_}; }
+  nn::TaskHead& head() const override { return *head_; }
+  std::vector<std::shared_ptr<nn::Embedding>> embeddings() const override;
 
  private:
   const ModelConfig config_;
   Decoder decoder_;
-  std::shared_ptr<nn::Embedding> embedding_;
+  // Returns the head of a language model behind this norm, which may be null.
+  std::shared_ptr<nn::OutputHead> make_output_head(const std::shared_ptr<nn::Norm>& norm,
+                                                   at::ScalarType dtype);
+
+  std::shared_ptr<nn::Embedding> embedding_, positions_;  // the latter is null without learned positions
+  std::shared_ptr<nn::Norm> embedding_norm_;              // null without one
+  std::unique_ptr<nn::Alibi> alibi_;                      // null without biases
   std::vector<std::shared_ptr<nn::Block>> blocks_;
-  std::shared_ptr<nn::OutputHead> head_;
+  std::shared_ptr<nn::TaskHead> head_;
   std::vector<std::unique_ptr<nn::RotaryEmbedding>> ropes_;
 };
 

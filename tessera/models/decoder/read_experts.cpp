@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tessera/checkpoint/stored_tensors.h"
 #include "tessera/models/common/read_config.h"
 
 namespace tessera::models {
@@ -45,13 +46,66 @@ nn::SparseMLPOptions expert_options(const ModelConfig& config, const ExpertLayer
                                     const ExpertKeys& keys) {
   nn::SparseMLPOptions options{.num_experts = config.num_experts,
                                .experts_per_token = config.experts_per_token,
-                               .router = {.normalises = layers.normalises}};
+                               .router = {.normalises = layers.normalises},
+                               .transformers_name = keys.transformers_name};
   options.expert = {.hidden_size = config.hidden_size,
                     .intermediate_size = layers.size,
                     .gate = keys.gate,
                     .up = keys.up,
                     .down = keys.down};
   return options;
+}
+
+void set_experts(const io::JsonReader& reader, DecoderConfig& c, const ExpertKeys& keys,
+                 std::optional<int64_t> shared_size) {
+  const ExpertLayers layers = read_experts(reader, c, keys);
+  for (int64_t layer = 0; layer < c.num_layers; ++layer) {
+    if (!layers.is_sparse(layer)) continue;
+    nn::TransformerBlockOptions& block = c.decoder.blocks[static_cast<size_t>(layer)];
+    block.mlp_name = keys.mlp_name;
+    block.sparse = expert_options(c, layers, keys);
+    block.sparse->expert.activation = block.mlp.activation;
+    if (!shared_size) continue;
+    block.sparse->shared = block.sparse->expert;
+    block.sparse->shared->intermediate_size = *shared_size;
+  }
+}
+
+std::shared_ptr<const ModelConfig> DecoderConfig::in_form_of(const checkpoint::StoredTensors& files) const {
+  const auto holds_joined = [&](const nn::TransformerBlockOptions& block) {
+    const std::string end = "." + block.mlp_name + ".experts.gate_up_proj";
+    return block.sparse && !block.sparse->stacks &&
+           std::ranges::any_of(files.tensors(),
+                               [&](const auto& tensor) { return tensor.name.ends_with(end); });
+  };
+  if (std::ranges::none_of(decoder.blocks, holds_joined)) return {};
+  auto joined = std::make_shared<DecoderConfig>(*this);
+  stack_experts(*joined, {.gate_up = "experts.gate_up_proj", .down = "experts.down_proj"});
+  return joined;
+}
+
+bool join_projections(std::vector<nn::TransformerBlockOptions>& blocks) {
+  bool has_joined = false;
+  for (nn::TransformerBlockOptions& block : blocks) {
+    if (!block.sparse || block.sparse->stacks || block.sparse->expert.gate.empty()) continue;
+    block.sparse->expert.gate_up = "gate_up_proj";
+    block.sparse->expert.is_stored_apart = true;
+    has_joined = true;
+  }
+  return has_joined;
+}
+
+std::shared_ptr<const ModelConfig> DecoderConfig::with_joined_experts() const {
+  auto joined = std::make_shared<DecoderConfig>(*this);
+  if (!join_projections(joined->decoder.blocks)) return {};
+  return joined;
+}
+
+void set_shared_experts(const io::JsonReader& reader, DecoderConfig& c, const ExpertKeys& keys,
+                        int64_t shared_size) {
+  const int64_t shared = reader.integer("shared_expert_intermediate_size", 1, kMaxSize, shared_size);
+  check_products(reader, c, {{"shared_expert_intermediate_size", shared}});
+  set_experts(reader, c, keys, shared);
 }
 
 void stack_experts(DecoderConfig& config, const nn::SparseMLPOptions::Stacks& stacks) {

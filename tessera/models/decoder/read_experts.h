@@ -32,6 +32,7 @@ struct ExpertKeys {
   double aux_loss_coef = 0.001;
   // The model's files give these names to the sparse MLP and to an expert's projections.
   std::string mlp_name = "mlp", gate = "gate_proj", up = "up_proj", down = "down_proj";
+  std::string transformers_name = {};  // of the sparse MLP, where it is another one
 };
 
 struct ExpertLayers {
@@ -52,6 +53,17 @@ ExpertLayers read_experts(const io::JsonReader& reader, ModelConfig& config, con
 // Describes the sparse MLP of a layer.
 nn::SparseMLPOptions expert_options(const ModelConfig& config, const ExpertLayers& layers,
                                     const ExpertKeys& keys);
+
+// Reads the keys and gives the layers their experts. A shared expert exists if its size is given.
+void set_experts(const io::JsonReader& reader, DecoderConfig& config, const ExpertKeys& keys,
+                 std::optional<int64_t> shared_size = std::nullopt);
+// Does the same with a shared expert whose size is that of shared_expert_intermediate_size, or `shared_size`.
+void set_shared_experts(const io::JsonReader& reader, DecoderConfig& config, const ExpertKeys& keys,
+                        int64_t shared_size);
+
+// Gives the experts of the blocks one projection for gate and up, whose files hold them apart. Returns
+// whether there were any without one.
+bool join_projections(std::vector<nn::TransformerBlockOptions>& blocks);
 
 // Gives the experts of all layers that have some one projection for gate and up, and says where files hold
 // those of all experts of a layer.

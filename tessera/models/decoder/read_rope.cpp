@@ -35,8 +35,9 @@ double original_ratio(const nn::RopeOptions& o) {
 void read_llama3(const io::JsonReader& rope, nn::RopeOptions& out) {
   out.low_freq_factor = rope.number("low_freq_factor", 1e-6, 1e6);
   out.high_freq_factor = rope.number("high_freq_factor", 1e-6, 1e6);
-  if (out.high_freq_factor <= out.low_freq_factor) {
-    throw rope.problem("high_freq_factor", "must be above low_freq_factor");
+  // The two may be equal, as in Llama 4: then nothing lies between them.
+  if (out.high_freq_factor < out.low_freq_factor) {
+    throw rope.problem("high_freq_factor", "must not be below low_freq_factor");
   }
 }
 

@@ -6,8 +6,15 @@
 namespace tessera::models {
 namespace {
 
+// Returns the name under which the file holds a size.
+const char* key_of(const io::JsonReader& reader, const char* own, const char* common) {
+  return reader.has(own) ? own : common;
+}
+
 void read_heads(const io::JsonReader& reader, ModelConfig& c, const DecoderDefaults& defaults) {
-  c.num_heads = reader.integer("num_attention_heads", 1, kMaxHeads);
+  const SizeKeys common;
+  const char* const heads_key = key_of(reader, defaults.keys.heads, common.heads);
+  c.num_heads = reader.integer(heads_key, 1, kMaxHeads);
   const char* const key = defaults.kv_heads_key;
   c.num_kv_heads = defaults.kv_heads.value_or(c.num_heads);
   if (key != nullptr) {
@@ -23,7 +30,9 @@ void read_heads(const io::JsonReader& reader, ModelConfig& c, const DecoderDefau
     return;
   }
   if (c.hidden_size % c.num_heads != 0) {
-    throw reader.problem("hidden_size", "not a multiple of num_attention_heads, and no head_dim is given")
+    throw reader
+        .problem(key_of(reader, defaults.keys.hidden, common.hidden),
+                 std::string("not a multiple of ") + heads_key + ", and no head_dim is given")
         .got(std::to_string(c.hidden_size))
         .need("a multiple of " + std::to_string(c.num_heads));
   }
@@ -34,22 +43,26 @@ void read_heads(const io::JsonReader& reader, ModelConfig& c, const DecoderDefau
 
 void read_sizes(const io::JsonReader& reader, ModelConfig& c, const DecoderDefaults& defaults) {
   c.vocab_size = reader.integer("vocab_size", 1, kMaxSize);
-  c.hidden_size = reader.integer("hidden_size", 1, kMaxSize);
-  const int64_t multiple = defaults.intermediate_multiple;
-  c.intermediate_size =
-      reader.integer(defaults.intermediate_key, 1, kMaxSize,
-                     multiple == 0 ? std::nullopt : std::optional<int64_t>(multiple * c.hidden_size));
-  c.num_layers = reader.integer("num_hidden_layers", 1, kMaxLayers);
+  const SizeKeys common;
+  const auto read = [&](const char* own, const char* name, int64_t most, std::optional<int64_t> fallback) {
+    return reader.integer(key_of(reader, own, name), 1, most, fallback);
+  };
+  c.hidden_size = read(defaults.keys.hidden, common.hidden, kMaxSize, std::nullopt);
+  const int64_t fallback = defaults.intermediate_multiple * c.hidden_size + defaults.intermediate_size;
+  c.intermediate_size = reader.integer(defaults.intermediate_key, 1, kMaxSize,
+                                       fallback == 0 ? std::nullopt : std::optional<int64_t>(fallback));
+  c.num_layers = read(defaults.keys.layers, common.layers, kMaxLayers, std::nullopt);
   read_heads(reader, c, defaults);
   check_products(reader, c,
                  {{"vocab_size", c.vocab_size},
                   {defaults.intermediate_key, c.intermediate_size},
                   {"head_dim", c.num_heads * c.head_dim}});
-  c.max_position_embeddings =
-      reader.integer("max_position_embeddings", 1, kMaxSize, defaults.max_position_embeddings);
-  c.initializer_range = reader.number("initializer_range", 0.0, 1e3, defaults.initializer_range);
+  const char* const positions_key = key_of(reader, defaults.keys.positions, common.positions);
+  c.max_position_embeddings = reader.integer(positions_key, 1, kMaxSize, defaults.max_position_embeddings);
+  c.initializer_range = reader.number(defaults.initializer_key, 0.0, 1e3, defaults.initializer_range);
   c.tie_word_embeddings = reader.boolean("tie_word_embeddings", defaults.is_tied);
-  c.generation_bound = {c.max_position_embeddings, "max_position_embeddings in its config.json is the limit"};
+  c.generation_bound = {c.max_position_embeddings,
+                        std::string(positions_key) + " in its config.json is the limit"};
 }
 
 DecoderConfig read_decoder(const io::JsonReader& reader, const DecoderDefaults& defaults) {
@@ -62,10 +75,12 @@ DecoderConfig read_decoder(const io::JsonReader& reader, const DecoderDefaults& 
                      .num_heads = c.num_heads,
                      .num_kv_heads = c.num_kv_heads,
                      .head_dim = c.head_dim};
-  block.mlp = {.hidden_size = c.hidden_size,
-               .intermediate_size = c.intermediate_size,
-               .activation = read_activation(reader, defaults.activation_key, defaults.activation)};
-  c.decoder.norm.eps = reader.number(defaults.norm_eps_key, 0.0, 1.0, defaults.norm_eps);
+  block.mlp = {.hidden_size = c.hidden_size, .intermediate_size = c.intermediate_size};
+  if (defaults.activation_key != nullptr)
+    block.mlp.activation = read_activation(reader, defaults.activation_key, defaults.activation);
+  c.decoder.norm.eps = defaults.norm_eps_key == nullptr
+                           ? defaults.norm_eps
+                           : reader.number(defaults.norm_eps_key, 0.0, 1.0, defaults.norm_eps);
   block.norm = c.decoder.norm;
   c.decoder.blocks.assign(static_cast<size_t>(c.num_layers), block);
   return c;
@@ -73,8 +88,12 @@ DecoderConfig read_decoder(const io::JsonReader& reader, const DecoderDefaults& 
 
 ops::Nonlinearity read_activation(const io::JsonReader& reader, const std::string& key,
                                   const std::string& fallback) {
+  return find_activation(reader, key, reader.text(key, fallback));
+}
+
+ops::Nonlinearity find_activation(const io::JsonReader& reader, const std::string& key,
+                                  const std::string& name) {
   using enum ops::Nonlinearity;
-  const std::string name = reader.text(key, fallback);
   if (name == "silu" || name == "swish") return Silu;
   if (name == "gelu") return Gelu;
   if (name == "gelu_new" || name == "gelu_pytorch_tanh") return GeluTanh;
@@ -93,23 +112,41 @@ std::vector<std::string> read_layer_types(const io::JsonReader& reader, const Mo
       .need(std::to_string(config.num_layers));
 }
 
-std::vector<bool> read_sliding_layers(const io::JsonReader& reader, const ModelConfig& config,
-                                      const std::function<bool(int64_t layer)>& slides) {
+std::vector<bool> read_other_layers(const io::JsonReader& reader, const ModelConfig& config,
+                                    const std::string& other,
+                                    const std::function<bool(int64_t layer)>& is_other) {
   const auto types = read_layer_types(reader, config, "layer_types");
-  std::vector<bool> sliding;
+  std::vector<bool> others;
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     if (types.empty()) {
-      sliding.push_back(slides(layer));
+      others.push_back(is_other(layer));
       continue;
     }
     const std::string& type = types[static_cast<size_t>(layer)];
-    if (type != "full_attention" && type != "sliding_attention") {
+    if (type != "full_attention" && type != other) {
       throw unsupported(reader, "layer_types", "layer type '" + type + "' is not implemented")
-          .need("full_attention or sliding_attention");
+          .need("full_attention or " + other);
     }
-    sliding.push_back(type == "sliding_attention");
+    others.push_back(type == other);
   }
-  return sliding;
+  return others;
+}
+
+std::vector<bool> read_sliding_layers(const io::JsonReader& reader, const ModelConfig& config,
+                                      const std::function<bool(int64_t layer)>& slides) {
+  return read_other_layers(reader, config, "sliding_attention", slides);
+}
+
+void set_norms(DecoderConfig& config, const nn::NormOptions& norm) {
+  config.decoder.norm = norm;
+  for (nn::TransformerBlockOptions& block : config.decoder.blocks) block.norm = norm;
+}
+
+void set_head_bias(const io::JsonReader& reader, DecoderConfig& config) {
+  config.has_head_bias = true;
+  if (!config.tie_word_embeddings) return;
+  throw unsupported(reader, "tie_word_embeddings", "an output projection with a bias is not tied")
+      .need("false");
 }
 
 void set_biases(DecoderConfig& config, bool qkv, bool output, bool mlp) {

@@ -12,19 +12,30 @@
 
 namespace tessera::models {
 
+// The names of the keys of a model's sizes. The common names are read where these are absent.
+struct SizeKeys {
+  const char* hidden = "hidden_size";
+  const char* layers = "num_hidden_layers";
+  const char* heads = "num_attention_heads";
+  const char* positions = "max_position_embeddings";
+};
+
 // The defaults of a family's configuration class, and the names of its keys that differ.
 struct DecoderDefaults {
+  SizeKeys keys = {};
   int64_t max_position_embeddings = 2048;
   std::optional<int64_t> head_dim;                   // nothing: hidden_size / num_attention_heads
   std::optional<int64_t> kv_heads;                   // nothing: num_attention_heads
   const char* kv_heads_key = "num_key_value_heads";  // null: there is no such key
   double initializer_range = 0.02, norm_eps = 1e-6;
   bool is_tied = false;
-  const char* norm_eps_key = "rms_norm_eps";
+  const char* initializer_key = "initializer_range";
+  const char* norm_eps_key = "rms_norm_eps";  // null: there is no such key, and so below
   const char* activation_key = "hidden_act";
   const char* activation = "silu";
   const char* intermediate_key = "intermediate_size";
-  int64_t intermediate_multiple = 0;  // of hidden_size, where the key is absent; 0: it must be there
+  // An absent key means a multiple of hidden_size, or this size; 0: it must be there.
+  int64_t intermediate_multiple = 0, intermediate_size = 0;
 };
 
 // Reads the sizes of a model, its initial values, whether its embeddings are tied, and the bound of what it
@@ -39,15 +50,30 @@ DecoderConfig read_decoder(const io::JsonReader& reader, const DecoderDefaults& 
 ops::Nonlinearity read_activation(const io::JsonReader& reader, const std::string& key,
                                   const std::string& fallback);
 
+// Returns the activation of this name, which `key` gives. Throws the same.
+ops::Nonlinearity find_activation(const io::JsonReader& reader, const std::string& key,
+                                  const std::string& name);
+
 // Reads a list of the types of all layers, which is empty where the key is absent. Throws Error(Model,
 // "CONFIG") for a list of another length.
 std::vector<std::string> read_layer_types(const io::JsonReader& reader, const ModelConfig& config,
                                           const std::string& key);
 
-// Returns for each layer whether its attention has a window: as `layer_types` says, or else as
-// `slides(layer)` does. Throws Error(Model) for a list of another length, or other types.
+// Returns for each layer whether it is of the type `other` and not of "full_attention": as `layer_types`
+// says, or else as `is_other(layer)` does. Throws Error(Model) for a list of another length, or other types.
+std::vector<bool> read_other_layers(const io::JsonReader& reader, const ModelConfig& config,
+                                    const std::string& other,
+                                    const std::function<bool(int64_t layer)>& is_other);
+// Returns for each layer whether its attention has a window, in the same way: the type is
+// "sliding_attention".
 std::vector<bool> read_sliding_layers(const io::JsonReader& reader, const ModelConfig& config,
                                       const std::function<bool(int64_t layer)>& slides);
+
+// Gives the blocks and the end of the model these norms.
+void set_norms(DecoderConfig& config, const nn::NormOptions& norm);
+
+// Adds a bias to the output projection. Throws Error(Model, "UNSUPPORTED") if embeddings are tied.
+void set_head_bias(const io::JsonReader& reader, DecoderConfig& config);
 
 // Sets the biases of all blocks.
 void set_biases(DecoderConfig& config, bool qkv, bool output, bool mlp);

@@ -1,4 +1,4 @@
-// Families with LayerNorms and MLPs without a gate.
+// Families with LayerNorms, and, but for one, MLPs without a gate.
 #include "tessera/models/common/read_config.h"
 #include "tessera/models/decoder/read_rope.h"
 #include "tessera/models/decoder/read_sizes.h"
@@ -9,8 +9,7 @@ namespace {
 
 DecoderConfig read_with_layer_norms(const io::JsonReader& reader, const DecoderDefaults& defaults) {
   DecoderConfig c = read_decoder(reader, defaults);
-  c.decoder.norm.kind = nn::NormOptions::Kind::Layer;
-  for (auto& block : c.decoder.blocks) block.norm = c.decoder.norm;
+  set_norms(c, {.kind = nn::NormOptions::Kind::Layer, .eps = c.decoder.norm.eps});
   return c;
 }
 
@@ -24,7 +23,48 @@ void name_as_megatron(nn::TransformerBlockOptions& block) {
   block.mlp.down = "dense_4h_to_h";
 }
 
+// Gives the scores of all heads linear biases, in the place of rotary positions.
+void set_alibi(DecoderConfig& c, bool is_falcon) {
+  c.decoder.alibi = nn::AlibiOptions{.slopes = nn::alibi_slopes(c.num_heads), .is_rounded = is_falcon};
+  for (auto& block : c.decoder.blocks) {
+    block.attention.has_key_bias = true;
+    block.attention.scales_bias = is_falcon;
+  }
+}
+
 }  // namespace
+
+// BLOOM of BigScience (arXiv 2211.05100).
+DecoderConfig read_bloom(const io::JsonReader& reader) {
+  DecoderConfig c = read_with_layer_norms(reader, {.keys = {"n_embed", "n_layer", "n_head", "seq_length"},
+                                                   .kv_heads_key = nullptr,
+                                                   .norm_eps = 1e-5,
+                                                   .is_tied = true,
+                                                   .norm_eps_key = "layer_norm_epsilon",
+                                                   .activation_key = nullptr,
+                                                   .intermediate_key = "n_inner",
+                                                   .intermediate_multiple = 4});
+  note_dropout(reader, c, {"hidden_dropout"});
+  if (reader.boolean("apply_residual_connection_post_layernorm", false)) {
+    throw unsupported(reader, "apply_residual_connection_post_layernorm",
+                      "residual sums of normed states are not implemented")
+        .need("false");
+  }
+  set_biases(c, true, true, true);
+  for (auto& block : c.decoder.blocks) {
+    block.attention_name = "self_attention";
+    block.mlp.activation = ops::Nonlinearity::GeluTanh;
+    name_as_megatron(block);
+  }
+  c.decoder.body = "transformer";
+  c.decoder.embedding = "word_embeddings";
+  c.decoder.embedding_norm = "word_embeddings_layernorm";
+  c.decoder.layers = "h";
+  c.decoder.final_norm = "ln_f";
+  set_alibi(c, /*is_falcon=*/false);
+  c.generation_bound.reset();
+  return c;
+}
 
 // GPT-NeoX and Pythia (Black et al., arXiv 2204.06745).
 DecoderConfig read_gpt_neox(const io::JsonReader& reader) {
@@ -40,6 +80,7 @@ DecoderConfig read_gpt_neox(const io::JsonReader& reader) {
     block.attention_name = "attention";
     name_as_megatron(block);
   }
+  c.decoder.unread_endings = {".attention.bias", ".attention.masked_bias"};
   c.decoder.body = "gpt_neox";
   c.decoder.embedding = "embed_in";
   c.decoder.final_norm = "final_layer_norm";
@@ -49,11 +90,8 @@ DecoderConfig read_gpt_neox(const io::JsonReader& reader) {
   return c;
 }
 
-// Falcon 7B, 40B and 180B (Almazrouei et al., arXiv 2311.16867).
+// Falcon RW, 7B, 40B and 180B (Almazrouei et al., arXiv 2311.16867).
 DecoderConfig read_falcon(const io::JsonReader& reader) {
-  if (reader.boolean("alibi", false)) {
-    throw unsupported(reader, "alibi", "ALiBi positions are not implemented").need("false");
-  }
   const bool is_new = reader.boolean("new_decoder_architecture", false);
   const int64_t heads = reader.integer("num_attention_heads", 1, kMaxHeads, 71);
   const int64_t kv_heads = is_new ? reader.integer("num_kv_heads", 1, kMaxHeads, heads)
@@ -84,7 +122,16 @@ DecoderConfig read_falcon(const io::JsonReader& reader) {
   c.decoder.embedding = "word_embeddings";
   c.decoder.layers = "h";
   c.decoder.final_norm = "ln_f";
-  set_rope(c, read_rope(reader, c));
+  if (!reader.boolean("alibi", false)) {
+    set_rope(c, read_rope(reader, c));
+    return c;
+  }
+  if (kv_heads != heads) {
+    throw unsupported(reader, "alibi", "ALiBi is not implemented for heads that share keys")
+        .got(std::to_string(kv_heads) + " key/value heads")
+        .need(std::to_string(heads));
+  }
+  set_alibi(c, /*is_falcon=*/true);
   return c;
 }
 
@@ -112,9 +159,13 @@ DecoderConfig read_stablelm(const io::JsonReader& reader) {
       reader, {.max_position_embeddings = 4096, .norm_eps = 1e-5, .norm_eps_key = "layer_norm_eps"});
   note_dropout(reader, c, {"hidden_dropout"});
   if (reader.boolean("qk_layernorm", false)) {
-    throw unsupported(reader, "qk_layernorm",
-                      "norms of each head of the queries and keys are not implemented here")
-        .need("false");
+    for (auto& block : c.decoder.blocks) {
+      block.attention.qk_norm = nn::QkNormOptions{.norm = c.decoder.norm,
+                                                  .over = nn::QkNormOptions::Over::EachHead,
+                                                  .q = "q_layernorm",
+                                                  .k = "k_layernorm",
+                                                  .stored_list = "norms"};
+    }
   }
   set_biases(c, reader.boolean("use_qkv_bias", false), false, false);
   if (reader.boolean("use_parallel_residual", false)) {

@@ -22,6 +22,31 @@ void drop_gates(DecoderConfig& c) {
 
 }  // namespace
 
+// Apertus of the Swiss AI Initiative (arXiv 2509.14233): an activation with parameters, and no gate.
+DecoderConfig read_apertus(const io::JsonReader& reader) {
+  DecoderConfig c =
+      read_decoder(reader, {.max_position_embeddings = 65536, .norm_eps = 1e-5, .activation_key = nullptr});
+  const bool bias = reader.boolean("attention_bias", false);
+  set_biases(c, bias, bias, false);
+  drop_gates(c);
+  const bool has_xielu = reader.text("hidden_act", "xielu") == "xielu";
+  for (auto& block : c.decoder.blocks) {
+    block.mlp.has_xielu = has_xielu;
+    if (!has_xielu) block.mlp.activation = read_activation(reader, "hidden_act", "xielu");
+    block.attention.qk_norm = nn::QkNormOptions{.norm = c.decoder.norm};
+    block.attention_norm_name = "attention_layernorm";
+    block.mlp_norm_name = "feedforward_layernorm";
+  }
+  nn::RopeOptions rope = read_rope(reader, c, {.theta = 12e6});
+  if (!rope_section(reader)) {
+    rope.type = nn::RopeType::Llama3;
+    rope.factor = 8.0;
+    rope.original_max_position_embeddings = 8192;
+  }
+  set_rope(c, rope);
+  return c;
+}
+
 // AFM-4.5B of Arcee AI: an MLP of relu^2 without a gate.
 DecoderConfig read_arcee(const io::JsonReader& reader) {
   DecoderConfig c =

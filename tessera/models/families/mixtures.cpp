@@ -10,22 +10,6 @@
 namespace tessera::models {
 namespace {
 
-// Gives the layers their experts. A shared expert exists if its size is given.
-void set_experts(const io::JsonReader& reader, DecoderConfig& c, const ExpertKeys& keys,
-                 std::optional<int64_t> shared_size = std::nullopt) {
-  const ExpertLayers layers = read_experts(reader, c, keys);
-  for (int64_t layer = 0; layer < c.num_layers; ++layer) {
-    if (!layers.is_sparse(layer)) continue;
-    nn::TransformerBlockOptions& block = c.decoder.blocks[static_cast<size_t>(layer)];
-    block.mlp_name = keys.mlp_name;
-    block.sparse = expert_options(c, layers, keys);
-    block.sparse->expert.activation = block.mlp.activation;
-    if (!shared_size) continue;
-    block.sparse->shared = block.sparse->expert;
-    block.sparse->shared->intermediate_size = *shared_size;
-  }
-}
-
 // The positions of a file that does not describe them.
 nn::RopeOptions gpt_oss_rope(const io::JsonReader& reader, const DecoderConfig& c) {
   constexpr double kTheta = 150000.0;
@@ -107,17 +91,15 @@ DecoderConfig read_qwen2_moe(const io::JsonReader& reader) {
       reader, c, [&](int64_t layer) { return has_windows && (layer + 1) % 2 != 0 && layer < end; });
   if (has_windows) set_windows(reader, c, slides, 4096);
   set_rope(c, read_rope(reader, c));
-  const int64_t shared = reader.integer("shared_expert_intermediate_size", 1, kMaxSize, 5632);
-  check_products(reader, c, {{"shared_expert_intermediate_size", shared}});
-  set_experts(reader, c,
-              {.has_num_experts_key = true,
-               .num_experts = 60,
-               .experts_per_token = 4,
-               .size_key = "moe_intermediate_size",
-               .size = 1408,
-               .has_norm_key = true,
-               .has_layer_keys = true},
-              shared);
+  set_shared_experts(reader, c,
+                     {.has_num_experts_key = true,
+                      .num_experts = 60,
+                      .experts_per_token = 4,
+                      .size_key = "moe_intermediate_size",
+                      .size = 1408,
+                      .has_norm_key = true,
+                      .has_layer_keys = true},
+                     5632);
   return c;
 }
 

@@ -2,7 +2,9 @@
 
 #include <cmath>
 
+#include "tessera/models/common/score_head.h"
 #include "tessera/nn/call_hook.h"
+#include "tessera/nn/output_head.h"
 #include "tessera/nn/transformer_block.h"
 
 namespace tessera::models {
@@ -66,6 +68,10 @@ Gpt2Model::Gpt2Model(const Gpt2Config& c, at::ScalarType dtype) {
 
 Gpt2ForCausalLM::Gpt2ForCausalLM(const Gpt2Config& config, at::ScalarType dtype) : config_(config) {
   transformer = register_module("transformer", std::make_shared<Gpt2Model>(config, dtype));
+  if (config.classification) {
+    head_ = make_score_head(*this, config, transformer->ln_f, dtype);
+    return;
+  }
   if (!config.tie_word_embeddings) {
     lm_head = register_module(
         "lm_head", std::make_shared<nn::Linear>(config.hidden_size, config.vocab_size, false, dtype));
@@ -77,7 +83,7 @@ Gpt2ForCausalLM::Gpt2ForCausalLM(const Gpt2Config& config, at::ScalarType dtype)
 }
 
 std::vector<TiedParameter> Gpt2ForCausalLM::tied_parameters() const {
-  if (!config_.tie_word_embeddings) return {};
+  if (!config_.tie_word_embeddings || config_.classification) return {};
   return {{"lm_head.weight", "transformer.wte.weight"}};
 }
 
@@ -86,7 +92,8 @@ bool Gpt2ForCausalLM::ignores_tensor(const std::string& name) const {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
 }
 
-at::Tensor Gpt2ForCausalLM::embed(const at::Tensor& input_ids, const at::Tensor& position_ids) {
+at::Tensor Gpt2ForCausalLM::embed(const at::Tensor& input_ids, const at::Tensor& position_ids,
+                                  const at::Tensor&) {
   return nn::call(*transformer->wte, input_ids).to(hidden_type()) +
          nn::call(*transformer->wpe, position_ids).to(hidden_type());
 }

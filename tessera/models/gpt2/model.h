@@ -33,19 +33,20 @@ class Gpt2ForCausalLM : public CausalLM {
   std::string body_name() const override { return "transformer"; }
   std::vector<TiedParameter> tied_parameters() const override;
   bool ignores_tensor(const std::string& name) const override;
-  at::Tensor embed(const at::Tensor& input_ids, const at::Tensor& position_ids) override;
+  at::Tensor embed(const at::Tensor& input_ids, const at::Tensor& position_ids,
+                   const at::Tensor& type_ids) override;
   const std::vector<std::shared_ptr<nn::Block>>& blocks() const override { return transformer->h; }
-  nn::OutputHead& head() const override { return *head_; }
+  nn::TaskHead& head() const override { return *head_; }
   std::vector<std::shared_ptr<nn::Embedding>> embeddings() const override {
     return {transformer->wte, transformer->wpe};
   }
 
   std::shared_ptr<Gpt2Model> transformer;
-  std::shared_ptr<nn::Linear> lm_head;  // null where tied
+  std::shared_ptr<nn::Linear> lm_head;  // null where tied, and in a classifier
 
  private:
   Gpt2Config config_;
-  std::shared_ptr<nn::OutputHead> head_;
+  std::shared_ptr<nn::TaskHead> head_;
 };
 
 }  // namespace tessera::models

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@
 namespace tessera::models {
 
 struct LlamaConfig : ModelConfig {
+  std::shared_ptr<const ModelConfig> with_joined_experts() const override;
+
   double rms_norm_eps = 1e-6;
   bool qkv_bias = false;
   bool output_bias = false;
@@ -25,6 +28,7 @@ struct LlamaConfig : ModelConfig {
   std::vector<int64_t> windows;
   nn::RopeOptions rope;
   ExpertLayers experts;
+  bool has_joined_experts = false;
 
   const LlamaKind& kind() const { return llama_kind(model_type); }
 };

@@ -24,9 +24,17 @@ nn::TransformerBlockOptions block_options(const LlamaConfig& c, int64_t layer) {
 
 }  // namespace
 
+std::shared_ptr<const ModelConfig> LlamaConfig::with_joined_experts() const {
+  if (has_joined_experts || num_experts == 0) return {};
+  auto joined = std::make_shared<LlamaConfig>(*this);
+  joined->has_joined_experts = true;
+  return joined;
+}
+
 Decoder llama_decoder(const LlamaConfig& c) {
   Decoder decoder;
   for (int64_t i = 0; i < c.num_layers; ++i) decoder.blocks.push_back(block_options(c, i));
+  if (c.has_joined_experts) join_projections(decoder.blocks);
   decoder.ropes = {c.rope};
   decoder.norm.eps = c.rms_norm_eps;
   return decoder;

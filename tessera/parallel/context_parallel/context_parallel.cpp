@@ -11,6 +11,10 @@
 #include "tessera/core/error.h"
 #include "tessera/core/ignore_label.h"
 #include "tessera/nn/attention.h"
+#include "tessera/nn/gated_convolution.h"
+#include "tessera/nn/gated_delta_net.h"
+#include "tessera/parallel/context_parallel/convolution_exchange.h"
+#include "tessera/parallel/context_parallel/delta_exchange.h"
 #include "tessera/parallel/context_parallel/ring_attention.h"
 #include "tessera/parallel/context_parallel/ulysses.h"
 #include "tessera/parallel/context_parallel/usp.h"
@@ -99,7 +103,17 @@ void context_parallel(torch::nn::Module& root, ContextParallelMethod method,
   if (group->size() == 1) return;
   // Cores by the number of neighbours in their grid.
   std::map<int64_t, std::shared_ptr<const nn::AttentionCore>> cores;
+  std::shared_ptr<const nn::DeltaCore> delta;
+  std::shared_ptr<const nn::ConvolutionCore> convolution;
   for (const auto& module : root.modules(/*include_self=*/false)) {
+    if (auto* const mixer = dynamic_cast<nn::GatedDeltaNet*>(module.get())) {
+      if (delta == nullptr) delta = context_parallel_delta(group);
+      mixer->set_core(delta);
+    }
+    if (auto* const mixer = dynamic_cast<nn::GatedConvolution*>(module.get())) {
+      if (convolution == nullptr) convolution = context_parallel_convolution(group);
+      mixer->set_core(convolution);
+    }
     auto* const attention = dynamic_cast<nn::Attention*>(module.get());
     if (attention == nullptr) continue;
     const int64_t neighbours = neighbours_of(method, group->size(), attention->cached_heads().num_kv_heads);
@@ -131,6 +145,8 @@ nn::TokenBatch token_part(const nn::TokenBatch& whole, const comm::Communicator&
     part.labels = taken(whole.labels);
     part.labels.narrow(0, own, added).fill_(kIgnoreLabel);
   }
+  if (whole.type_ids.defined()) part.type_ids = taken(whole.type_ids);
+  part.targets = whole.targets;
   if (whole.is_added.defined() || added > 0) {
     part.is_added =
         whole.is_added.defined() ? taken(whole.is_added) : at::zeros_like(part.input_ids, at::kBool);

@@ -11,11 +11,12 @@
 
 namespace tessera::parallel {
 
-// Makes every nn::Attention below `root` attend over the tokens of all ranks of `group`. Its forwards then
-// take the tokens that token_part() gives this rank, and a context whose `part` says so. All else in a model
-// works on each token alone. The loss and the gradients are this rank's parts of the sums over the group.
-// Collective. A cache of keys and values is then an Error(Config, "CONTEXT-PARALLEL"): to generate, give each
-// rank the whole line.
+// Makes every nn::Attention, nn::GatedDeltaNet and nn::GatedConvolution below `root` work over the tokens of
+// all ranks of `group`, the latter two by an exchange of heads or channels for tokens whatever the method.
+// Their forwards then take the tokens that token_part() gives this rank, and a context whose `part` says so.
+// All else in a model works on each token alone. The loss and the gradients are this rank's parts of the sums
+// over the group. Collective. A cache of keys and values is then an Error(Config, "CONTEXT-PARALLEL"): to
+// generate, give each rank the whole line.
 void context_parallel(torch::nn::Module& root, ContextParallelMethod method,
                       const std::shared_ptr<comm::Communicator>& group);
 

@@ -3,26 +3,14 @@
 
 #include <functional>
 #include <memory>
-#include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "tessera/comm/communicator.h"
-#include "tessera/nn/sequence.h"
-#include "tessera/parallel/context_parallel/token_split.h"
+#include "tessera/ops/attention_formula.h"
+#include "tessera/parallel/context_parallel/head_exchange.h"
 
 namespace tessera::parallel {
-
-// The tokens that the ranks of a group share for attention.
-struct SharedTokens {
-  // By rank: its runs of the line, in the order in which it holds them.
-  std::vector<std::vector<nn::TokenRun>> of_rank;
-  // The tokens of all ranks, in the order in which attention wants them.
-  std::vector<nn::TokenRun> line;
-};
-
-// Returns all tokens of a micro-batch, in the order of its line.
-SharedTokens whole_line(const TokenSplit& split);
 
 // DeepSpeed-Ulysses (Jacobs et al., arXiv 2309.14509): an all-to-all gives each rank all shared tokens for a
 // part of the heads, `attend` computes, and a second all-to-all gives the results back. Key/value heads are

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/nn/attention_core.h"
 #include "tessera/parallel/context_parallel/ring_attention.h"
 #include "tessera/parallel/context_parallel/ulysses.h"
 

@@ -58,6 +58,21 @@ class GatherTokens : public nn::LayerParallel {
   ops::Transform gather_, scatter_;
 };
 
+class WholeHead : public nn::LayerParallel {
+ public:
+  explicit WholeHead(const Group& group)
+      : gather_(gather_tokens(group, "input of the classifier")), own_([group](const at::Tensor& gradient) {
+          const int64_t size = num_own_tokens(gradient, *group);
+          return gradient.narrow(0, group->rank() * size, size).contiguous();
+        }) {}
+  ops::Activation input(const ops::Activation& x) const override {
+    return ops::exchange_value(x.value(), gather_, own_);
+  }
+
+ private:
+  ops::Transform gather_, own_;
+};
+
 class GatherTokensAhead : public nn::LayerParallel {
  public:
   GatherTokensAhead(const Group& group, const std::string& name)
@@ -191,6 +206,8 @@ Exchange summed_region(const Group& group, const std::string& name, const Tensor
 }
 
 Exchange own_tokens(const Group& group) { return std::make_shared<OwnTokens>(group); }
+
+Exchange whole_head(const Group& group) { return std::make_shared<WholeHead>(group); }
 
 Exchange head_exchange(const Group& group, const std::vector<RankAxis>& axes, const Layout& weight,
                        const TensorParallelOptions& options) {

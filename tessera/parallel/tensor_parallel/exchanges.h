@@ -35,6 +35,9 @@ Exchange product_output(const Group& group, const std::string& name, const Tenso
 Exchange summed_region(const Group& group, const std::string& name, const TensorParallelOptions& options);
 // The exchange behind a layer that gives all tokens on every rank: keeps the rank's own tokens.
 Exchange own_tokens(const Group& group);
+// The exchange before a head that every rank computes whole, with sequence parallelism: gathers the tokens of
+// all ranks; of the gradients, which are the same on all ranks, each keeps those of its own tokens.
+Exchange whole_head(const Group& group);
 // The exchanges of the output projection: hidden states come into a region, and whole logits leave it.
 // `weight` is the layout of its weight, `axes` the axes of that layout, which the ranks of `group` form.
 Exchange head_exchange(const Group& group, const std::vector<RankAxis>& axes, const Layout& weight,

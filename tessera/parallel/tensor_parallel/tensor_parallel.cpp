@@ -108,6 +108,7 @@ class Cutter {
       of_weight.inner_unit = linear.form()->row_bytes(style.inner_unit);
     }
     const Box box = place_cut(linear.weight, is_colwise ? 0 : 1, of_weight);
+    if (is_colwise) linear.set_first_output(box.offset[0]);
     if (is_colwise && linear.bias.defined()) place_cut(linear.bias, 0, style);
     // The whole bias is added to the tokens that the rank keeps, so its gradients are summed over ranks.
     if (!is_colwise && linear.bias.defined() && options_.sequence_parallel) place_whole(linear.bias);
@@ -148,6 +149,7 @@ class Cutter {
     nn::Embedding& embedding = as<nn::Embedding>(layer, name);
     embedding.set_first_row(place_cut(embedding.weight, 0, style).offset[0]);
     if (embedding.token_rows() != nullptr) place_whole(embedding.token_rows()->rows);
+    if (embedding.virtual_rows() != nullptr) place_whole(embedding.virtual_rows()->weight);
     embedding.set_parallel(detail::region_output(group_, name, options_));
   }
 
@@ -255,8 +257,14 @@ ParameterLayouts tensor_parallel(torch::nn::Module& root, const TensorParallelPl
   return cutter.layouts();
 }
 
-void tensor_parallel_head(nn::OutputHead& head, const ParameterLayouts& layouts, const RankAxis& axis,
+void tensor_parallel_head(nn::TaskHead& task_head, const ParameterLayouts& layouts, const RankAxis& axis,
                           const TensorParallelOptions& options) {
+  auto* const found = dynamic_cast<nn::OutputHead*>(&task_head);
+  if (found == nullptr) {
+    if (options.sequence_parallel) task_head.set_parallel(detail::whole_head(axis.group));
+    return;
+  }
+  nn::OutputHead& head = *found;
   const Layout weight = layouts.of(head.weight());
   ops::VocabularyPart part;
   part.first_token = weight.local_box(coordinates_on(layouts.axes())).offset[0];

@@ -34,9 +34,10 @@ void check_tensor_parallel(const torch::nn::Module& root, const TensorParallelPl
 ParameterLayouts tensor_parallel(torch::nn::Module& root, const TensorParallelPlan& plan,
                                  const RankAxis& axis, const TensorParallelOptions& options = {});
 
-// Does the same for the output projection and the loss: the loss is over the whole vocabulary, and logits are
-// gathered. `layouts` are those that tensor_parallel() returned; the head's weight must already be cut.
-void tensor_parallel_head(nn::OutputHead& head, const ParameterLayouts& layouts, const RankAxis& axis,
+// Does the same for the head. That of a language model is cut: the loss is over the whole vocabulary, and
+// logits are gathered; its weight must already be cut by tensor_parallel(), which returned `layouts`. That of
+// a classifier is small, and all ranks compute the whole of it.
+void tensor_parallel_head(nn::TaskHead& head, const ParameterLayouts& layouts, const RankAxis& axis,
                           const TensorParallelOptions& options = {});
 
 }  // namespace tessera::parallel

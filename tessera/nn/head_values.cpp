@@ -1,10 +1,10 @@
-#include "tessera/nn/attention_sinks.h"
+#include "tessera/nn/head_values.h"
 
 #include <ATen/ATen.h>
 
 namespace tessera::nn {
 
-AttentionSinks::AttentionSinks(int64_t heads, at::ScalarType dtype) {
+HeadValues::HeadValues(int64_t heads, const InitialValue& initial, at::ScalarType dtype) : initial_(initial) {
   weight =
       register_parameter("weight", at::empty({heads}, at::TensorOptions().dtype(dtype).device(at::kMeta)));
 }

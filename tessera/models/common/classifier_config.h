@@ -1,0 +1,24 @@
+// Makes a classifier's config.json of another model's.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "tessera/core/classification.h"
+#include "tessera/models/common/model_config.h"
+
+namespace tessera::models {
+
+// Returns the values of keys, a JSON text for each, that make config.json, whose text is `file`, that of
+// Transformers' *ForSequenceClassification over the same body: the class, the names of the labels and the
+// problem. A decoder without a padding token takes its end of text as one, without which Transformers refuses
+// batches. Throws Error(Model, "CLASSIFIER") for a family that has no such class, and for the text part of a
+// multimodal model.
+std::map<std::string, std::string> classifier_config(const ModelConfig& config, const std::string& file,
+                                                     const Classification& classification);
+
+// Returns what the text says of the key: the architecture without what its head is called ("Bert" of
+// BertForMaskedLM). Empty for an unknown form.
+std::string architecture_family(const std::string& architecture);
+
+}  // namespace tessera::models

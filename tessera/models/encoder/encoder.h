@@ -1,0 +1,46 @@
+// Describes an encoder of nn::TransformerBlocks: its embeddings, its layers and the head of its classifier,
+// and what files call them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/models/common/model_config.h"
+#include "tessera/nn/norm.h"
+#include "tessera/nn/rotary_embedding.h"
+#include "tessera/nn/transformer_block.h"
+#include "tessera/ops/mlp_activation.h"
+
+namespace tessera::models {
+
+// The layer between the hidden state that a classifier reads and its last product.
+struct ClassifierDense {
+  enum class Activation { Tanh, Relu, Gelu };
+  std::string name;
+  Activation activation = Activation::Tanh;
+  bool has_bias = true;
+  std::string norm;  // behind the activation; empty: there is none
+};
+
+// Names are those of the modules in the family's files. Those of the head are whole, those of the embeddings,
+// the layers and the final norm begin below `body`. An empty name means that there is no such module.
+struct Encoder {
+  std::vector<nn::TransformerBlockOptions> blocks;  // one for each layer, none causal
+  // The rotary positions that AttentionOptions::rotary counts.
+  std::vector<nn::RopeOptions> ropes;
+  nn::NormOptions norm;  // of the embeddings, behind the last layer, and in the head
+  std::string body, words = "embeddings.word_embeddings", positions = "embeddings.position_embeddings",
+                    types = "embeddings.token_type_embeddings", embedding_norm = "embeddings.LayerNorm",
+                    layers = "encoder.layer", final_norm;
+  int64_t num_types = 2;
+  int64_t first_position = 0;  // row of the table of positions that the first token of a text has
+  ClassifierDense dense;
+  std::string classifier = "classifier";
+};
+
+// The configuration of a family that reads its config.json into a description.
+struct EncoderConfig : ModelConfig {
+  Encoder encoder;
+};
+
+}  // namespace tessera::models
