@@ -1,5 +1,7 @@
 #include "tessera/checkpoint/random_source.h"
 
+#include <cmath>
+
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
@@ -68,6 +70,10 @@ void fill_box(const at::Tensor& destination, const std::string& name, const std:
     case nn::InitialValue::Kind::Uniform:
       return fill(destination, shape, box,
                   [&](uint64_t index) { return value.scale * (2.0 * rng.uniform(index) - 1.0); });
+    case nn::InitialValue::Kind::LogUniform:
+      return fill(destination, shape, box, [&](uint64_t index) {
+        return std::log(value.least + (value.scale - value.least) * rng.uniform(index));
+      });
   }
 }
 

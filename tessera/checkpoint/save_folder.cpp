@@ -108,6 +108,37 @@ void write_parts(io::ShardedSafetensorsWriter& writer, const std::vector<StateDi
   write_box(writer, *overlaps.front().part, bounds, together);
 }
 
+// Puts tensors of FolderPlan::innermost_first together and writes those that are whole.
+class WholeTensors {
+ public:
+  explicit WholeTensors(const std::set<std::string>& names) : names_(names) {}
+
+  bool has(const std::string& tensor) const { return names_.contains(tensor); }
+
+  void add(io::ShardedSafetensorsWriter& writer, const std::vector<StateDictAdapter::Overlap>& overlaps,
+           const at::Tensor& parameter) {
+    const StoredPart& part = *overlaps.front().part;
+    Whole& whole = tensors_[part.name];
+    if (!whole.values.defined()) whole.values = at::empty(part.shape, parameter.options().device(kHost));
+    for (const auto& overlap : overlaps) {
+      parallel::box_part(whole.values, overlap.stored).copy_(overlap.view(parameter));
+      whole.filled += overlap.stored.numel();
+    }
+    if (whole.filled < whole.values.numel()) return;
+    const at::Tensor values = whole.values.permute({1, 2, 0}).contiguous();
+    writer.write(part.name, 0, host_span<const char>(values).data(), static_cast<int64_t>(values.nbytes()));
+    tensors_.erase(part.name);
+  }
+
+ private:
+  struct Whole {
+    at::Tensor values;
+    int64_t filled = 0;
+  };
+  const std::set<std::string>& names_;
+  std::unordered_map<std::string, Whole> tensors_;
+};
+
 }  // namespace
 
 std::string with_config_dtype(const std::string& config_json, DType dtype) {
@@ -165,6 +196,10 @@ void save_folder(const parallel::ShardedModel& model, const FolderPlan& plan, co
   std::optional<io::ShardedSafetensorsWriter> writer;
   work.run_on_first([&] {
     std::vector<io::TensorSpec> specs = specs_of(model, plan.table, plan.dtype);
+    for (io::TensorSpec& spec : specs) {
+      if (plan.innermost_first.contains(spec.name))
+        spec.shape = {spec.shape[1], spec.shape[2] * spec.shape[0]};
+    }
     for (const auto& [name, value] : plan.constants)
       specs.push_back({name, to_dtype(value.scalar_type()), value.sizes().vec()});
     if (plan.whole) specs.insert(specs.end(), plan.whole->others().begin(), plan.whole->others().end());
@@ -177,6 +212,7 @@ void save_folder(const parallel::ShardedModel& model, const FolderPlan& plan, co
     for (const io::TensorSpec& tensor : plan.whole->others())
       copy_tensor(plan.whole->files(), tensor, tensor.dtype, *writer);
   });
+  WholeTensors together(plan.innermost_first);
   for (const StoredParameter& entry : plan.table.parameters()) {
     at::Tensor whole = model.full_tensor(*parameters.at(entry.name));
     work.run_on_first([&] {
@@ -188,7 +224,11 @@ void save_folder(const parallel::ShardedModel& model, const FolderPlan& plan, co
         if (is_cast) check_fits(entry.name, whole);
       }
       for (const auto& overlaps : plan.table.overlaps(entry.name, whole_box(entry.shape))) {
-        write_parts(*writer, overlaps, whole);
+        if (together.has(overlaps.front().part->name)) {
+          together.add(*writer, overlaps, whole);
+        } else {
+          write_parts(*writer, overlaps, whole);
+        }
       }
     });
   }

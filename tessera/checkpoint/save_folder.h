@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,9 @@ struct FolderPlan {
   io::ShardedSafetensorsWriter::Options weights;           // names and sizes of the files of tensors
   std::vector<std::pair<std::string, std::string>> files;  // name and text of each small file
   std::optional<DType> dtype;  // type of all written weights; nothing = each parameter's own type
+  // Names of the table's tensors [n, rows, columns] that are written as [rows, columns * n]: the index of
+  // their first dim counts fastest. Each is put together in memory before it is written.
+  std::set<std::string> innermost_first = {};
   // Tensors on the host, by name, that are written beside the table's and in the type that they have.
   std::vector<std::pair<std::string, at::Tensor>> constants = {};
   // The model whose text part the table is: its other tensors are written as they are. Null if there is none.

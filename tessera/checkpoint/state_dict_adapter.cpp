@@ -23,13 +23,18 @@ std::vector<int64_t> swapped(std::vector<int64_t> dims, bool is_swapped) {
 }
 
 // Tells whether the boxes cover a tensor of this shape, each element once.
-bool tile(const std::vector<int64_t>& shape, const std::vector<Box>& boxes) {
+bool tile(const std::vector<int64_t>& shape, std::vector<Box> boxes) {
   const Box whole = whole_box(shape);
   int64_t numel = 0;
-  for (size_t i = 0; i < boxes.size(); ++i) {
-    if (boxes[i].size.size() != shape.size() || intersect(boxes[i], whole) != boxes[i]) return false;
-    numel += boxes[i].numel();
-    for (size_t other = 0; other < i; ++other) {
+  for (const Box& box : boxes) {
+    if (box.size.size() != shape.size() || intersect(box, whole) != box) return false;
+    numel += box.numel();
+  }
+  // Sorted by their first rows, so that each is compared with those alone whose rows it shares.
+  std::ranges::sort(boxes, {}, &Box::offset);
+  for (size_t i = 0; i < boxes.size() && !shape.empty(); ++i) {
+    const int64_t end = boxes[i].offset[0] + boxes[i].size[0];
+    for (size_t other = i + 1; other < boxes.size() && boxes[other].offset[0] < end; ++other) {
       if (intersect(boxes[i], boxes[other]).numel() > 0) return false;
     }
   }
@@ -50,6 +55,7 @@ void require_inside(const StoredParameter& parameter, const Box& box) {
 }  // namespace
 
 Box StoredPart::in_parameter() const {
+  if (shape.empty()) return {offset, std::vector<int64_t>(offset.size(), 1)};
   const auto begin = box.size.begin() + static_cast<std::ptrdiff_t>(leading_dims());
   return {offset, swapped({begin, box.size.end()}, is_transposed)};
 }
@@ -59,6 +65,8 @@ StoredPart stored_as_is(std::string name, std::vector<int64_t> shape, std::vecto
   std::vector<int64_t> offset = box.offset;
   return {std::move(name), std::move(shape), std::move(box), std::move(offset), false, std::move(aliases)};
 }
+
+StoredPart stored_number(std::string name) { return {std::move(name), {}, {}, {0}}; }
 
 StoredPart stored_transposed(std::string name, const std::vector<int64_t>& shape) {
   TESSERA_ASSERT(shape.size() == 2, "only a matrix is stored as its transpose");
@@ -107,6 +115,7 @@ const StoredParameter* StateDictAdapter::find(std::string_view parameter) const 
 at::Tensor StateDictAdapter::Overlap::view(const at::Tensor& tile) const {
   at::Tensor elements = parallel::box_part(tile, local);
   if (part->is_transposed) elements = elements.transpose(0, 1);
+  if (part->shape.empty()) return elements.view(at::IntArrayRef{});
   for (size_t i = 0; i < part->leading_dims(); ++i) elements = elements.unsqueeze(0);
   return elements;
 }
@@ -124,10 +133,11 @@ std::vector<std::vector<StateDictAdapter::Overlap>> StateDictAdapter::overlaps(s
     Overlap overlap{&part, part.box, common};
     const size_t leading = part.leading_dims();
     for (size_t d = 0; d < common.size.size(); ++d) {
+      overlap.local.offset[d] -= box.offset[d];
+      if (part.shape.empty()) continue;
       const size_t stored_dim = leading + (part.is_transposed ? 1 - d : d);
       overlap.stored.size[stored_dim] = common.size[d];
       overlap.stored.offset[stored_dim] += common.offset[d] - part.offset[d];
-      overlap.local.offset[d] -= box.offset[d];
     }
     const auto [place, is_new] = index.emplace(part.name, found.size());
     if (is_new) found.emplace_back();

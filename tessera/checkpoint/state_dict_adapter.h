@@ -17,7 +17,7 @@ namespace tessera::checkpoint {
 
 // A rectangle of a stored tensor that holds a rectangle of a parameter: the same elements in the same order,
 // or in that of the transpose. The stored tensor may have more dims, before those of the parameter, along
-// which the rectangle has the size 1.
+// which the rectangle has the size 1. A stored number, of no dims, holds a parameter of shape [1].
 struct StoredPart {
   std::string name;             // name of the stored tensor
   std::vector<int64_t> shape;   // shape of the whole stored tensor
@@ -30,11 +30,13 @@ struct StoredPart {
   // Returns the rectangle of the parameter.
   parallel::Box in_parameter() const;
   // Returns the number of dims that the stored tensor has before those of the parameter.
-  size_t leading_dims() const { return shape.size() - offset.size(); }
+  size_t leading_dims() const { return shape.empty() ? 0 : shape.size() - offset.size(); }
 };
 
 // Returns the part that says: the stored tensor `name` is the whole parameter, of this shape, as it is.
 StoredPart stored_as_is(std::string name, std::vector<int64_t> shape, std::vector<std::string> aliases = {});
+// Returns the part that says: the stored tensor `name`, of no dims, is the parameter, of shape [1].
+StoredPart stored_number(std::string name);
 // Returns the part that says: the stored tensor `name` is the transpose of the parameter, a matrix of this
 // shape.
 StoredPart stored_transposed(std::string name, const std::vector<int64_t>& shape);

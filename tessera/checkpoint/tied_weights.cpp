@@ -33,6 +33,8 @@ bool equal_values(const StoredTensors& files, const std::string& a, const std::s
 std::string find_embedding(const StoredTensors& files) {
   constexpr const char* kNames[] = {"embed_tokens.weight", "wte.weight", "word_embeddings.weight",
                                     "embed_in.weight"};
+  // The stacks of an encoder-decoder may repeat it under their own names.
+  if (files.find("shared.weight") != nullptr) return "shared.weight";
   std::string found;
   for (const io::TensorSpec& tensor : files.tensors()) {
     const bool is_one = std::ranges::any_of(kNames, [&](const char* name) {
@@ -47,6 +49,10 @@ std::string find_embedding(const StoredTensors& files) {
 
 std::string untied_config(const std::string& text) {
   auto config = nlohmann::ordered_json::parse(text);
+  // The configuration class of T5 reads from tie_word_embeddings whether logits are scaled, unless the file
+  // says that, too.
+  if (config.value("model_type", "") == "t5" && !config.contains("scale_decoder_outputs"))
+    config["scale_decoder_outputs"] = true;
   config["tie_word_embeddings"] = false;
   return config.dump(2) + "\n";
 }

@@ -91,7 +91,14 @@ double Schedule::deepspeed_at(int64_t step) const {
   return between(min_ratio, cosine(std::min(1.0, ratio(step - warmup, total_steps - warmup))));
 }
 
+double Schedule::range_at(int64_t step) const {
+  if (range_end > 0.0) return std::pow(range_end / peak, ratio(step, total_steps - 1));
+  const double interval = ratio(step, range_steps);
+  return 1.0 + range_rate * (range_has_stairs ? std::floor(interval) : interval);
+}
+
 double Schedule::factor_at(int64_t step) const {
+  if (kind == ScheduleKind::RangeTest) return range_at(step);
   if (is_of_deepspeed(kind)) return deepspeed_at(step);
   if (kind == ScheduleKind::OneCycle) return one_cycle_at(step);
   if (kind == ScheduleKind::WarmupStableDecay) return stable_decay_at(step);
@@ -126,6 +133,7 @@ double Schedule::factor_at(int64_t step) const {
     case ScheduleKind::WarmupLr:
     case ScheduleKind::WarmupDecayLr:
     case ScheduleKind::WarmupCosineLr:
+    case ScheduleKind::RangeTest:
     case ScheduleKind::OneCycle: break;  // handled above
   }
   return 1.0;

@@ -14,6 +14,8 @@ namespace tessera::optim {
 // others, as in Axolotl. WarmupLr, WarmupDecayLr and WarmupCosineLr are those of DeepSpeed's
 // runtime/lr_schedules.py; it sets the rate of an update after the update before, so the first two rates are
 // those of the warm-up's beginning. ReduceOnPlateau stays at the peak, which Plateau::factor then lowers.
+// RangeTest rises from `peak` on without a warm-up: that of DeepSpeed's LRRangeTest (Smith, "A disciplined
+// approach to neural network hyper-parameters", 2018), or geometrically.
 struct Schedule {
   ScheduleKind kind = ScheduleKind::Cosine;
   double peak = 0.0;
@@ -39,6 +41,12 @@ struct Schedule {
   // For OneCycle, which begins at peak / div_factor and ends at that / final_div_factor. Its rise and its
   // fall are half waves of a cosine.
   double div_factor = 25.0, final_div_factor = 1e4;
+  // For RangeTest: update k has peak x (1 + range_rate x k / range_steps), of which the quotient is rounded
+  // down with range_has_stairs. With range_end above 0, rates rise to that by equal factors instead, up to
+  // the last step.
+  int64_t range_steps = 2000;
+  double range_rate = 1.0, range_end = 0.0;
+  bool range_has_stairs = false;
   // After every `restart_steps` steps (0 = never) the learning rate goes down to the share
   // `restart_min_ratio` of the schedule's within restart_anneal_steps, and up again within
   // restart_warmup_steps.
@@ -55,6 +63,7 @@ struct Schedule {
   double stable_decay_at(int64_t step) const;
   double one_cycle_at(int64_t step) const;
   double deepspeed_at(int64_t step) const;
+  double range_at(int64_t step) const;
   double restart_at(int64_t step) const;
 };
 

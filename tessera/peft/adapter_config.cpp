@@ -21,8 +21,8 @@ Error unsupported(const io::JsonReader& reader, const std::string& key) {
 // Refuses features that change what the adapter computes, each by the key that switches it on.
 void refuse_unsupported(const io::JsonReader& reader) {
   if (reader.boolean("use_qalora", false)) throw unsupported(reader, "use_qalora");
-  for (const char* key : {"layer_replication", "target_parameters", "alora_invocation_tokens", "use_bdlora",
-                          "arrow_config", "kasa_config", "monteclora_config", "velora_config"}) {
+  for (const char* key : {"layer_replication", "alora_invocation_tokens", "use_bdlora", "arrow_config",
+                          "kasa_config", "monteclora_config", "velora_config"}) {
     if (!reader.is_empty(key)) throw unsupported(reader, key);
   }
   // Accepted are only initialisations that leave the base weights as they are: the factors in the file then
@@ -53,7 +53,8 @@ AdapterMethod read_method(const io::JsonReader& reader) {
   if (type == "IA3") return AdapterMethod::Ia3;
   if (type == "LN_TUNING") return AdapterMethod::Norms;
   if (type == "VERA") return AdapterMethod::Vera;
-  throw unsupported(reader, "peft_type").got(type).need("LORA, IA3, LN_TUNING or VERA");
+  if (type == "PROMPT_TUNING") return AdapterMethod::Prompt;
+  throw unsupported(reader, "peft_type").got(type).need("LORA, IA3, LN_TUNING, VERA or PROMPT_TUNING");
 }
 
 void read_exclusions(const io::JsonReader& reader, LoraOptions& options) {
@@ -107,6 +108,12 @@ void read_vera(const io::JsonReader& reader, LoraOptions& options) {
   read_layers(reader, options);
 }
 
+void read_prompt(const io::JsonReader& reader, LoraOptions& options) {
+  options.prompt.num_virtual_tokens = reader.integer("num_virtual_tokens", 1, 65536);
+  if (reader.integer("num_transformer_submodules", 1, 2, 1) != 1)
+    throw unsupported(reader, "num_transformer_submodules").got("2").need("1, as of a causal model");
+}
+
 void read_ia3(const io::JsonReader& reader, LoraOptions& options) {
   // PEFT takes one text for an expression.
   if (reader.is_text("feedforward_modules"))
@@ -125,6 +132,8 @@ void read_lora(const io::JsonReader& reader, const std::string& text, LoraOption
   options.use_rslora = reader.boolean("use_rslora", false);
   options.use_dora = reader.boolean("use_dora", false);
   options.has_bias = reader.boolean("lora_bias", false);
+  options.target_parameters = reader.texts("target_parameters");
+  std::sort(options.target_parameters.begin(), options.target_parameters.end());
   read_layers(reader, options);
   const auto json = nlohmann::ordered_json::parse(text);
   read_token_indices(reader, json, options);
@@ -160,13 +169,15 @@ AdapterConfig read_adapter_config(const std::string& folder) {
     options.target_modules = reader.texts("target_modules");
     std::sort(options.target_modules.begin(), options.target_modules.end());
   }
-  if (options.target_modules.empty() && options.target_regex.empty() && !options.all_linear) {
-    throw reader.problem("target_modules", "names no module").need("a list of names, or one expression");
-  }
   read_exclusions(reader, options);
   if (method == AdapterMethod::Lora) read_lora(reader, text, options);
   if (method == AdapterMethod::Ia3) read_ia3(reader, options);
   if (method == AdapterMethod::Vera) read_vera(reader, options);
+  if (method == AdapterMethod::Prompt) read_prompt(reader, options);
+  if (options.target_modules.empty() && options.target_regex.empty() && !options.all_linear &&
+      options.target_parameters.empty() && method != AdapterMethod::Prompt) {
+    throw reader.problem("target_modules", "names no module").need("a list of names, or one expression");
+  }
   return config;
 }
 

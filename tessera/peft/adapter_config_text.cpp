@@ -36,7 +36,9 @@ LoraOptions stored_options(LoraOptions options) {
 nlohmann::ordered_json common_json(const LoraOptions& options, const LoraTargets& targets,
                                    const std::string& base_model, nlohmann::json sorted) {
   sorted.update({
-      {"task_type", "CAUSAL_LM"},
+      {"task_type", options.is_of_classifier ? "SEQ_CLS"
+                    : options.is_seq2seq     ? "SEQ_2_SEQ_LM"
+                                             : "CAUSAL_LM"},
       {"base_model_name_or_path", base_model},
       {"inference_mode", true},
       {"exclude_modules", nullptr},
@@ -47,18 +49,25 @@ nlohmann::ordered_json common_json(const LoraOptions& options, const LoraTargets
   if (!options.modules_to_save.empty()) sorted["modules_to_save"] = options.modules_to_save;
   if (!options.exclude_modules.empty()) sorted["exclude_modules"] = options.exclude_modules;
   if (!options.exclude_regex.empty()) sorted["exclude_modules"] = options.exclude_regex;
+  std::vector<std::string> adapted;
+  for (const std::string& layer : targets.adapted) {
+    if (!targets.experts.contains(layer)) adapted.push_back(layer);
+  }
   if (options.all_linear) {
-    sorted["target_modules"] = kinds_of(targets.adapted);
+    sorted["target_modules"] = kinds_of(adapted);
   } else if (!options.target_regex.empty()) {
     sorted["target_modules"] = options.target_regex;
-  } else if (options.target_modules.empty()) {
+  } else if (options.target_modules.empty() && options.method == AdapterMethod::Norms) {
     sorted["target_modules"] = kinds_of(targets.saved);  // all norms
   } else {
     sorted["target_modules"] = options.target_modules;
   }
   // Short names would also be those of layers of the whole model that do not belong to its text part.
-  const std::vector<std::string>& layers = targets.adapted.empty() ? targets.saved : targets.adapted;
-  if (!layers.empty() && checkpoint::is_in_text_body(layers.front())) sorted["target_modules"] = layers;
+  const std::vector<std::string>& layers = targets.adapted.empty() ? targets.saved : adapted;
+  // A short name may also be that of a layer in the head of a classifier.
+  const bool is_exact = options.is_of_classifier && options.all_linear;
+  if (!layers.empty() && (is_exact || checkpoint::is_in_text_body(layers.front())))
+    sorted["target_modules"] = layers;
   return nlohmann::ordered_json::parse(sorted.dump());
 }
 
@@ -86,12 +95,14 @@ nlohmann::ordered_json lora_json(const LoraOptions& trained, const LoraTargets& 
                               {"alpha_pattern", nlohmann::json::object()},
                               {"layers_to_transform", nullptr},
                               {"layers_pattern", nullptr},
+                              {"target_parameters", nullptr},
                               {"trainable_token_indices", nullptr},
                           });
   json["lora_alpha"] = alpha_json(options.alpha);
   if (options.start == "false") json["init_lora_weights"] = false;
   if (options.start == "gaussian") json["init_lora_weights"] = options.start;
   put_layers(json, options);
+  if (!options.target_parameters.empty()) json["target_parameters"] = options.target_parameters;
   if (!options.trainable_token_indices.empty())
     json["trainable_token_indices"] = options.trainable_token_indices;
   // The keys of a pattern stand in the order in which they count.
@@ -121,6 +132,26 @@ nlohmann::ordered_json ia3_json(const LoraOptions& options, const LoraTargets& t
   json["feedforward_modules"] = of_inputs;
   json["target_modules"] = all;
   return json;
+}
+
+// The text that the rows began with says nothing of their values, and PEFT would ask for its tokenizer.
+nlohmann::ordered_json prompt_json(const LoraOptions& options, const LoraTargets& targets,
+                                   const std::string& base_model) {
+  const nlohmann::json sorted = {{"peft_type", "PROMPT_TUNING"},
+                                 {"task_type", "CAUSAL_LM"},
+                                 {"base_model_name_or_path", base_model},
+                                 {"inference_mode", true},
+                                 {"auto_mapping", nullptr},
+                                 {"revision", nullptr},
+                                 {"num_virtual_tokens", options.prompt.num_virtual_tokens},
+                                 {"token_dim", targets.prompt_dim},
+                                 {"num_transformer_submodules", 1},
+                                 {"num_attention_heads", nullptr},
+                                 {"num_layers", nullptr},
+                                 {"prompt_tuning_init", "RANDOM"},
+                                 {"prompt_tuning_init_text", nullptr},
+                                 {"tokenizer_name_or_path", nullptr}};
+  return nlohmann::ordered_json::parse(sorted.dump());
 }
 
 // PEFT's configuration of VeRA knows no exclusions: where there are some, the layers are named in full.
@@ -156,6 +187,7 @@ std::string adapter_config_text(const LoraOptions& options, const LoraTargets& t
     case AdapterMethod::Lora: json = lora_json(options, targets, base_model); break;
     case AdapterMethod::Ia3: json = ia3_json(options, targets, base_model); break;
     case AdapterMethod::Vera: json = vera_json(options, targets, base_model); break;
+    case AdapterMethod::Prompt: json = prompt_json(options, targets, base_model); break;
     case AdapterMethod::Norms:
       json = common_json(options, targets, base_model, {{"peft_type", "LN_TUNING"}});
       break;

@@ -103,6 +103,12 @@ checkpoint::StateDictAdapter adapter_table(const torch::nn::Module& model, const
     const bool is_norm = targets.are_norms && carried == nullptr;
     const std::string stored = is_norm ? to_peft_norm_name(name) : to_peft_name(name);
     table.push_back({name, parameter.sizes().vec(), parts.of(parameter, stored, aliases)});
+    for (const auto& [end, is_b] : {std::pair(".lora_A.weight", false), std::pair(".lora_B.weight", true)}) {
+      if (!name.ends_with(end)) continue;
+      const auto expert = targets.experts.find(name.substr(0, name.size() - std::string(end).size()));
+      if (expert != targets.experts.end())
+        put_in_experts(table.back().parts, expert->second, is_b, targets.experts);
+    }
     using Factor = std::pair<std::string, size_t>;
     for (const auto& [factor, rank_dim] : {Factor(".lora_A", 0), Factor(".lora_B", 1)}) {
       const std::string own = factor + ".weight", start = factor + "_start.weight";
@@ -119,7 +125,7 @@ std::shared_ptr<const checkpoint::ParameterSource> adapter_source(
     const torch::nn::Module& model, const LoraTargets& targets,
     const std::shared_ptr<const io::ModelFiles>& files) {
   checkpoint::StateDictAdapter table = adapter_table(model, targets);
-  auto stored = checkpoint::stored_tensors(files);
+  auto stored = with_expert_factors(checkpoint::stored_tensors(files), table);
   const bool is_text_part = std::ranges::any_of(
       table.parameters(), [](const auto& parameter) { return checkpoint::is_in_text_body(parameter.name); });
   int64_t num_others = 0;
@@ -167,13 +173,21 @@ AdapterConfig load_adapter(torch::nn::Module& model, const std::string& folder, 
   return config;
 }
 
+io::ShardedSafetensorsWriter::Options adapter_weights() {
+  io::ShardedSafetensorsWriter::Options weights;
+  weights.name = kWeightsStem;
+  weights.max_shard_bytes = std::numeric_limits<int64_t>::max();
+  return weights;
+}
+
 checkpoint::FolderPlan adapter_folder(checkpoint::StateDictAdapter table, const LoraOptions& options,
                                       const LoraTargets& targets, const std::string& base_model) {
   checkpoint::FolderPlan plan;
+  for (const auto& tensor : table.stored_tensors()) {
+    if (is_expert_factor(tensor)) plan.innermost_first.insert(tensor.name);
+  }
   plan.table = std::move(table);
-  // PEFT reads no shards, so the adapter goes into one file.
-  plan.weights.name = kWeightsStem;
-  plan.weights.max_shard_bytes = std::numeric_limits<int64_t>::max();
+  plan.weights = adapter_weights();
   if (targets.projections != nullptr && options.vera.save_projection) {
     plan.constants = {{kProjectionA, targets.projections->a()}, {kProjectionB, targets.projections->b()}};
   }

@@ -59,6 +59,9 @@ LoraTargets apply_adapter(torch::nn::Module& model, const AdapterConfig& config,
 // what the file that the adapter was read from carried.
 std::vector<std::string> adapter_parameters(const torch::nn::Module& model, const LoraTargets& targets);
 
+// Names the one file that holds an adapter's tensors: PEFT reads no shards.
+io::ShardedSafetensorsWriter::Options adapter_weights();
+
 // Plans the folder of an adapter. `table` is adapter_table() from before any sharding; `base_model` is what
 // base_model_name_or_path shall say.
 checkpoint::FolderPlan adapter_folder(checkpoint::StateDictAdapter table, const LoraOptions& options,

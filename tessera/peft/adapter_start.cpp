@@ -23,6 +23,7 @@ namespace tessera::peft {
 namespace {
 
 constexpr const char* kTokenRows = ".token_adapter.trainable_tokens_delta";
+constexpr const char* kPromptRows = ".prompt_adapter.weight";
 constexpr const char* kMagnitude = ".lora_magnitude_vector.weight";
 // The factors, and whether each is A or B.
 constexpr std::pair<const char*, bool> kFactors[] = {{".lora_A.weight", true},
@@ -40,7 +41,9 @@ class AdapterStart : public checkpoint::ParameterSource {
       : values_(std::move(values)),
         plain_(std::move(plain)),
         start_(lora_start(options.start)),
-        has_magnitude_(options.use_dora) {
+        has_magnitude_(options.use_dora),
+        token_rows_{targets.token_table, kTokenRows, options.trainable_token_indices},
+        prompt_rows_{targets.prompt_table, kPromptRows, options.prompt.init_ids} {
     const LayerOptions options_of(options);
     const auto modules = model.named_modules("", /*include_self=*/false);
     for (const std::string& name : targets.adapted) {
@@ -54,13 +57,13 @@ class AdapterStart : public checkpoint::ParameterSource {
   bool holds(const std::string& parameter) const override { return values_->holds(parameter); }
 
   std::optional<DType> stored_dtype(const std::string& parameter) const override {
-    if (is_token_rows(parameter) || find(parameter)) return std::nullopt;
+    if (find_rows(parameter) != nullptr || find(parameter)) return std::nullopt;
     return values_->stored_dtype(parameter);
   }
 
   void read(const std::string& parameter, const parallel::Box& box,
             const at::Tensor& destination) const override {
-    if (is_token_rows(parameter)) return read_token_rows(box, destination);
+    if (const Rows* rows = find_rows(parameter)) return read_rows_of(*rows, box, destination);
     const auto found = find(parameter);
     if (!found) return values_->read(parameter, box, destination);
     if (box.numel() == 0) return;
@@ -104,15 +107,24 @@ class AdapterStart : public checkpoint::ParameterSource {
     return std::nullopt;
   }
 
-  bool is_token_rows(const std::string& parameter) const {
-    return !token_table_.empty() && parameter == token_table_ + kTokenRows;
+  // Rows of their own that begin as those of these ids in a table.
+  struct Rows {
+    std::string table;
+    const char* name;
+    std::vector<int64_t> ids;
+  };
+  // Returns null for a parameter that is no such rows.
+  const Rows* find_rows(const std::string& parameter) const {
+    for (const Rows* rows : {&token_rows_, &prompt_rows_}) {
+      if (!rows->ids.empty() && parameter == rows->table + rows->name) return rows;
+    }
+    return nullptr;
   }
 
-  // The table's own rows.
-  void read_token_rows(const parallel::Box& box, const at::Tensor& destination) const {
+  void read_rows_of(const Rows& rows, const parallel::Box& box, const at::Tensor& destination) const {
     for (int64_t i = 0; i < box.size[0]; ++i) {
-      const int64_t id = token_ids_.at(static_cast<size_t>(box.offset[0] + i));
-      values_->read(token_table_ + ".weight", {{id, box.offset[1]}, {1, box.size[1]}},
+      const int64_t id = rows.ids.at(static_cast<size_t>(box.offset[0] + i));
+      values_->read(rows.table + ".weight", {{id, box.offset[1]}, {1, box.size[1]}},
                     destination.narrow(0, i, 1));
     }
   }
@@ -161,8 +173,7 @@ class AdapterStart : public checkpoint::ParameterSource {
   const std::shared_ptr<const checkpoint::ParameterSource> values_, plain_;
   const LoraStart start_;
   const bool has_magnitude_;
-  const std::vector<int64_t> token_ids_;
-  const std::string token_table_;
+  const Rows token_rows_, prompt_rows_;
   std::map<std::string, Layer> layers_;
   mutable std::mutex mutex_;
   mutable std::string last_;  // the layer of last_factors_
@@ -176,7 +187,8 @@ std::shared_ptr<const checkpoint::ParameterSource> with_adapter_start(
     const LoraOptions& options, const LoraTargets& targets,
     std::shared_ptr<const checkpoint::ParameterSource> plain) {
   const LoraStart start = lora_start(options.start);
-  if (!options.use_dora && !start.reads_base() && targets.token_table.empty()) return values;
+  const bool copies_rows = !targets.token_table.empty() || !options.prompt.init_ids.empty();
+  if (!options.use_dora && !start.reads_base() && !copies_rows) return values;
   TESSERA_ASSERT(plain != nullptr || start.kind != LoraStart::Kind::Loftq,
                  "LoftQ has values to compare with");
   return std::make_shared<AdapterStart>(std::move(values), model, options, targets, std::move(plain));

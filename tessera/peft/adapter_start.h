@@ -1,5 +1,5 @@
 // First values of adapters that depend on the base's weights: DoRA's magnitudes, the factors of PiSSA, OLoRA
-// and LoftQ, and rows of the embedding.
+// and LoftQ, rows of the embedding, and rows of a prompt that begin as those of a text's tokens.
 #pragma once
 
 #include <memory>

@@ -34,6 +34,15 @@ void check_shape(const io::ModelFiles& files, const io::TensorInfo& tensor, cons
           "merge the adapter with the tool that trained it");
 }
 
+// Returns the other names of a parameter that the model ties.
+std::vector<std::string> tied_names(const std::string& parameter, const TiedModules& tied) {
+  std::vector<std::string> names;
+  for (const auto& [alias, owner] : tied) {
+    if (parameter == owner + ".weight") names.push_back(alias + ".weight");
+  }
+  return names;
+}
+
 // Two names of one weight must say the same: which one PEFT would take depends on their order.
 void check_equal(const io::ModelFiles& files, const std::string& a, const std::string& b) {
   const std::shared_ptr<const io::ModelFiles> borrowed(std::shared_ptr<void>(), &files);
@@ -46,6 +55,7 @@ void check_equal(const io::ModelFiles& files, const std::string& a, const std::s
 }  // namespace
 
 std::string to_peft_name(const std::string& parameter) {
+  if (parameter.ends_with(".prompt_adapter.weight")) return "prompt_embeddings";
   std::string name = kPrefix + parameter;
   for (const char* ending : {"A_start.weight", "B_start.weight"}) {
     if (name.ends_with(std::string(".lora_") + ending)) name.erase(name.size() - 13, 6);
@@ -77,10 +87,7 @@ std::vector<CarriedParameter> read_carried(const torch::nn::Module& model, const
   for (const auto& item : model.named_parameters()) {
     const std::string module = item.key().substr(0, item.key().rfind('.'));
     if (is_lora_parameter(item.key()) || std::ranges::count(targets.saved, module) > 0) continue;
-    CarriedParameter found{item.key(), {}};
-    for (const auto& [alias, owner] : tied) {
-      if (item.key() == owner + ".weight") found.aliases.push_back(alias + ".weight");
-    }
+    CarriedParameter found{item.key(), tied_names(item.key(), tied)};
     std::string first;  // the first of its names that the files hold
     std::vector<std::string> names = found.aliases;
     names.insert(names.begin(), found.name);
@@ -94,6 +101,34 @@ std::vector<CarriedParameter> read_carried(const torch::nn::Module& model, const
     if (!first.empty()) carried.push_back(std::move(found));
   }
   return carried;
+}
+
+void carry_token_tables(const torch::nn::Module& model, const std::vector<std::string>& tables,
+                        const TiedModules& tied, LoraTargets& targets) {
+  for (const auto& item : model.named_parameters()) {
+    const std::string module = item.key().substr(0, item.key().rfind('.'));
+    if (std::ranges::count(tables, item.key()) == 0 || std::ranges::count(targets.saved, module) > 0)
+      continue;
+    targets.carried.push_back({item.key(), tied_names(item.key(), tied)});
+  }
+}
+
+std::optional<int64_t> carried_vocabulary(const io::ModelFiles& files, bool is_tied) {
+  const std::shared_ptr<const io::ModelFiles> borrowed(std::shared_ptr<void>(), &files);
+  const auto tensors = checkpoint::stored_tensors(borrowed);
+  const io::TensorSpec* embedding = tensors->find(checkpoint::find_embedding(*tensors));
+  if (embedding == nullptr || embedding->shape.size() != 2) return std::nullopt;
+  const int64_t rows = embedding->shape[0];
+  const io::TensorSpec* head = nullptr;
+  for (const io::TensorSpec& tensor : tensors->tensors()) {
+    if (tensor.name.ends_with(".lm_head.weight")) head = &tensor;
+  }
+  if (head == nullptr && is_tied) return rows;
+  if (head != nullptr && !head->shape.empty() && head->shape[0] == rows) return rows;
+  throw adapter_error(files, head != nullptr ? head->name : embedding->name,
+                      "the adapter's embedding and output head have different vocabularies")
+      .got(head != nullptr ? format_shape(head->shape) : "no output head")
+      .need(std::to_string(rows) + " rows, as in '" + embedding->name + "'");
 }
 
 const CarriedParameter* find_carried(const LoraTargets& targets, const std::string& parameter) {

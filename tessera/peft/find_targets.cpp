@@ -75,14 +75,52 @@ class TargetMatcher {
   bool found_any_ = false;
 };
 
-bool is_saved(const std::string& module_name, const LoraOptions& options) {
-  return std::any_of(options.modules_to_save.begin(), options.modules_to_save.end(),
-                     [&](const std::string& wanted) { return is_module_named(module_name, wanted); });
+// Tells whether an expert's parameter has this name, or one that ends in it.
+bool is_met(const std::string& wanted, const ExpertPlaces& places) {
+  return std::ranges::any_of(
+      places, [&](const auto& item) { return is_module_named(item.second.parameter, wanted); });
 }
 
-Error no_such_layer(const LoraOptions& options, const TargetMatcher& matcher,
+bool is_target_parameter(const LoraOptions& options, const ExpertPlace& place) {
+  return std::ranges::any_of(options.target_parameters, [&](const std::string& wanted) {
+    return is_module_named(place.parameter, wanted);
+  });
+}
+
+// Tells whether the module, or one that it lies in, is named so.
+bool is_in_module_named(const std::string& name, const std::string& wanted) {
+  for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
+    if (is_module_named(name.substr(0, dot), wanted)) return true;
+  }
+  return is_module_named(name, wanted);
+}
+
+bool is_saved(const std::string& module_name, const LoraOptions& options) {
+  return std::any_of(options.modules_to_save.begin(), options.modules_to_save.end(),
+                     [&](const std::string& wanted) { return is_in_module_named(module_name, wanted); });
+}
+
+Error no_such_parameter(const LoraOptions& options, const ExpertPlaces& places) {
+  std::vector<std::string> names, unmet;
+  for (const auto& [layer, place] : places) names.push_back("experts." + last_component(place.parameter));
+  for (const std::string& wanted : options.target_parameters) {
+    if (!is_met(wanted, places)) unmet.push_back(wanted);
+  }
+  std::ranges::sort(names);
+  names.erase(std::ranges::unique(names).begin(), names.end());
+  return Error(ErrorKind::Config, "LORA-TARGET",
+               "no parameter of the model's experts is named '" + join(unmet, "', '") + "'")
+      .about("lora_target_parameters")
+      .need(names.empty() ? "a model with experts that have a gate; lora_target_modules names layers"
+                          : join(names, ", "));
+}
+
+Error no_such_layer(const LoraOptions& options, const TargetMatcher& matcher, const ExpertPlaces& places,
                     const std::vector<std::string>& linear_names) {
   const std::vector<std::string> unmet = matcher.unmet();
+  const bool has_all_parameters = std::ranges::all_of(
+      options.target_parameters, [&](const std::string& wanted) { return is_met(wanted, places); });
+  if (unmet.empty() && !has_all_parameters) return no_such_parameter(options, places);
   if (unmet.empty() && matcher.found_any()) {
     Error error(ErrorKind::Config, "LORA-TARGET", "all target layers are excluded");
     error.need("a target that exclude_modules and layers_to_transform do not exclude");
@@ -99,6 +137,8 @@ Error no_such_layer(const LoraOptions& options, const TargetMatcher& matcher,
     const std::string nearest = nearest_name(last_component(name), kinds);
     if (!nearest.empty()) near.push_back("'" + nearest + "'");
   }
+  if (near.empty() && !places.empty())
+    error.hint("the experts' weights are those of lora_target_parameters: experts.down_proj");
   if (!near.empty()) error.hint("did you mean " + join(near, ", ") + "?");
   return error;
 }
@@ -170,7 +210,8 @@ std::vector<std::string> find_saved(const torch::nn::Module& model, const LoraOp
           .about("lora_modules_to_save")
           .hint("train a model with untied embeddings, or leave it out");
     }
-    if (std::none_of(saved.begin(), saved.end(), named)) {
+    const auto covers = [&](const std::string& name) { return is_in_module_named(name, wanted); };
+    if (std::none_of(saved.begin(), saved.end(), covers)) {
       throw Error(ErrorKind::Config, "LORA-TARGET",
                   "'" + wanted + "' of lora_modules_to_save names no module")
           .about("lora_modules_to_save")
@@ -182,10 +223,11 @@ std::vector<std::string> find_saved(const torch::nn::Module& model, const LoraOp
 
 AdaptedLayers find_adapted(const torch::nn::Module& model, const LoraOptions& options,
                            const std::vector<std::string>& untouchable) {
-  if (options.method == AdapterMethod::Norms) return {};
+  if (options.method == AdapterMethod::Norms || options.method == AdapterMethod::Prompt) return {};
   TargetMatcher matcher(options);
   for (const std::string& name : untouchable)
     refuse_target(matcher, name, options, "shares its weight with another module (tied embeddings)");
+  const ExpertPlaces places = find_expert_places(model);
   std::vector<std::string> linear_names;
   AdaptedLayers chosen;
   for (const auto& item : model.named_modules("", /*include_self=*/false)) {
@@ -193,14 +235,38 @@ AdaptedLayers find_adapted(const torch::nn::Module& model, const LoraOptions& op
     if (std::dynamic_pointer_cast<nn::Embedding>(item.value()) != nullptr)
       refuse_target(matcher, item.key(), options, "is an embedding");
     if (layer == nullptr) continue;
+    // PEFT sees no layer in one of many in a parameter.
+    if (const auto place = places.find(item.key()); place != places.end()) {
+      if (is_target_parameter(options, place->second)) chosen.emplace_back(item.key(), layer);
+      continue;
+    }
     const bool takes_adapter = layer->refusal().empty();
     if (takes_adapter) linear_names.push_back(item.key());
     if (is_saved(item.key(), options)) continue;
     if (matcher.matches(item.key(), takes_adapter)) chosen.emplace_back(item.key(), layer);
   }
-  if (chosen.empty() || !matcher.unmet().empty()) throw no_such_layer(options, matcher, linear_names);
+  const bool has_all_parameters = std::ranges::all_of(
+      options.target_parameters, [&](const std::string& wanted) { return is_met(wanted, places); });
+  if (chosen.empty() || !matcher.unmet().empty() || !has_all_parameters)
+    throw no_such_layer(options, matcher, places, linear_names);
   check_feedforward(options, chosen);
   return chosen;
+}
+
+ExpertPlaces places_of(const torch::nn::Module& model, const AdaptedLayers& layers) {
+  ExpertPlaces places, all = find_expert_places(model);
+  for (const auto& [name, layer] : layers) {
+    if (auto place = all.extract(name)) places.insert(std::move(place));
+  }
+  return places;
+}
+
+std::pair<std::string, std::shared_ptr<nn::Embedding>> find_embedding_module(const torch::nn::Module& model) {
+  // The table of positions, if there is one, comes after that of the tokens.
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+    if (const auto table = std::dynamic_pointer_cast<nn::Embedding>(item.value())) return {item.key(), table};
+  }
+  throw Error(ErrorKind::Config, "LORA-TARGET", "the model has no embedding of tokens");
 }
 
 std::pair<std::string, std::shared_ptr<nn::Embedding>> find_token_table(
@@ -210,24 +276,20 @@ std::pair<std::string, std::shared_ptr<nn::Embedding>> find_token_table(
   const auto error = [](const std::string& what) {
     return Error(ErrorKind::Config, "LORA-TARGET", what).about("peft_trainable_token_indices");
   };
-  // The table of positions, if there is one, comes after that of the tokens.
-  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
-    const auto table = std::dynamic_pointer_cast<nn::Embedding>(item.value());
-    if (table == nullptr) continue;
-    if (std::ranges::count(saved, item.key()) > 0)
-      throw error("rows of '" + item.key() + "' are to be trained, and all of it (lora_modules_to_save)");
-    std::vector<int64_t> sorted = ids;
-    std::ranges::sort(sorted);
-    if (const auto twice = std::ranges::adjacent_find(sorted); twice != sorted.end())
-      throw error("a token stands twice").got(std::to_string(*twice));
-    if (sorted.front() < 0 || sorted.back() >= table->weight.size(0)) {
-      throw error("the vocabulary has no such token")
-          .got(std::to_string(sorted.front() < 0 ? sorted.front() : sorted.back()))
-          .need("0 to " + std::to_string(table->weight.size(0) - 1));
-    }
-    return {item.key(), table};
+  const auto found = find_embedding_module(model);
+  const auto& [name, table] = found;
+  if (std::ranges::count(saved, name) > 0)
+    throw error("rows of '" + name + "' are to be trained, and all of it (lora_modules_to_save)");
+  std::vector<int64_t> sorted = ids;
+  std::ranges::sort(sorted);
+  if (const auto twice = std::ranges::adjacent_find(sorted); twice != sorted.end())
+    throw error("a token stands twice").got(std::to_string(*twice));
+  if (sorted.front() < 0 || sorted.back() >= table->weight.size(0)) {
+    throw error("the vocabulary has no such token")
+        .got(std::to_string(sorted.front() < 0 ? sorted.front() : sorted.back()))
+        .need("0 to " + std::to_string(table->weight.size(0) - 1));
   }
-  throw error("the model has no embedding of tokens");
+  return found;
 }
 
 std::vector<std::string> kinds_of(const std::vector<std::string>& names) {
@@ -244,7 +306,9 @@ LoraTargets find_lora_targets(const torch::nn::Module& model, const LoraOptions&
   check_options(options);
   LoraTargets targets;
   targets.saved = find_saved(model, options, untouchable);
-  for (const auto& [name, layer] : find_adapted(model, options, untouchable)) targets.adapted.push_back(name);
+  const AdaptedLayers chosen = find_adapted(model, options, untouchable);
+  for (const auto& [name, layer] : chosen) targets.adapted.push_back(name);
+  targets.experts = places_of(model, chosen);
   targets.token_table = find_token_table(model, options, targets.saved).first;
   return targets;
 }

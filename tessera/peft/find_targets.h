@@ -21,8 +21,13 @@ using AdaptedLayers = std::vector<std::pair<std::string, std::shared_ptr<nn::Lin
 // the modules that are trained whole.
 AdaptedLayers find_adapted(const torch::nn::Module& model, const LoraOptions& options,
                            const std::vector<std::string>& untouchable);
+// Returns the places of the layers among them that are an expert's.
+ExpertPlaces places_of(const torch::nn::Module& model, const AdaptedLayers& layers);
 std::vector<std::string> find_saved(const torch::nn::Module& model, const LoraOptions& options,
                                     const std::vector<std::string>& untouchable);
+
+// Returns the token embedding and its name. Throws Error(Config, "LORA-TARGET") for a model without one.
+std::pair<std::string, std::shared_ptr<nn::Embedding>> find_embedding_module(const torch::nn::Module& model);
 
 // Finds the token embedding, if the options train rows of it; otherwise returns nothing. `saved`: the modules
 // that are trained whole. Throws Error(Config, "LORA-TARGET") for ids that it has not, for an id that stands

@@ -20,7 +20,8 @@ constexpr const char* kSuffixes[] = {".lora_A.weight",        ".lora_B.weight",
                                      ".lora_B.bias",          ".lora_magnitude_vector.weight",
                                      ".lora_A_start.weight",  ".lora_B_start.weight",
                                      ".ia3_l.weight",         ".vera_lambda_b.weight",
-                                     ".vera_lambda_d.weight", ".token_adapter.trainable_tokens_delta"};
+                                     ".vera_lambda_d.weight", ".token_adapter.trainable_tokens_delta",
+                                     ".prompt_adapter.weight"};
 
 void check_dropout(double dropout) {
   if (dropout >= 0.0 && dropout < 1.0) return;
@@ -34,9 +35,13 @@ void check_targets(const LoraOptions& o) {
   const auto refuse = [](const char* what, const char* got, const char* need) {
     throw Error(ErrorKind::Config, "LORA", what).got(got).need(need);
   };
+  if (o.method == AdapterMethod::Prompt) return;
   const bool needs_target = o.method != AdapterMethod::Norms;
-  if (needs_target && !o.all_linear && o.target_regex.empty() && o.target_modules.empty()) {
-    refuse("LoRA has no layers to adapt", "no target", "lora_target_linear: true, or lora_target_modules");
+  const bool has_target =
+      o.all_linear || !o.target_regex.empty() || !o.target_modules.empty() || !o.target_parameters.empty();
+  if (needs_target && !has_target) {
+    refuse("LoRA has no layers to adapt", "no target",
+           "lora_target_linear: true, lora_target_modules or lora_target_parameters");
   }
   if (!needs_target && o.all_linear) refuse("norms are not linear layers", "all-linear", "names of norms");
   if (!o.target_regex.empty() && !o.target_modules.empty()) {
@@ -46,6 +51,23 @@ void check_targets(const LoraOptions& o) {
     refuse("LoRA can select layers by number only among named targets", "one expression",
            "target modules as a list");
   }
+}
+
+// Refuses what PEFT has not for the parameters of experts: the product of A and B is added to the weight
+// there, so that nothing can be done to the input of A or the output of B alone.
+void check_target_parameters(const LoraOptions& o) {
+  if (o.target_parameters.empty()) return;
+  const auto refuse = [](const char* what, const char* key) {
+    throw Error(ErrorKind::Config, "LORA",
+                std::string("LoRA of the parameters of experts (lora_target_parameters) has no ") + what)
+        .about(key)
+        .need("the key's default");
+  };
+  if (o.dropout > 0.0) refuse("dropout", "lora_dropout");
+  if (o.use_dora) refuse("DoRA", "peft_use_dora");
+  if (o.has_bias) refuse("bias", "lora_bias");
+  if (lora_start(o.start).reads_base())
+    refuse("start that reads the base's weights", "peft_init_lora_weights");
 }
 
 // Makes the shared matrices as large as the largest of the layers needs them.
@@ -61,9 +83,14 @@ std::shared_ptr<VeraProjections> make_projections(const AdaptedLayers& layers, c
 
 std::shared_ptr<nn::LinearAdapter> make_adapter(const nn::Linear& layer, const std::string& name,
                                                 const LoraOptions& options, const LayerOptions& options_of,
-                                                const std::shared_ptr<VeraProjections>& projections) {
-  if (options.method == AdapterMethod::Lora)
-    return std::make_shared<LoraAdapter>(layer, options_of(name), name);
+                                                const LoraTargets& targets) {
+  const auto& projections = targets.projections;
+  if (options.method == AdapterMethod::Lora) {
+    const auto expert = targets.experts.find(name);
+    if (expert == targets.experts.end()) return std::make_shared<LoraAdapter>(layer, options_of(name), name);
+    const ExpertPlace& place = expert->second;
+    return std::make_shared<LoraAdapter>(layer, options_of(place.parameter), name, place.count);
+  }
   if (options.method == AdapterMethod::Vera)
     return std::make_shared<VeraAdapter>(layer, options, projections, name);
   return std::make_shared<Ia3Adapter>(layer, multiplies_inputs(options, name));
@@ -103,6 +130,9 @@ void check_options(const LoraOptions& o) {
     throw Error(ErrorKind::Config, "LORA", what).got(got).need(need);
   };
   check_targets(o);
+  if (o.method == AdapterMethod::Prompt &&
+      (o.prompt.num_virtual_tokens < 1 || o.prompt.num_virtual_tokens > 65536))
+    refuse("bad number of virtual tokens", std::to_string(o.prompt.num_virtual_tokens), "1 to 65536");
   if (o.method == AdapterMethod::Vera) {
     const int64_t key = o.vera.projection_prng_key;
     if (o.vera.rank < 1 || o.vera.rank > (1 << 20))
@@ -117,6 +147,7 @@ void check_options(const LoraOptions& o) {
   if (o.use_dora && o.has_bias)
     refuse("DoRA has no bias of its own", "both", "one of use_dora and lora_bias");
   (void)lora_start(o.start);
+  check_target_parameters(o);
   for (const auto& [key, rank] : o.rank_pattern) {
     if (rank < 1 || rank > (1 << 20))
       refuse("bad LoRA rank of '" + key + "'", std::to_string(rank), "1 or more");
@@ -135,6 +166,7 @@ LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,
   targets.saved = find_saved(model, options, untouchable);
   targets.are_norms = options.method == AdapterMethod::Norms;
   const AdaptedLayers chosen = find_adapted(model, options, untouchable);
+  targets.experts = places_of(model, chosen);
   if (options.method == AdapterMethod::Vera) targets.projections = make_projections(chosen, options.vera);
   const LayerOptions options_of(options);
   const auto [table_name, table] = find_token_table(model, options, targets.saved);
@@ -147,12 +179,20 @@ LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,
     parameter.value().set_requires_grad(trained);
   }
   if (table != nullptr) table->set_token_rows(options.trainable_token_indices);
+  if (options.method == AdapterMethod::Prompt) {
+    const auto [prompt_name, prompt_table] = find_embedding_module(model);
+    prompt_table->set_virtual_rows(options.prompt.num_virtual_tokens);
+    targets.prompt_table = prompt_name;
+    targets.prompt_dim = prompt_table->weight.size(1);
+  }
   for (const auto& [name, layer] : chosen) {
-    const auto adapter = make_adapter(*layer, name, options, options_of, targets.projections);
+    const auto adapter = make_adapter(*layer, name, options, options_of, targets);
     adapter->train(layer->is_training());
     layer->set_adapter(adapter, name);
     targets.adapted.push_back(name);
-    targets.fan_in_fan_out = targets.fan_in_fan_out || layer->is_stored_transposed();
+    // Factors of experts have the same form for both ways of storing.
+    const bool is_transposed = layer->is_stored_transposed() && !targets.experts.contains(name);
+    targets.fan_in_fan_out = targets.fan_in_fan_out || is_transposed;
   }
   return targets;
 }

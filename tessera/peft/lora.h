@@ -13,6 +13,7 @@
 #include "tessera/nn/linear.h"
 #include "tessera/nn/random_scope.h"
 #include "tessera/ops/pass_through.h"
+#include "tessera/peft/expert_factors.h"
 
 namespace tessera::peft {
 
@@ -38,7 +39,16 @@ LoraStart lora_start(const std::string& name);
 
 // Kinds of adapters: low-rank products; trained factors of outputs or inputs (ia3.h); the norms of the model,
 // trained whole ("LN tuning", Zhao et al., arXiv 2312.11420); vectors around shared random matrices (vera.h).
-enum class AdapterMethod { Lora, Ia3, Norms, Vera };
+// Prompt: rows before every document (prompt tuning, Lester et al., arXiv 2104.08691).
+enum class AdapterMethod { Lora, Ia3, Norms, Vera, Prompt };
+
+// Options of AdapterMethod::Prompt, named as in PEFT.
+struct PromptOptions {
+  int64_t num_virtual_tokens = 20;
+  // Begins with the embeddings of this text, repeated or cut off; empty: with random values.
+  std::string init_text = {};
+  std::vector<int64_t> init_ids = {};  // the tokens of the text
+};
 
 class VeraProjections;
 
@@ -55,6 +65,7 @@ struct LoraOptions {
   // than Lora read no rank, scale, DoRA, bias and start; Ia3 and Norms no dropout either.
   AdapterMethod method = AdapterMethod::Lora;
   VeraOptions vera = {};
+  PromptOptions prompt = {};
   // Ends of the names of layers whose inputs Ia3 multiplies.
   std::vector<std::string> feedforward_modules = {};
   int64_t rank = 8;
@@ -71,6 +82,10 @@ struct LoraOptions {
   bool all_linear = false;
   std::string target_regex;
   std::vector<std::string> target_modules;
+  // Parameters that Transformers holds for all experts of a layer, whose experts each get an adapter (PEFT's
+  // target_parameters): "mlp.experts.down_proj", the ends of their names. Numbers of blocks and exclusions
+  // have no effect on them. For models with joined experts (models::BaseModel::with_joined_experts()).
+  std::vector<std::string> target_parameters = {};
   // Layers that get no adapter although the targets name them: those whose whole name matches exclude_regex,
   // or that exclude_modules names as target_modules does.
   std::string exclude_regex;
@@ -84,8 +99,11 @@ struct LoraOptions {
   // all behind one of its dots. The first key that matches counts; other layers have `rank` and `alpha`.
   std::vector<std::pair<std::string, int64_t>> rank_pattern = {};
   std::vector<std::pair<std::string, double>> alpha_pattern = {};
-  // Modules, named as in target_modules, that are trained whole and saved with the adapter.
+  // Modules, named as in target_modules, that are trained whole and saved with the adapter, with all that is
+  // in them.
   std::vector<std::string> modules_to_save;
+  bool is_of_classifier = false;  // the files say SEQ_CLS to PEFT, and not CAUSAL_LM
+  bool is_seq2seq = false;        // the files say SEQ_2_SEQ_LM
   // Ids of tokens whose rows of the embedding are trained beside the layers (nn::Embedding::token_rows()),
   // those of an output projection that shares the embedding's weight with them. Of Lora alone.
   std::vector<int64_t> trainable_token_indices = {};
@@ -108,8 +126,10 @@ class LoraAdapter : public nn::LinearAdapter {
  public:
   // `site` is the name of the layer, from which its dropout masks and initial values derive. The rank and
   // alpha of `options` hold, whatever its patterns say. Throws Error(Config, "LORA") for a start that reads
-  // the base's weight, with a rank above the layer's sizes.
-  LoraAdapter(const nn::Linear& layer, const LoraOptions& options, const std::string& site);
+  // the base's weight, with a rank above the layer's sizes. `experts`: the number of those whose factors
+  // files hold together.
+  LoraAdapter(const nn::Linear& layer, const LoraOptions& options, const std::string& site,
+              int64_t experts = 1);
 
   // Takes x as [..., in] and returns [..., out], the layer's own product included. Dropout applies in
   // training mode (the layer's own train()/eval()), and then needs an nn::RandomScope.
@@ -159,12 +179,15 @@ struct CarriedParameter {
 struct LoraTargets {
   std::vector<std::string> adapted;  // names of the layers with an adapter
   std::vector<std::string> saved;    // names of the modules that are trained whole
+  ExpertPlaces experts = {};         // the places of the adapted layers that are an expert's
   // Frozen parameters whose values an adapter's files bring beside its factors (find_carried()).
   std::vector<CarriedParameter> carried = {};
   // The family's files hold the weights of the adapted layers transposed; PEFT's config has to say so.
   bool fan_in_fan_out = false;
-  bool are_norms = false;        // `saved` are the layers of AdapterMethod::Norms
-  std::string token_table = {};  // the embedding of trainable_token_indices
+  bool are_norms = false;         // `saved` are the layers of AdapterMethod::Norms
+  std::string token_table = {};   // the embedding of trainable_token_indices
+  std::string prompt_table = {};  // the embedding before whose rows AdapterMethod::Prompt puts its own
+  int64_t prompt_dim = 0;         // the length of these rows
   // The matrices that the layers of AdapterMethod::Vera share; otherwise null.
   std::shared_ptr<VeraProjections> projections = nullptr;
 };

@@ -16,8 +16,9 @@ namespace tessera::peft {
 namespace {
 
 // Returns the initial values of A and B. Those of a start that takes from the base are adapter_start.h's.
+// PEFT's random B of several experts has the bound of one product with as many columns as all have.
 std::pair<nn::InitialValue, nn::InitialValue> initial_values(const LoraStart& start, int64_t rank,
-                                                             int64_t in_features) {
+                                                             int64_t in_features, int64_t experts) {
   const auto uniform = [](int64_t width) {
     return nn::InitialValue::uniform(1.0 / std::sqrt(static_cast<double>(width)));
   };
@@ -25,7 +26,7 @@ std::pair<nn::InitialValue, nn::InitialValue> initial_values(const LoraStart& st
   if (start.kind == LoraStart::Kind::Gaussian) {
     return {nn::InitialValue::gaussian(1.0 / static_cast<double>(rank)), zeros};
   }
-  if (start.kind == LoraStart::Kind::Random) return {uniform(in_features), uniform(rank)};
+  if (start.kind == LoraStart::Kind::Random) return {uniform(in_features), uniform(rank * experts)};
   return {uniform(in_features), zeros};
 }
 
@@ -59,14 +60,15 @@ struct LoraAdapter::Factor : torch::nn::Module, nn::HasInitialValues {
   nn::InitialValue initial;
 };
 
-LoraAdapter::LoraAdapter(const nn::Linear& layer, const LoraOptions& options, const std::string& site)
+LoraAdapter::LoraAdapter(const nn::Linear& layer, const LoraOptions& options, const std::string& site,
+                         int64_t experts)
     : scaling_(lora_scaling(options)),
       dropout_(options.dropout),
       stream_(stream_of((site + ".lora_dropout").c_str())) {
   const at::ScalarType dtype = layer.dtype();
   const int64_t in = layer.in_features(), out = layer.out_features(), rank = options.rank;
   const LoraStart start = lora_start(options.start);
-  const auto [of_a, of_b] = initial_values(start, rank, in);
+  const auto [of_a, of_b] = initial_values(start, rank, in, experts);
   const auto add = [&](const char* name, std::vector<int64_t> shape, const nn::InitialValue& initial) {
     return register_module(name, std::make_shared<Factor>(shape, dtype, initial));
   };

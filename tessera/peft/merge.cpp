@@ -13,6 +13,9 @@
 #include "tessera/checkpoint/rewrite_folder.h"
 #include "tessera/checkpoint/save_folder.h"
 #include "tessera/checkpoint/stored_tensors.h"
+#include "tessera/checkpoint/tied_weights.h"
+#include "tessera/checkpoint/vocabulary_rows.h"
+#include "tessera/checkpoint/whole_model.h"
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
 #include "tessera/device/host_memory.h"
@@ -107,14 +110,17 @@ void write_multiplied(const StoredTensors& base, const io::ModelFiles& adapter, 
   });
 }
 
-// Writes a table with the adapter's rows in place of those of the ids.
+// Writes a table, the base's or the one that the adapter brings, with the adapter's rows in place of those of
+// the ids.
 void write_with_rows(const StoredTensors& base, const io::ModelFiles& adapter, const io::TensorSpec& table,
-                     DType dtype, const std::string& rows, const std::vector<int64_t>& ids,
+                     DType dtype, const Change& change, const std::vector<int64_t>& ids,
                      io::ShardedSafetensorsWriter& writer) {
-  const at::Tensor own =
-      read_adapter(adapter, rows, 0, static_cast<int64_t>(ids.size()), adapter.require(rows).tensor->shape);
+  const at::Tensor own = read_adapter(adapter, change.token_rows, 0, static_cast<int64_t>(ids.size()),
+                                      adapter.require(change.token_rows).tensor->shape);
   write_rows(writer, table, dtype, [&](int64_t first, int64_t count) {
-    at::Tensor piece = read_piece(base, table.name, first, count, table.shape);
+    at::Tensor piece = change.replacement.empty()
+                           ? read_piece(base, table.name, first, count, table.shape)
+                           : read_adapter(adapter, change.replacement, first, count, table.shape);
     for (size_t i = 0; i < ids.size(); ++i) {
       if (ids[i] >= first && ids[i] < first + count)
         piece.select(0, ids[i] - first).copy_(own.select(0, static_cast<int64_t>(i)));
@@ -128,8 +134,7 @@ void write_changed(const StoredTensors& base, const io::ModelFiles& adapter, con
                    const LoraOptions& options, const VeraProjections* projections,
                    io::ShardedSafetensorsWriter& writer) {
   if (!change.token_rows.empty())
-    return write_with_rows(base, adapter, tensor, dtype, change.token_rows, options.trainable_token_indices,
-                           writer);
+    return write_with_rows(base, adapter, tensor, dtype, change, options.trainable_token_indices, writer);
   if (!change.multiplier.empty())
     return write_multiplied(base, adapter, tensor, dtype, change, is_transposed, writer);
   if (!change.is_product()) {
@@ -191,28 +196,69 @@ std::shared_ptr<VeraProjections> projections_of(const StoredTensors& base, const
   return projections;
 }
 
+// Returns the base with the vocabulary of the adapter's tables, which stand in the result for the base's.
+// `rows` becomes the number of their tokens, or 0 if it is that of the base's.
+std::shared_ptr<const StoredTensors> with_adapter_vocabulary(std::shared_ptr<const StoredTensors> base,
+                                                             const io::ModelFiles& adapter, bool may_tie,
+                                                             int64_t& rows) {
+  const std::string embedding = checkpoint::find_embedding(*base);
+  const io::TensorSpec* head = base->find("lm_head.weight");
+  if (head == nullptr) head = base->find(checkpoint::older_text_name("lm_head.weight"));
+  const int64_t carried = carried_vocabulary(adapter, may_tie).value_or(0);
+  const bool is_other = !embedding.empty() && base->find(embedding)->shape.front() != carried;
+  rows = is_other ? carried : 0;
+  if (rows == 0) return base;
+  std::vector<checkpoint::VocabularyTable> tables = {{embedding, embedding}};
+  if (head != nullptr) tables.push_back({head->name, embedding});
+  return checkpoint::with_vocabulary_rows(std::move(base), tables, {.count = rows}, 0.0);
+}
+
 }  // namespace
 
 MergeReport merge_adapter(const std::string& base_folder, const std::string& adapter_folder,
-                          const std::string& output_folder, bool overwrites, std::optional<DType> dtype) {
+                          const std::string& output_folder, bool overwrites, std::optional<DType> dtype,
+                          const ExpertBase* expert_base) {
   const AdapterConfig config = read_adapter_config(adapter_folder);
-  const auto base =
-      checkpoint::model_tensors(std::make_shared<const io::ModelFiles>(io::ModelFiles::open(base_folder)));
+  if (config.options.method == AdapterMethod::Prompt) {
+    throw Error(ErrorKind::Model, "ADAPTER", "a prompt is no change of weights, so it cannot be merged")
+        .at(config.source_file)
+        .hint("tessera generate, chat, serve and evaluate take it with --adapter");
+  }
   const io::ModelFiles adapter = open_adapter(adapter_folder);
-  const auto changes = plan_changes(*base, adapter, config, may_tie(base_folder));
+  int64_t vocabulary = 0;
+  const auto base = with_adapter_vocabulary(
+      checkpoint::model_tensors(std::make_shared<const io::ModelFiles>(io::ModelFiles::open(base_folder))),
+      adapter, may_tie(base_folder), vocabulary);
+  std::optional<ExpertMerge> experts;
+  if (!config.options.target_parameters.empty()) {
+    TESSERA_ASSERT(expert_base != nullptr,
+                   "an adapter of experts is merged into a model whose form is known");
+    experts.emplace(*expert_base, config,
+                    std::make_shared<const io::ModelFiles>(open_adapter(adapter_folder)));
+  }
+  const auto changes = plan_changes(*base, adapter, config, may_tie(base_folder),
+                                    experts ? &*experts : nullptr, brings_classifier(adapter_folder));
   const LayerOptions options_of(config.options);
   const auto projections = projections_of(*base, adapter, config, changes);
   SideFiles side_files = read_side_files(base_folder, adapter_folder);
-  if (const auto file = side_files.texts.find("config.json"); dtype && file != side_files.texts.end()) {
+  if (const auto file = side_files.texts.find("config.json");
+      (dtype || vocabulary > 0) && file != side_files.texts.end()) {
     (void)io::JsonReader::parse(file->second,
                                 io::join_path(base_folder, file->first));  // names what is wrong
-    file->second = checkpoint::with_config_dtype(file->second, *dtype);
+    if (dtype) file->second = checkpoint::with_config_dtype(file->second, *dtype);
+    if (vocabulary > 0) file->second = checkpoint::with_vocab_size(file->second, vocabulary);
   }
 
   MergeReport report;
   std::vector<io::TensorSpec> specs;
   for (const io::TensorSpec& tensor : base->tensors()) {
     specs.push_back({tensor.name, checkpoint::written_dtype(*base, tensor, dtype), tensor.shape});
+    report.total_bytes += specs.back().num_bytes();
+  }
+  for (const auto& [name, change] : changes) {
+    if (base->find(name) != nullptr) continue;
+    specs.push_back({name, dtype.value_or(checkpoint::main_dtype(*base)),
+                     adapter.require(change.replacement).tensor->shape});
     report.total_bytes += specs.back().num_bytes();
   }
   io::ResultFolder result(output_folder,
@@ -226,10 +272,26 @@ MergeReport merge_adapter(const std::string& base_folder, const std::string& ada
   io::ShardedSafetensorsWriter writer(result.staging(), specs);
   at::NoGradGuard no_grad;
   for (const io::TensorSpec& spec : specs) {
-    const io::TensorSpec& tensor = *base->find(spec.name);
     const auto change = changes.find(spec.name);
+    if (base->find(spec.name) == nullptr) {  // a head that the adapter brings
+      write_rows(writer, spec, spec.dtype, [&](int64_t first, int64_t count) {
+        return read_adapter(adapter, change->second.replacement, first, count, spec.shape);
+      });
+      ++report.num_replaced;
+      continue;
+    }
+    const io::TensorSpec& tensor = *base->find(spec.name);
     if (change == changes.end()) {
       checkpoint::copy_tensor(*base, tensor, spec.dtype, writer);
+      continue;
+    }
+    if (const std::string& name = change->second.experts; !name.empty()) {
+      write_rows(writer, tensor, spec.dtype, [&](int64_t first, int64_t count) {
+        const at::Tensor piece = read_piece(*base, tensor.name, first, count, tensor.shape);
+        experts->add(name, first, piece);
+        return piece;
+      });
+      ++report.num_merged;
       continue;
     }
     const bool has_scaling = config.options.method == AdapterMethod::Lora;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tessera/core/dtype.h"
+#include "tessera/peft/expert_merge.h"
 
 namespace tessera::peft {
 
@@ -27,9 +28,10 @@ struct MergeReport {
 // Throws Error(Model, "ADAPTER") when a tensor of the adapter has no counterpart of its shape in the base,
 // when a factor of a pair is missing or holds a value that is not finite, or when nothing would be merged;
 // Error(Model, "DTYPE") for a weight that is neither F64, F32, F16 nor BF16; Error(Numerics, "MERGE") for a
-// merged weight that is not finite or too large for any product; and what io::ResultFolder throws.
+// merged weight that is not finite or too large for any product; and what io::ResultFolder throws. `experts`
+// is needed by an adapter of the parameters of experts, and else may be null.
 MergeReport merge_adapter(const std::string& base_folder, const std::string& adapter_folder,
                           const std::string& output_folder, bool overwrites = false,
-                          std::optional<DType> dtype = {});
+                          std::optional<DType> dtype = {}, const ExpertBase* experts = nullptr);
 
 }  // namespace tessera::peft

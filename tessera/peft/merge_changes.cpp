@@ -96,20 +96,24 @@ void add_change(const StoredTensors& base, const io::ModelFiles& adapter, const 
 
 // Refuses a change of a tensor that the base has not, or whose parts contradict each other.
 void check_change(const StoredTensors& base, const io::ModelFiles& adapter, const LoraOptions& options,
-                  const std::string& name, const Change& change) {
+                  const std::string& name, const Change& change, bool brings_head) {
   const std::string& any = change.any();
-  const auto refuse = [&](const std::string& what) { throw adapter_error(adapter, any, what); };
+  const auto refuse = [&](const std::string& what) {
+    throw adapter_error(adapter, any.empty() ? change.experts : any, what);
+  };
+  if (brings_head && !base.find(name) && any == change.replacement) return;
   if (!base.find(name)) refuse("the base model has no tensor '" + name + "'");
-  if (!change.replacement.empty() && any != change.replacement)
+  if (!change.replacement.empty() && any != change.replacement && any != change.token_rows)
     refuse("the weight is both adapted and replaced");
   const AdapterMethod method = !change.multiplier.empty() ? AdapterMethod::Ia3
                                : change.is_vera           ? AdapterMethod::Vera
                                                           : AdapterMethod::Lora;
-  if (change.replacement.empty() && method != options.method)
+  if (change.replacement.empty() && change.experts.empty() && method != options.method)
     refuse("the tensor is not of the kind of adapter that its configuration says");
   if (!change.token_rows.empty() && any != change.token_rows)
     refuse("the embedding has changes of two kinds");
   if (!change.multiplier.empty() && any != change.multiplier) refuse("the layer has factors of two kinds");
+  if (!change.experts.empty() && !any.empty()) refuse("the experts' weight has changes of two kinds");
   if (!change.is_product()) return;
   if (change.factor_a.empty() || change.factor_b.empty()) refuse("the other factor of the pair is missing");
   if (change.magnitude.empty() == options.use_dora) {
@@ -119,9 +123,14 @@ void check_change(const StoredTensors& base, const io::ModelFiles& adapter, cons
 }
 
 // Every tensor of the adapter has to belong to a change.
-Changes find_changes(const StoredTensors& base, const io::ModelFiles& adapter, const LoraOptions& options) {
+Changes find_changes(const StoredTensors& base, const io::ModelFiles& adapter, const LoraOptions& options,
+                     const ExpertMerge* experts, bool brings_head) {
   Changes changes;
+  if (experts != nullptr) {
+    for (const std::string& name : experts->changed()) changes[base_name(base, name)].experts = name;
+  }
   for (const io::TensorInfo* tensor : adapter.tensors()) {
+    if (experts != nullptr && experts->holds(tensor->name)) continue;
     if (options.method == AdapterMethod::Vera && is_projection(tensor->name)) continue;
     const auto name = from_peft_name(tensor->name);
     if (!name.has_value()) throw adapter_error(adapter, tensor->name, "not a name that PEFT gives");
@@ -130,7 +139,7 @@ Changes find_changes(const StoredTensors& base, const io::ModelFiles& adapter, c
   if (changes.empty()) {
     throw Error(ErrorKind::Model, "ADAPTER", "the adapter contains no tensor").at(adapter.folder());
   }
-  for (const auto& [name, change] : changes) check_change(base, adapter, options, name, change);
+  for (const auto& [name, change] : changes) check_change(base, adapter, options, name, change, brings_head);
   return changes;
 }
 
@@ -165,15 +174,19 @@ void check_shapes(const StoredTensors& base, const io::ModelFiles& adapter, cons
   const bool is_transposed = config.fan_in_fan_out;
   const LayerOptions options_of(config.options);
   for (const auto& [name, change] : changes) {
-    const io::TensorSpec& weight = *base.find(name);
+    const io::TensorSpec* const found = base.find(name);
+    if (found == nullptr) continue;  // a head that the adapter brings
+    const io::TensorSpec& weight = *found;
     if (!checkpoint::is_weight_dtype(weight.dtype)) {
       throw Error(ErrorKind::Model, "DTYPE", "an adapter cannot be merged into a weight of this type")
           .in(base.place() + ": tensor '" + name + "'")
           .got(dtype_name(weight.dtype))
           .need("F64, F32, F16 or BF16");
     }
+    if (!change.experts.empty()) continue;
     if (!change.token_rows.empty()) {
       check_token_rows(adapter, change, weight, config.options.trainable_token_indices);
+      if (!change.replacement.empty()) expect_shape(adapter, change.replacement, weight.shape);
     } else if (!change.multiplier.empty()) {
       check_multiplier(adapter, change, weight.shape, is_transposed);
     } else if (!change.is_product()) {
@@ -196,11 +209,15 @@ void check_shapes(const StoredTensors& base, const io::ModelFiles& adapter, cons
 }  // namespace
 
 std::map<std::string, Change> plan_changes(const StoredTensors& base, const io::ModelFiles& adapter,
-                                           const AdapterConfig& config, bool may_tie) {
-  Changes changes = find_changes(base, adapter, config.options);
+                                           const AdapterConfig& config, bool may_tie,
+                                           const ExpertMerge* experts, bool brings_head) {
+  Changes changes = find_changes(base, adapter, config.options, experts, brings_head);
   const std::string head = "lm_head.weight", embedding = checkpoint::find_embedding(base);
   const auto found = changes.find(embedding);
-  if (may_tie && found != changes.end() && !found->second.token_rows.empty() && base.find(head) != nullptr &&
+  const auto is_table = [](const Change& change) {
+    return !change.token_rows.empty() || !change.replacement.empty();
+  };
+  if (may_tie && found != changes.end() && is_table(found->second) && base.find(head) != nullptr &&
       !changes.contains(head) && checkpoint::equal_values(base, embedding, head))
     changes[head] = found->second;
   check_shapes(base, adapter, config, changes);

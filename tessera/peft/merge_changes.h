@@ -7,6 +7,7 @@
 #include "tessera/checkpoint/stored_tensors.h"
 #include "tessera/io/model_files.h"
 #include "tessera/peft/adapter_files.h"
+#include "tessera/peft/expert_merge.h"
 
 namespace tessera::peft {
 
@@ -21,8 +22,11 @@ struct Change {
   std::string addition;       // to a bias, without any of the others
   std::string multiplier;     // of a weight or of a bias, without any of the others (ia3.h)
   bool is_of_inputs = false;  // says whether the multiplier is one of the layer's inputs
-  std::string token_rows;     // in place of those of trainable_token_indices, without any of the others
-  std::string replacement;    // without any of the others
+  std::string token_rows;     // in place of those of trainable_token_indices
+  // The table's name of the tensor, to whose experts' weights factors are added (expert_merge.h), without any
+  // of the others.
+  std::string experts;
+  std::string replacement;  // of the whole tensor, which token_rows then change; without any of the others
 
   const std::string& any() const {
     for (const std::string* name : {&factor_a, &factor_b, &magnitude, &addition, &multiplier, &token_rows}) {
@@ -31,7 +35,8 @@ struct Change {
     return replacement;
   }
   bool is_product() const {
-    return addition.empty() && multiplier.empty() && token_rows.empty() && replacement.empty();
+    return addition.empty() && multiplier.empty() && token_rows.empty() && replacement.empty() &&
+           experts.empty();
   }
 };
 
@@ -39,8 +44,11 @@ struct Change {
 // adapter belongs to none of the base's of its shape, or contradicts another one, and Error(Model, "DTYPE")
 // for a base's tensor that is no weight. `may_tie`: the base's config.json may tie the output projection to
 // the embedding; if the files hold it nevertheless, with the same values, it changes as the embedding does.
+// `experts`: null unless the adapter has factors of experts. `brings_head`: the adapter is a classifier's,
+// and brings layers that the base need not have; their changes are replacements.
 std::map<std::string, Change> plan_changes(const checkpoint::StoredTensors& base,
                                            const io::ModelFiles& adapter, const AdapterConfig& config,
-                                           bool may_tie);
+                                           bool may_tie, const ExpertMerge* experts = nullptr,
+                                           bool brings_head = false);
 
 }  // namespace tessera::peft

@@ -80,6 +80,14 @@ bool may_tie(const std::string& folder) {
   return io::exists(config) && config_may_tie(io::JsonReader::read_text(config));
 }
 
+bool brings_classifier(const std::string& adapter) {
+  const std::string file = io::join_path(adapter, "config.json");
+  if (!io::exists(file)) return false;
+  const auto classes = io::JsonReader::open(file).texts("architectures");
+  return std::ranges::any_of(
+      classes, [](const std::string& name) { return name.ends_with("ForSequenceClassification"); });
+}
+
 // The tokenizer comes whole from one folder: the adapter's where that has a vocabulary, else the base's. An
 // adapter without a vocabulary may still bring settings and a chat template. It was trained with them, so
 // they replace the base's, and other template files of the base go, since they would win over them.
@@ -88,6 +96,8 @@ SideFiles read_side_files(const std::string& base, const std::string& adapter) {
   files.texts = checkpoint::read_side_files(base, checkpoint::kModelFileNames);
   files.texts.merge(checkpoint::read_side_files(base, checkpoint::kProcessorFileNames));
   if (const auto config = files.texts.find("config.json"); config != files.texts.end()) {
+    if (brings_classifier(adapter))
+      config->second = io::JsonReader::read_text(io::join_path(adapter, "config.json"));
     config->second = checkpoint::plain_config(config->second);
   }
   const bool has_own =

@@ -14,7 +14,11 @@ struct SideFiles {
 // Tells whether the config.json of this folder may tie the output projection to the embedding.
 bool may_tie(const std::string& folder);
 
-// Reads the small files of the result of a merge, as they are now in the folders of base and adapter.
+// Tells whether the adapter's folder has the config.json of a classifier, whose head it then brings.
+bool brings_classifier(const std::string& adapter);
+
+// Reads the small files of the result of a merge, as they are now in the folders of base and adapter. The
+// config.json is that of a classifier if the adapter brings one.
 SideFiles read_side_files(const std::string& base, const std::string& adapter);
 
 // Writes the files into the folder of the merged model, which holds its weights already, and makes

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "tessera/train/setup/recipe_data.h"
+#include "tessera/train/setup/recipe_tokenizer.h"
 #include "tessera/train/setup/setup.h"
 
 #include "tests/testing/temp_folder.h"

@@ -40,6 +40,12 @@ void add_transposed(Case& made, testing::RandomBoxes& random, const std::string&
   made.add("linear." + id, value, {stored_transposed("conv." + id, value.sizes().vec())});
 }
 
+void add_number(Case& made, testing::RandomBoxes&, const std::string& id) {
+  const at::Tensor value = at::randn({1}, at::kDouble);
+  made.stored["number." + id] = value.view(at::IntArrayRef{});
+  made.add("one." + id, value, {stored_number("number." + id)});
+}
+
 // Adds several parameters that the files hold as one tensor: end to end along rows, or transposed along
 // columns.
 void add_fused(Case& made, testing::RandomBoxes& random, const std::string& id) {
@@ -104,11 +110,12 @@ Case make_case(testing::RandomBoxes& random) {
   Case made;
   for (int64_t i = 0; i < random.in(1, 8); ++i) {
     const std::string id = std::to_string(i);
-    switch (random.in(0, 4)) {
+    switch (random.in(0, 5)) {
       case 0: add_renamed(made, random, id); break;
       case 1: add_transposed(made, random, id); break;
       case 2: add_fused(made, random, id); break;
       case 3: add_concatenated(made, random, id); break;
+      case 4: add_number(made, random, id); break;
       default: add_permuted(made, random, id); break;
     }
   }

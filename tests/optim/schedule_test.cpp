@@ -46,6 +46,28 @@ TEST(ScheduleTest, ThoseOfDeepSpeed) {
   expect({0.0, 0.0, 0.25, 0.5, 0.75, 1.0, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125});
 }
 
+// Expects the values of deepspeed/runtime/lr_schedules.py, LRRangeTest: a share of the first rate is added
+// every `range_steps` updates, or little by little.
+TEST(ScheduleTest, RangeTestRisesFromItsFirstRate) {
+  Schedule schedule{ScheduleKind::RangeTest, 1e-3, 0, 9, 0.0};
+  schedule.range_steps = 4;
+  schedule.range_rate = 2.0;
+  for (const auto& [step, rate] :
+       {std::pair<int64_t, double>{0, 1e-3}, {1, 1.5e-3}, {4, 3e-3}, {6, 4e-3}, {8, 5e-3}}) {
+    EXPECT_NEAR(schedule.at(step), rate, 1e-15) << step;
+  }
+  schedule.range_has_stairs = true;
+  for (const auto& [step, rate] :
+       {std::pair<int64_t, double>{0, 1e-3}, {3, 1e-3}, {4, 3e-3}, {7, 3e-3}, {8, 5e-3}}) {
+    EXPECT_NEAR(schedule.at(step), rate, 1e-15) << step;
+  }
+  schedule.range_end = 10.0;
+  for (int64_t step = 0; step <= 8; ++step) {
+    EXPECT_NEAR(schedule.at(step), std::pow(10.0, -3.0 + 0.5 * static_cast<double>(step)),
+                1e-12 * schedule.at(step));
+  }
+}
+
 TEST(ScheduleTest, CosineStopsAtItsFloor) {
   EXPECT_NEAR((Schedule{ScheduleKind::Cosine, 1.0, 0, 10, 0.25}.at(10)), 0.25, 1e-12);
 }

@@ -1,5 +1,6 @@
 // Adapters beyond plain LoRA: their formulas, their first values, and what a merge makes of their files.
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <map>
 
@@ -19,6 +20,7 @@
 #include "tessera/parallel/box_part.h"
 #include "tessera/peft/adapter_files.h"
 #include "tessera/peft/adapter_start.h"
+#include "tessera/peft/combine.h"
 #include "tessera/peft/dora.h"
 #include "tessera/peft/low_rank.h"
 #include "tessera/peft/merge.h"
@@ -103,6 +105,19 @@ LoraOptions options_of(const std::string& family) {
   options.target_modules = family == "gpt2" ? std::vector<std::string>{"c_attn", "c_fc", "c_proj"}
                                             : std::vector<std::string>{"q_proj", "v_proj", "down_proj"};
   return options;
+}
+
+// The families have an output projection of their own, and one that shares the embedding.
+TEST(AdapterKinds, RowsOfTokensStartAsThoseOfTheTable) {
+  for (const char* family : {"llama3", "qwen2"}) {
+    SCOPED_TRACE(family);
+    const auto model = models::build_model(reference_folder(family), at::kDouble);
+    LoraOptions options = options_of(family);
+    options.trainable_token_indices = {9, 3, 15};
+    start_adapter(*model, family, options);
+    const at::Tensor want = logits_of(*load_reference_model(family, at::kDouble));
+    EXPECT_LT(max_difference(logits_of(*model), want), 1e-11);
+  }
 }
 
 // A new adapter changes nothing, whatever it takes from the base.
@@ -225,6 +240,57 @@ TEST(AdapterKinds, FilesThatContradictThemselvesAreRefused) {
   EXPECT_THAT(load("more"), HasSubstr("E-MODEL-ADAPTER"));
   write("head", tokens, "trainable_token_indices", R"({"lm_head": [3, 5]})");
   EXPECT_THAT(load("head"), HasSubstr("need rows of the token embedding alone"));
+}
+
+// Compares with PEFT's add_weighted_adapter() (tests/reference/make_adapter_reference.py).
+TEST(AdapterKinds, SeveralAreCombinedAsInPeft) {
+  const std::string data = tessera::testing::source_folder() + "/tests/reference/data/";
+  const models::TensorFile want(data + "adapters/combined.safetensors");
+  const std::string first = "first=" + data + "training/lora_initial:0.75";
+  for (const auto& [name, second, combination] :
+       {std::tuple("logits_cat", "adapters/selection_initial", Combination::Cat),
+        std::tuple("logits_linear", "training/lora_final", Combination::Linear)}) {
+    SCOPED_TRACE(name);
+    const TempFolder folder;
+    const AdapterSet set{{read_weighted_adapter(first), read_weighted_adapter(data + second + ":-0.5")},
+                         combination};
+    std::filesystem::create_directory(folder / "both");
+    combine_adapters(set, folder / "both");
+    const auto model = load_reference_model("llama3", at::kDouble);
+    load_adapter(*model, folder / "both");
+    const at::NoGradGuard no_grad;
+    model->eval();
+    EXPECT_LT(max_difference(model->logits(models::pack_ids(want.get("ids"))), want.get(name)), 1e-4);
+    merge_adapter(reference_folder("llama3"), folder / "both", folder / "merged", false, DType::F64);
+    const auto merged = models::build_model(folder / "merged", at::kDouble);
+    models::load_weights(*merged, io::ModelFiles::open(folder / "merged"));
+    EXPECT_LT(max_difference(logits_of(*merged), logits_of(*model)), 1e-11);
+  }
+}
+
+TEST(AdapterKinds, CombinationsThatHaveNoMeaningAreRefused) {
+  const std::string data = tessera::testing::source_folder() + "/tests/reference/data/";
+  const auto text_of = [&](const std::string& first, const std::string& second, Combination combination) {
+    const TempFolder folder;
+    try {
+      combine_adapters({{{data + first, 1.0}, {data + second, 0.5}}, combination}, folder.path());
+      return std::string();
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+  };
+  const std::string plain = "training/lora_initial";
+  EXPECT_THAT(text_of(plain, "adapters/dora_initial", Combination::Cat),
+              HasSubstr("DoRA's change is not a sum"));
+  EXPECT_THAT(text_of(plain, "adapters/ia3_initial", Combination::Cat), HasSubstr("not of kind LORA"));
+  EXPECT_THAT(text_of(plain, "adapters/tokens_initial", Combination::Cat),
+              HasSubstr("rows of the embedding"));
+  EXPECT_THAT(text_of(plain, "adapters/experts_down_initial", Combination::Cat),
+              HasSubstr("parameters of experts"));
+  EXPECT_EQ(text_of(plain, plain, Combination::Linear), "");
+  EXPECT_THROW(read_weighted_adapter("folder:nan"), Error);
+  EXPECT_EQ(read_weighted_adapter("name=org/folder:0.5").folder, "org/folder");
+  EXPECT_EQ(read_weighted_adapter("org/folder").weight, 1.0);
 }
 
 // PEFT: y = W x + b + (m / n (W + s B A) - W) (x * mask).
@@ -355,6 +421,18 @@ TEST(AdapterKinds, WhatCannotWorkIsRefused) {
   EXPECT_THAT(text_of([](auto& o) { o.start = "pissa_niter_0"; }),
               HasSubstr("unknown start of LoRA factors"));
   EXPECT_THAT(text_of([](auto& o) { o.use_dora = o.has_bias = true; }), HasSubstr("no bias of its own"));
+  EXPECT_THAT(text_of([](auto& o) { o.target_parameters = {"experts.down_proj"}; }),
+              HasSubstr("no parameter of the model's experts is named 'experts.down_proj'"));
+  EXPECT_THAT(text_of([](auto& o) {
+                o.target_parameters = {"experts.down_proj"};
+                o.use_dora = true;
+              }),
+              HasSubstr("(lora_target_parameters) has no DoRA"));
+  EXPECT_THAT(text_of([](auto& o) {
+                o.method = AdapterMethod::Prompt;
+                o.prompt.num_virtual_tokens = 0;
+              }),
+              HasSubstr("bad number of virtual tokens; got 0"));
   EXPECT_THAT(text_of([](auto& o) { o.method = AdapterMethod::Norms; }),
               HasSubstr("no norm of the model is named 'q_proj'"));
   EXPECT_THAT(text_of([](auto& o) {
