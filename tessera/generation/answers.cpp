@@ -5,14 +5,9 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/process_stats.h"
+#include "tessera/text/answer_text.h"
 
 namespace tessera::generation {
-
-std::string AnswerText::finish() {
-  std::string text = stop_.add(text_.finish());
-  if (!stop_.has_stopped()) text += stop_.finish();
-  return text;
-}
 
 Copies::Copies(const parallel::DeviceMesh& mesh, size_t num_prompts, AnswerSink* output)
     : world_(*mesh.world()),
@@ -68,7 +63,7 @@ bool Copies::go_on(bool own_goes_on, const Work& own) {
 Work answer_prompts(const std::vector<Prompt>& prompts, const PromptEncoder& encoder,
                     const AnswerOptions& options, Generator& generator, Copies copies) {
   std::vector<int64_t> prompt_tokens(prompts.size());
-  std::vector<AnswerText> texts;
+  std::vector<text::AnswerText> texts;
   std::map<int64_t, size_t> open;
   for (size_t i = 0; i < prompts.size(); ++i) {
     texts.emplace_back(encoder.tokenizer, options.stop_strings);

@@ -10,30 +10,12 @@
 #include "tessera/generation/generate.h"
 #include "tessera/generation/prompts.h"
 #include "tessera/parallel/device_mesh.h"
-#include "tessera/text/stop_strings.h"
-#include "tessera/text/tokenizer/tokenizer.h"
 
 namespace tessera::generation {
 
 struct AnswerOptions {
   GenerateOptions generate;
   std::vector<std::string> stop_strings;  // texts that end an answer and are not part of it
-};
-
-// The text of one answer, up to a stop string.
-class AnswerText {
- public:
-  AnswerText(const text::Tokenizer& tokenizer, const std::vector<std::string>& stop_strings)
-      : text_(tokenizer, true), stop_(stop_strings) {}
-
-  // Returns the text that the token adds to the text that can be shown.
-  std::string add(int64_t id) { return stop_.add(text_.add(static_cast<int32_t>(id))); }
-  std::string finish();
-  bool has_stopped() const { return stop_.has_stopped(); }
-
- private:
-  text::TextStream text_;
-  text::StopStrings stop_;
 };
 
 // How an answer ended.

@@ -17,13 +17,17 @@ Continuation::Continuation(const models::CausalLM& model, GenerationRequest requ
   model.check_prompt(prompt);
   if (config.generation_bound.has_value()) {
     // The last token that is chosen is never fed to the model, so it needs no position.
-    budget = std::min(budget, config.generation_bound->tokens - std::ssize(prompt) + 1);
+    budget = std::min(budget,
+                      config.generation_bound->tokens - model.num_virtual_tokens() - std::ssize(prompt) + 1);
   }
 }
 
-bool Continuation::accept(const TokenChoice& choice, int64_t row) {
+int64_t Continuation::choose(const TokenChoice& choice, int64_t row) const {
+  return choice.choose(row, options.sampling, next_draw().index);
+}
+
+bool Continuation::accept(int64_t token) {
   std::vector<int64_t>& ids = result.token_ids;
-  const int64_t token = choice.choose(row, options.sampling, next_draw().index);
   if (std::find(options.stop_ids.begin(), options.stop_ids.end(), token) != options.stop_ids.end()) {
     result.reason = FinishReason::Stop;
     return false;

@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "tessera/generation/draw_tokens.h"
 #include "tessera/generation/sampling.h"
 #include "tessera/models/common/causal_lm.h"
+#include "tessera/scoring/token_log_probs.h"
 
 namespace tessera::generation {
 
@@ -18,16 +20,26 @@ enum class FinishReason { Stop, Length, Callback };
 struct GenerateOptions {
   SamplingOptions sampling;
   int64_t max_new_tokens = 256;
-  // Ids that end the text; they are not part of the result. Empty = the model's eos_token_ids.
+  // A Generator that shares pages shares them among requests of one salt alone.
+  std::string cache_salt;
+  // Ids that end the text; they are not part of the result. Empty = the model's eos_token_ids; an id that is
+  // no token, such as -1, ends nothing.
   std::vector<int64_t> stop_ids;
   // Called with every new token as it comes, except stop ids; returning false ends the generation. It may
   // call Generator::cancel(), and nothing else of a Generator or a Session.
   std::function<bool(int64_t)> on_token;
+  // Log-probabilities (token_log_probs.h), which a Generator tells and a Session does not: of every chosen
+  // token, also of a stop id, before on_token is called for it; and of the prompt's tokens behind the first,
+  // before the first chosen one. Each comes with the num_log_probs likeliest tokens. Not wanted unless set.
+  int64_t num_log_probs = 0;
+  std::function<void(int64_t id, const scoring::TokenLogProbs&)> on_log_probs = nullptr;
+  std::function<void(const std::vector<scoring::TokenLogProbs>&)> on_prompt_log_probs = nullptr;
 };
 
 struct Generation {
   std::vector<int64_t> token_ids;  // the new tokens, without the prompt
   FinishReason reason = FinishReason::Length;
+  int64_t cached_tokens = 0;  // tokens of the prompt that a Generator found in its cache
 };
 
 struct GenerationRequest {
@@ -41,9 +53,11 @@ struct Continuation {
   Continuation(const models::CausalLM& model, GenerationRequest request);
 
   TokenDraw next_draw() const { return {options.sampling, result.token_ids.size()}; }
-  // Takes the next token, which is row `row` of the choice for next_draw(); returns whether the text goes on.
-  // Throws what TokenChoice::choose() and the callback throw.
-  bool accept(const TokenChoice& choice, int64_t row);
+  // Returns the next token, which is row `row` of the choice for next_draw(). Throws what
+  // TokenChoice::choose() throws.
+  int64_t choose(const TokenChoice& choice, int64_t row) const;
+  // Takes the next token; returns whether the text goes on. Throws what the callback throws.
+  bool accept(int64_t token);
 
   std::vector<int64_t> prompt;
   GenerateOptions options;

@@ -8,6 +8,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/device/device.h"
+#include "tessera/device/device_copy.h"
 #include "tessera/device/device_event.h"
 #include "tessera/device/host_memory.h"
 #include "tessera/device/pinned_memory.h"
@@ -31,6 +32,14 @@ DrawWork work_of(const std::vector<models::NewTokens>& batch, const std::vector<
   DrawWork work;
   for (const TokenDraw& draw : draws) work.add(draw.options);
   return work;
+}
+
+// Returns the rows of next_logits() that are of the last token of each sequence, on `device`.
+at::Tensor last_rows(const std::vector<models::NewTokens>& batch, at::Device device) {
+  std::vector<int64_t> rows;
+  int64_t count = 0;
+  for (const models::NewTokens& part : batch) rows.push_back((count += part.num_logits) - 1);
+  return copy_to(at::tensor(rows, on_host(at::kLong)), device);
 }
 
 }  // namespace
@@ -69,6 +78,13 @@ void Decoder::add_occurred(std::span<const int64_t> rows, std::span<const int64_
   occurred_.add(there.select(0, 0), there.select(0, 1));
 }
 
+std::vector<int64_t> Decoder::text_of(const models::NewTokens& fed) const {
+  const models::ModelConfig& config = model_.config();
+  // The source comes first, and the start of the target behind it.
+  const bool has_source = config.is_encoder_decoder && cache_.length(fed.sequence) == std::ssize(fed.ids) + 1;
+  return has_source ? std::vector<int64_t>{config.decoder_start_token_id} : fed.ids;
+}
+
 void Decoder::set_occurred(int64_t sequence, std::span<const int64_t> ids) {
   const c10::InferenceMode inference;
   const int64_t row = occurred_.row_of(sequence);
@@ -79,15 +95,25 @@ void Decoder::set_occurred(int64_t sequence, std::span<const int64_t> ids) {
 NextLogits Decoder::draw(const at::Tensor& logits, const at::Tensor& told, const DrawWork& work) const {
   const at::Tensor values = told.narrow(0, 1, kDrawValues).view(at::kDouble);
   const at::Tensor occurred = work.penalizes ? occurred_.of(told.select(0, 0)) : at::Tensor();
-  if (!has_streams_) return {penalize(logits, values, occurred), {}};
+  if (!has_streams_) return {penalize(logits, values, occurred), {}, logits};
   return {logits, draw_tokens(logits, values, occurred, work)};
 }
 
 NextLogits Decoder::prefill(const std::vector<models::NewTokens>& batch,
                             const std::vector<TokenDraw>& draws) {
   const DrawWork work = work_of(batch, draws);
-  const at::Tensor logits = model_.next_logits(cache_, batch);
+  const at::Tensor all = model_.next_logits(cache_, batch);
   const c10::InferenceMode inference;
+  const bool has_more = all.size(0) > std::ssize(batch);
+  const at::Tensor logits = has_more ? all.index_select(0, last_rows(batch, all.device())) : all;
+  NextLogits made = choose_after_prefill(batch, draws, logits, work);
+  if (has_more) made.all = all;
+  return made;
+}
+
+NextLogits Decoder::choose_after_prefill(const std::vector<models::NewTokens>& batch,
+                                         const std::vector<TokenDraw>& draws, const at::Tensor& logits,
+                                         const DrawWork& work) {
   if (!has_streams_ && !work.penalizes) return {logits, {}};
   if (!work.is_any()) return {logits, likeliest_tokens(logits)};
   const c10::Device device = cache_.options().device;
@@ -98,8 +124,9 @@ NextLogits Decoder::prefill(const std::vector<models::NewTokens>& batch,
     std::vector<int64_t> rows, ids;
     for (size_t i = 0; i < batch.size(); ++i) {
       if (values[i] == OccurredTokens::kNobodys) continue;
-      rows.insert(rows.end(), batch[i].ids.size(), values[i]);
-      ids.insert(ids.end(), batch[i].ids.begin(), batch[i].ids.end());
+      const std::vector<int64_t> text = text_of(batch[i]);
+      rows.insert(rows.end(), text.size(), values[i]);
+      ids.insert(ids.end(), text.begin(), text.end());
     }
     add_occurred(rows, ids);
   }

@@ -23,6 +23,12 @@ namespace tessera::generation {
 // valid until the next call of the Decoder that gave them.
 struct NextLogits {
   at::Tensor logits, chosen;
+  at::Tensor unpenalized = {};  // the logits without penalties; undefined if `logits` has none
+  // The logits after all tokens for which models::NewTokens::num_logits asks, without penalties; undefined
+  // if each sequence asks for one.
+  at::Tensor all = {};
+
+  const at::Tensor& raw() const { return unpenalized.defined() ? unpenalized : logits; }
 };
 
 // On a device with streams a decoding step works with tensors that keep their addresses, so that it can be
@@ -59,6 +65,10 @@ class Decoder {
     bool has_run = false;
   };
 
+  // Does the part of prefill() that chooses, from the logits of the last tokens, [sequences, vocabulary].
+  NextLogits choose_after_prefill(const std::vector<models::NewTokens>& batch,
+                                  const std::vector<TokenDraw>& draws, const at::Tensor& logits,
+                                  const DrawWork& work);
   // Computes a step from step.inputs, by operations that the device runs one by one.
   NextLogits run(const Step& step);
   // Records or replays a step if it may, and calls run() otherwise.
@@ -69,6 +79,9 @@ class Decoder {
   // Writes these values of each sequence into its column of `to`, [kDrawRows, columns]; later columns stay.
   void write_draws(std::span<int64_t> to, int64_t columns, const std::vector<models::NewTokens>& batch,
                    const std::vector<TokenDraw>& draws);
+  // Returns those of the tokens just fed that count as the text before a drawn one: all of them, but not
+  // those of a source.
+  std::vector<int64_t> text_of(const models::NewTokens& fed) const;
   // Notes that ids[i] has occurred in row rows[i] of occurred_.
   void add_occurred(std::span<const int64_t> rows, std::span<const int64_t> ids);
   // Chooses tokens (draw_tokens()) from logits, [sequences, vocabulary], and `told`, [kDrawRows, sequences],

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <exception>
+#include <numeric>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -9,6 +12,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/process_stats.h"
+#include "tessera/generation/token_log_probs.h"
 
 namespace tessera::generation {
 namespace {
@@ -21,22 +25,38 @@ nn::KvCacheOptions cache_options(const models::CausalLM& model, const GeneratorO
   return result;
 }
 
+// Returns the log-probabilities with as many of the likeliest tokens as the request wants; others of its
+// batch may want more.
+scoring::TokenLogProbs with_top(scoring::TokenLogProbs log_probs, const Continuation& request) {
+  const auto wanted = static_cast<size_t>(request.options.num_log_probs);
+  if (log_probs.top.size() > wanted) log_probs.top.resize(wanted);
+  return log_probs;
+}
+
 }  // namespace
 
 Generator::Generator(models::CausalLM& model, const GeneratorOptions& options)
     : model_(model),
       options_(options),
+      max_logits_(std::max<int64_t>(1, options.max_logits / model.config().vocab_size)),
       cache_(cache_options(model, options)),
-      decoder_(model, cache_, options.records) {}
+      decoder_(model, cache_, options.records),
+      share_unit_(share_unit(model, options)),
+      // A cache of windows may not hold all of a text at once, as a pass over the whole of it would need; and
+      // an encoder-decoder takes all that such a pass reads for its source.
+      replays_(options.max_prefill_tokens == 1 || cache_.options().window > 0 ||
+               model.config().is_encoder_decoder) {}
 
 int64_t Generator::add(GenerationRequest request) {
-  Running entry(model_, std::move(request));
-  const int64_t prompt_size = std::ssize(entry.prompt);
-  // See [Note: reserved pages].
-  entry.pages = cache_.most_pages(prompt_size, prompt_size + std::max<int64_t>(entry.budget - 1, 0));
-  if (const int64_t most = cache_.options().max_pages; most > 0 && entry.pages > most) {
+  if (request.options.on_prompt_log_probs)
+    model_.check_continues_texts("telling the log-probabilities of a prompt");
+  RunningRequest entry(model_, std::move(request));
+  // See [Note: pages of requests] in generator_pages.cpp.
+  const int64_t fed = num_tokens_besides() + entry.prompt_size();
+  const int64_t pages = cache_.most_pages(fed, fed + std::max<int64_t>(entry.budget - 1, 0));
+  if (const int64_t most = cache_.options().max_pages; most > 0 && pages > most) {
     throw Error(ErrorKind::Config, "CACHE", "the prompt and its answer do not fit in the cache")
-        .got(std::to_string(prompt_size) + " + " + std::to_string(entry.budget) + " tokens")
+        .got(std::to_string(entry.prompt_size()) + " + " + std::to_string(entry.budget) + " tokens")
         .need("at most " + std::to_string(most * nn::KvCache::kPageTokens));
   }
   const int64_t request_number = next_++;
@@ -44,99 +64,211 @@ int64_t Generator::add(GenerationRequest request) {
   if (entry.budget <= 0) {
     finished_[request_number] = {};
   } else {
+    if (shares(entry)) entry.add_keys();
     waiting_.push_back(std::move(entry));
   }
   return request_number;
 }
 
-// [Note: reserved pages] In a cache with a bound, a request is admitted only if the pages that it may ever
-// need, for its prompt and its whole budget of tokens, are free beside those that all running requests may
-// ever need. So no running request ever runs out of pages, and none has to be thrown out or computed again.
-// The next request in the queue waits until it fits, and those behind it wait with it: a large request is not
-// overtaken forever. If nothing runs, the next request always fits: add() has refused those that are larger
-// than the cache.
-//
-// A request that has not finished is in waiting_, in running_, or in the local batch of the call that is
-// giving it a token. Its pages are reserved from admit() to finish(), also if an exception ends it.
-
 bool Generator::step() {
   bool has_worked = false;
-  while (admit()) has_worked = true;
+  int64_t num_prefills = 0;
+  // If no sequence runs, nobody is kept waiting, and all places are filled at once.
+  while ((options_.max_prefills == 0 || num_prefills < options_.max_prefills ||
+          (running_.empty() && !reading_)) &&
+         admit()) {
+    has_worked = true;
+    ++num_prefills;
+  }
   if (running_.empty()) return has_worked;
 
   const Timer timer;
+  make_room_for_step();
+  if (running_.empty()) return true;
   std::vector<models::NewTokens> batch;
   std::vector<TokenDraw> draws;
-  for (const Running& running : running_) {
-    batch.push_back({running.sequence, {running.result.token_ids.back()}});
+  for (const RunningRequest& running : running_) {
+    batch.push_back({running.sequence, running.tokens(running.num_fed, running.num_fed + 1)});
     draws.push_back(running.next_draw());
   }
   // If this throws, nothing has changed: running_ still holds all sequences, and the cache their old lengths.
   const NextLogits logits = decoder_.decode(batch, draws);
-  times_.decode_tokens += num_running();
+  for (RunningRequest& running : running_) {
+    ++running.num_fed;
+    give_keys(running);
+  }
+  times_.decode_tokens += std::ranges::count_if(running_, &RunningRequest::is_fed);
   const std::exception_ptr failure = take_tokens(std::exchange(running_, {}), logits);
   times_.decode_s += timer.seconds();
   if (failure) std::rethrow_exception(failure);
   return true;
 }
 
-bool Generator::has_room(int64_t tokens_before) const {
-  if (waiting_.empty()) return false;
-  const Running& next = waiting_.front();
-  const int64_t most = cache_.options().max_pages;
-  if (most > 0 && reserved_pages_ + next.pages > most) return false;
-  return tokens_before == 0 ||
-         tokens_before + static_cast<int64_t>(next.prompt.size()) <= options_.max_prefill_tokens;
+bool Generator::can_join(const Group& group) const {
+  if (!has_room(group)) return false;
+  const RunningRequest& next = waiting_.front();
+  return !is_long(next) && !will_share(group, next) &&
+         (group.members.empty() || (group.tokens + num_unread(next) <= options_.max_prefill_tokens &&
+                                    group.num_logits + num_logits(next) <= max_logits_));
 }
 
 bool Generator::admit() {
+  // The parts of a long prompt and shorter prompts take turns.
+  const bool takes_turns = was_part_ && can_join({});
+  was_part_ = !takes_turns && read_part();
+  if (was_part_) return true;
   const Timer timer;
-  std::vector<Running> group;
-  std::vector<models::NewTokens> batch;
-  std::vector<TokenDraw> draws;
-  int64_t tokens = 0;
-  while (num_running() + static_cast<int64_t>(group.size()) < options_.max_batch && has_room(tokens)) {
-    Running running = std::move(waiting_.front());
-    waiting_.pop_front();
-    running.sequence = cache_.add();
-    reserved_pages_ += running.pages;
-    tokens += static_cast<int64_t>(running.prompt.size());
-    batch.push_back({running.sequence, std::exchange(running.prompt, {})});
-    draws.push_back(running.next_draw());
-    group.push_back(std::move(running));
+  Group group;
+  const auto take = [&](RunningRequest request) {
+    group.tokens += num_unread(request);
+    group.num_logits += num_logits(request);
+    group.members.push_back(std::move(request));
+  };
+  if (reading_ && !is_long(*reading_)) {
+    take(*std::move(reading_));
+    reading_.reset();
   }
-  if (group.empty()) return false;
+  while (can_join(group)) take(take_waiting());
+  if (group.members.empty()) return false;
   NextLogits logits;
   try {
-    logits = decoder_.prefill(batch, draws);
+    logits = read_prompts(group.members);
   } catch (...) {
-    // Their prompts are moved from and cannot be queued again. Which one failed is not known: all of them
-    // end.
-    for (Running& running : group) {
-      running.result.reason = FinishReason::Callback;
-      finish(running);
+    // Nobody knows which one failed: all of them end.
+    for (RunningRequest& request : group.members) {
+      request.result.reason = FinishReason::Callback;
+      finish(request);
     }
     throw;
   }
-  times_.prefill_tokens += tokens;
-  const std::exception_ptr failure = take_tokens(std::move(group), logits);
+  times_.prefill_tokens += group.tokens;
+  const std::exception_ptr failure = take_tokens(std::move(group.members), logits);
   times_.prefill_s += timer.seconds();
   if (failure) std::rethrow_exception(failure);
   return true;
 }
 
-std::exception_ptr Generator::take_tokens(std::vector<Running> batch, const NextLogits& logits) {
+NextLogits Generator::read_prompts(std::vector<RunningRequest>& group) {
+  std::vector<models::NewTokens> batch;
+  std::vector<TokenDraw> draws;
+  std::vector<int64_t> rows, ids;
+  int64_t first_row = 0, num_top = 0;
+  for (RunningRequest& request : group) {
+    while (num_logits(request) > max_logits_) read_beginning(request, max_logits_);
+    const int64_t fed = request.num_fed, count = num_logits(request);
+    if (fed > 0 && request.options.sampling.repetition_penalty != 1.0)
+      decoder_.set_occurred(request.sequence, request.tokens(0, fed));
+    if (request.scores_prompt()) {
+      num_top = std::max(num_top, request.options.num_log_probs);
+      for (int64_t i = 1; i < count; ++i) {
+        rows.push_back(first_row + i - 1);
+        ids.push_back(request.prompt[static_cast<size_t>(fed + i)]);
+      }
+    }
+    first_row += count;
+    batch.push_back({request.sequence, request.tokens(fed, fed + num_unread(request)), count});
+    draws.push_back(request.next_draw());
+  }
+  NextLogits logits = decoder_.prefill(batch, draws);
+  const auto log_probs =
+      token_log_probs(logits.all.defined() ? logits.all : logits.raw(), rows, ids, num_top);
+  logits.all.reset();
+  size_t next = 0;
+  for (RunningRequest& request : group) {
+    for (int64_t i = 1; i < num_logits(request); ++i)
+      request.of_prompt.push_back(with_top(log_probs[next++], request));
+    request.num_fed += num_unread(request);
+    give_keys(request);
+  }
+  return logits;
+}
+
+bool Generator::read_part() {
+  const int64_t count = options_.max_part_tokens;
+  if (count == 0) return false;
+  if (!reading_) {
+    if (!has_room({}) || !is_long(waiting_.front())) return false;
+    reading_.emplace(take_waiting());
+  }
+  if (!is_long(*reading_)) return false;
+  const Timer timer;
+  try {
+    read_beginning(*reading_, count);
+  } catch (...) {
+    reading_->result.reason = FinishReason::Callback;
+    finish(*reading_);
+    reading_.reset();
+    throw;
+  }
+  times_.prefill_tokens += count;
+  times_.prefill_s += timer.seconds();
+  return true;
+}
+
+void Generator::read_beginning(RunningRequest& request, int64_t count) {
+  const bool is_scored = request.scores_prompt();
+  const int64_t end = request.num_fed + count;
+  // Parts may be larger than the logits of one pass.
+  while (request.num_fed < end) {
+    const int64_t begin = request.num_fed,
+                  size = is_scored ? std::min(end - begin, max_logits_) : end - begin;
+    const at::Tensor logits = model_.next_logits(
+        cache_, {{request.sequence, request.tokens(begin, begin + size), is_scored ? size : 1}});
+    request.num_fed += size;
+    give_keys(request);
+    if (!is_scored) continue;
+    std::vector<int64_t> rows(static_cast<size_t>(size));
+    std::iota(rows.begin(), rows.end(), int64_t{0});
+    const auto scores = token_log_probs(logits, rows, request.tokens(begin + 1, begin + size + 1),
+                                        request.options.num_log_probs);
+    request.of_prompt.insert(request.of_prompt.end(), scores.begin(), scores.end());
+  }
+}
+
+std::vector<Generator::Chosen> Generator::choose_tokens(const std::vector<RunningRequest>& batch,
+                                                        const NextLogits& logits) const {
+  std::vector<Chosen> chosen(batch.size());
+  std::vector<int64_t> rows, ids;
+  int64_t num_top = 0;
+  std::optional<TokenChoice> choice;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    if (!batch[i].is_fed()) continue;
+    try {
+      // Waits for the device, inside the try: an error of the device ends the requests of this batch.
+      if (!choice) choice.emplace(logits.logits, logits.chosen);
+      chosen[i].token = batch[i].choose(*choice, static_cast<int64_t>(i));
+      if (!batch[i].options.on_log_probs) continue;
+      rows.push_back(static_cast<int64_t>(i));
+      ids.push_back(chosen[i].token);
+      num_top = std::max(num_top, batch[i].options.num_log_probs);
+    } catch (...) {
+      chosen[i].failure = std::current_exception();
+    }
+  }
+  if (rows.empty()) return chosen;
+  try {
+    const auto log_probs = token_log_probs(logits.raw(), rows, ids, num_top);
+    for (size_t k = 0; k < rows.size(); ++k) {
+      const auto row = static_cast<size_t>(rows[k]);
+      chosen[row].log_probs = with_top(log_probs[k], batch[row]);
+    }
+  } catch (...) {
+    for (const int64_t row : rows) chosen[static_cast<size_t>(row)].failure = std::current_exception();
+  }
+  return chosen;
+}
+
+std::exception_ptr Generator::take_tokens(std::vector<RunningRequest> batch, const NextLogits& logits) {
   // One request's exception must not take the others along, whose tokens are computed already: it ends its
   // own request, all others of the batch get their tokens, and the caller throws it afterwards.
   std::exception_ptr failure;
-  std::optional<TokenChoice> choice;
+  const std::vector<Chosen> chosen = choose_tokens(batch, logits);
   is_taking_ = true;
   for (size_t i = 0; i < batch.size(); ++i) {
     bool goes_on = false;
     try {
-      // Waits for the device, inside the try: an error of the device ends the requests of this batch.
-      if (!choice) choice.emplace(logits.logits, logits.chosen);
-      if (!cancelled_.contains(batch[i].request)) goes_on = batch[i].accept(*choice, static_cast<int64_t>(i));
+      if (chosen[i].failure) std::rethrow_exception(chosen[i].failure);
+      if (!cancelled_.contains(batch[i].request)) goes_on = !batch[i].is_fed() || give(batch[i], chosen[i]);
     } catch (...) {
       failure = std::current_exception();
       batch[i].result.reason = FinishReason::Callback;
@@ -158,22 +290,35 @@ std::exception_ptr Generator::take_tokens(std::vector<Running> batch, const Next
   return failure;
 }
 
-void Generator::finish(Running& running) {
+bool Generator::give(RunningRequest& running, const Chosen& chosen) {
+  const GenerateOptions& options = running.options;
+  if (running.result.token_ids.empty()) counts_.prompt_tokens += running.prompt_size();
+  if (running.scores_prompt()) options.on_prompt_log_probs(std::exchange(running.of_prompt, {}));
+  if (options.on_log_probs) options.on_log_probs(chosen.token, chosen.log_probs);
+  return running.accept(chosen.token);
+}
+
+void Generator::finish(RunningRequest& running) {
   cache_.free(running.sequence);
-  reserved_pages_ -= running.pages;
   finished_[running.request] = std::move(running.result);
 }
 
 void Generator::cancel(int64_t request) {
-  const auto is_it = [request](const Running& entry) { return entry.request == request; };
+  const auto is_it = [request](const RunningRequest& entry) { return entry.request == request; };
   if (const auto found = std::find_if(waiting_.begin(), waiting_.end(), is_it); found != waiting_.end()) {
-    finished_[request].reason = FinishReason::Callback;
+    found->result.reason = FinishReason::Callback;
+    finished_[request] = std::move(found->result);
     waiting_.erase(found);
   }
   if (const auto found = std::find_if(running_.begin(), running_.end(), is_it); found != running_.end()) {
     found->result.reason = FinishReason::Callback;
     finish(*found);
     running_.erase(found);
+  }
+  if (reading_ && is_it(*reading_)) {
+    reading_->result.reason = FinishReason::Callback;
+    finish(*reading_);
+    reading_.reset();
   }
   if (is_taking_) cancelled_.insert(request);
 }

@@ -7,11 +7,15 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "tessera/generation/continuation.h"
 #include "tessera/generation/decoder.h"
+#include "tessera/generation/running_request.h"
 #include "tessera/models/common/causal_lm.h"
+#include "tessera/scoring/token_log_probs.h"
 
 namespace tessera::generation {
 
@@ -19,16 +23,33 @@ struct GeneratorOptions {
   int64_t max_batch = 8;         // the most sequences that are worked on at once
   int64_t max_cache_tokens = 0;  // the most tokens of their prompts and answers together; 0 = no bound
   // Prompts are read together up to this many tokens; a longer one is read alone. With 1 each is read alone,
-  // and a result is the same to the last bit in any batch of at most ops::kSmallLinearRows; otherwise
-  // products of several sizes round differently.
+  // an answer that was put back is fed again one token a step, as it was made, and a result is the same to
+  // the last bit in any batch of at most ops::kSmallLinearRows; otherwise products of several sizes round
+  // differently.
   int64_t max_prefill_tokens = 1024;
+  // The most passes over prompts between two decoding steps while sequences run, so that many prompts do not
+  // keep these waiting; 0 = no bound.
+  int64_t max_prefills = 0;
+  // A longer prompt is read in parts of this many tokens, one pass each; 0 = prompts are read whole. Shorter
+  // prompts are read between the parts of a longer one.
+  int64_t max_part_tokens = 0;
+  // If set, requests that begin alike share the pages of their beginning, and pages outlive their requests
+  // until their memory is needed. A request is then fed only what lies behind the pages that are known. Needs
+  // max_cache_tokens, and a model for which why_no_shared_pages() has no reason. Pages of answers are shared
+  // too, unless max_prefill_tokens is 1: then only those are that hold whole parts of max_part_tokens, which
+  // must be a multiple of nn::KvCache::kPageTokens, of a prompt, and a result has the same bits as without.
+  // Requests that want the log-probabilities of their prompts neither use such pages nor leave any.
+  bool shares_pages = false;
+  // The most elements of the logits of one pass over prompts whose log-probabilities are wanted; a longer
+  // prompt is read in parts.
+  int64_t max_logits = int64_t{1} << 26;
   bool records = true;  // whether decoding steps are recorded, if the device can (Decoder)
 };
 
 // The time that was spent on prompts and on new tokens, in seconds, and the number of tokens in it.
 struct GenerationTimes {
   double prefill_s = 0.0, decode_s = 0.0;
-  int64_t prefill_tokens = 0;  // tokens of prompts
+  int64_t prefill_tokens = 0;  // tokens of prompts, and of answers that were put back, as often as read
   int64_t decode_tokens = 0;   // new tokens, without each sequence's first, which comes out of its prefill
 
   // Adds the times of another Generator that runs at the same time: tokens add up, and of times the longer
@@ -36,11 +57,25 @@ struct GenerationTimes {
   void join(const GenerationTimes& other);
 };
 
+// Counts the work of a Generator so far.
+struct GeneratorCounts {
+  int64_t prompt_tokens = 0;  // of the requests that have got their first token
+  int64_t preemptions = 0;    // requests that were put back among the waiting ones
+  // Tokens of prompts for which pages were looked up, and of the pages that were found; each request counts
+  // once.
+  int64_t looked_up_tokens = 0, found_tokens = 0;
+};
+
+// Returns why requests to the model cannot share pages of a cache; empty if they can.
+std::string why_no_shared_pages(const models::CausalLM& model);
+
 // Continuous batching: requests may be added at any time, wait for a place, and leave as soon as they are
-// finished; each step makes one token of every running sequence. A request's result does not depend on the
-// other requests, except for the rounding of its prompt's products (see max_prefill_tokens). One thread uses
-// a Generator; the model must outlive it and should be in eval mode. Collective if the model's next_logits()
-// is: all ranks then make the same calls.
+// finished; each step makes one token of every running sequence. If the cache has no page for the next step,
+// the youngest request goes back to those that wait, and its text is fed to the model again later: it gets
+// the tokens that it would have got, and those that it has are not told again. A request's result does not
+// depend on the other requests, except for the rounding of products over several tokens (see
+// max_prefill_tokens). One thread uses a Generator; the model must outlive it and should be in eval mode.
+// Collective if the model's next_logits() is: all ranks then make the same calls.
 class Generator {
  public:
   explicit Generator(models::CausalLM& model, const GeneratorOptions& options = {});
@@ -61,39 +96,101 @@ class Generator {
   std::optional<Generation> take(int64_t request);
 
   int64_t num_waiting() const { return static_cast<int64_t>(waiting_.size()); }
-  int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
+  int64_t num_running() const { return std::ssize(running_) + (reading_ ? 1 : 0); }
   const GenerationTimes& times() const { return times_; }
+  const GeneratorCounts& counts() const { return counts_; }
   const nn::KvCache& cache() const { return cache_; }
 
  private:
-  struct Running : Continuation {
-    using Continuation::Continuation;
-    int64_t request = 0, sequence = 0;
-    int64_t pages = 0;  // the most pages of the cache that it may come to need
+  // Requests whose prompts one pass reads.
+  struct Group {
+    std::vector<RunningRequest> members;
+    int64_t tokens = 0, num_logits = 0;  // that are read, and that are wanted after them
+  };
+  // A chosen token, or why there is none.
+  struct Chosen {
+    int64_t token = -1;
+    scoring::TokenLogProbs log_probs;  // if they are wanted
+    std::exception_ptr failure;
   };
 
-  // Tells whether the next waiting request may be admitted beside prompts of `tokens_before` tokens.
-  bool has_room(int64_t tokens_before) const;
-  // Reads the prompts of the next waiting requests; returns whether there were any.
+  // Returns the number of tokens at whose multiples a shared beginning may end; 0 if nothing is shared.
+  static int64_t share_unit(const models::CausalLM& model, const GeneratorOptions& options);
+  // The number of tokens of the text that passes over prompts read.
+  int64_t size_to_read(const RunningRequest& request) const {
+    return replays_ ? request.prompt_size() : request.text_size();
+  }
+  // Tells whether a request may use and leave shared pages.
+  bool shares(const RunningRequest& request) const {
+    return share_unit_ > 0 && !request.options.on_prompt_log_probs;
+  }
+  // Returns the keys of the pages with which a waiting request may begin, and of those of them that the cache
+  // holds.
+  std::span<const nn::PageKey> sharable_pages(const RunningRequest& request) const;
+  std::span<const nn::PageKey> known_pages(const RunningRequest& request) const;
+  // Tells whether the group is about to fill a page with which a waiting request may begin.
+  bool will_share(const Group& group, const RunningRequest& next) const;
+  // Gives the cache the keys of the pages that it now holds of a request.
+  void give_keys(RunningRequest& request);
+  // The number of tokens that the cache holds of a request besides its text: virtual ones, and the start of
+  // an encoder-decoder's target.
+  int64_t num_tokens_besides() const;
+  // The number of tokens of the text that passes over prompts are yet to read.
+  int64_t num_unread(const RunningRequest& request) const;
+  // The number of them after which logits are wanted.
+  int64_t num_logits(const RunningRequest& request) const {
+    return request.scores_prompt() ? num_unread(request) : 1;
+  }
+  // Tells whether a request is read in parts.
+  bool is_long(const RunningRequest& request) const {
+    return options_.max_part_tokens > 0 && num_unread(request) > options_.max_part_tokens;
+  }
+  // The pages that the unread tokens of a request in the cache will take.
+  int64_t pages_to_read(const RunningRequest& request) const;
+  // Tells whether the next waiting request may start beside the group.
+  bool has_room(const Group& group) const;
+  // Tells whether the next waiting request may be read in one pass with the group.
+  bool can_join(const Group& group) const;
+  // Reads the prompts of the next waiting requests, or a part of a long one; returns whether there were any.
   bool admit();
-  // Gives each sequence of the batch its next token, moves those that go on to running_ and finishes the
+  // Takes the next waiting request, with a sequence of its own.
+  RunningRequest take_waiting();
+  // Reads the next part of a long prompt, but not the last; returns whether there was one.
+  bool read_part();
+  // Reads the prompts of the group, whose sequences are there.
+  NextLogits read_prompts(std::vector<RunningRequest>& group);
+  // Reads the next `count` tokens of a prompt that has more.
+  void read_beginning(RunningRequest& request, int64_t count);
+  // Puts the youngest requests back until the cache has the pages of the next decoding step.
+  void make_room_for_step();
+  void put_back(RunningRequest request);
+  // Chooses the next token of each sequence of the batch whose text has been fed.
+  std::vector<Chosen> choose_tokens(const std::vector<RunningRequest>& batch, const NextLogits& logits) const;
+  // Gives each of these sequences its next token, moves those that go on to running_ and finishes the
   // others. Returns the last exception that ended a request, if any.
-  std::exception_ptr take_tokens(std::vector<Running> batch, const NextLogits& logits);
+  std::exception_ptr take_tokens(std::vector<RunningRequest> batch, const NextLogits& logits);
+  // Tells a sequence its token and the log-probabilities that it wants; returns whether it goes on.
+  bool give(RunningRequest& running, const Chosen& chosen);
   // Frees the sequence's part of the cache and stores its result.
-  void finish(Running& running);
+  void finish(RunningRequest& running);
 
   models::CausalLM& model_;
   GeneratorOptions options_;
+  int64_t max_logits_;  // rows of the logits of prompts in one pass
   nn::KvCache cache_;
   Decoder decoder_;
-  // Number of the next request, and the sum of Running::pages over all sequences in the cache.
-  int64_t next_ = 0, reserved_pages_ = 0;
-  std::deque<Running> waiting_;
-  std::vector<Running> running_;
+  const int64_t share_unit_;  // pages are shared up to multiples of this many tokens; 0 = not at all
+  const bool replays_;        // feeds an answer again one token a step, not by a pass over prompts
+  int64_t next_ = 0;          // number of the next request
+  std::deque<RunningRequest> waiting_;  // the oldest first
+  std::vector<RunningRequest> running_;
+  std::optional<RunningRequest> reading_;  // the request whose prompt is being read in parts
+  bool was_part_ = false;                  // the last pass over prompts was such a part
   std::map<int64_t, Generation> finished_;
   bool is_taking_ = false;       // whether take_tokens() is handing tokens to callbacks
   std::set<int64_t> cancelled_;  // requests that were cancelled meanwhile
   GenerationTimes times_;
+  GeneratorCounts counts_;
 };
 
 // Continues one prompt. Stops before the sequence would become longer than the model can generate. Throws

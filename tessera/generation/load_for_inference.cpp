@@ -20,6 +20,7 @@
 #include "tessera/models/common/quantize_layers.h"
 #include "tessera/models/registry.h"
 #include "tessera/peft/adapter_files.h"
+#include "tessera/peft/carried_parameters.h"
 
 namespace tessera::generation {
 
@@ -41,12 +42,28 @@ bool is_adapter(const std::string& folder) {
 std::shared_ptr<models::CausalLM> load_for_inference(const std::string& path,
                                                      const std::string& adapter_folder,
                                                      const at::TensorOptions& options,
-                                                     const parallel::DeviceMesh& mesh) {
+                                                     const parallel::DeviceMesh& mesh, bool for_embeddings) {
   const at::ScalarType type = c10::typeMetaToScalarType(options.dtype());
-  const models::BaseModel base = models::BaseModel::open(path);
+  models::BaseModel base = models::BaseModel::open(path);
+  std::optional<peft::AdapterConfig> config;
+  std::shared_ptr<const io::ModelFiles> adapter;
+  if (!adapter_folder.empty()) {
+    config = peft::read_adapter_config(adapter_folder);
+    adapter = std::make_shared<const io::ModelFiles>(peft::open_adapter(adapter_folder));
+    // The adapter brings all rows of a vocabulary that grew in its training.
+    if (const auto rows = peft::carried_vocabulary(*adapter, base.config().tie_word_embeddings))
+      base = base.with_vocabulary({.count = *rows});
+    if (!config->options.target_parameters.empty()) base = base.with_joined_experts();
+    if (io::exists(io::join_path(adapter_folder, "config.json"))) {
+      const auto classes = models::read_model_config(adapter_folder)->classification;
+      if (classes) base = base.as_classifier(*classes);
+    }
+  }
+  const bool is_body = for_embeddings && base.config().is_encoder && !base.config().classification;
+  if (is_body) base = base.as_classifier({ProblemType::SingleLabel, default_labels(2)});
   const std::shared_ptr<models::CausalLM> model = models::build_model(base.config(), type);
   const std::shared_ptr<const checkpoint::StoredTensors> files = base.tensors();
-  models::check_tensors(*model, *files);
+  const std::vector<std::string> added = models::check_tensors(*model, *files, adapter != nullptr || is_body);
   const checkpoint::StateDictAdapter table = models::state_dict_adapter(*model);
   std::vector<std::shared_ptr<const checkpoint::ParameterSource>> sources = {
       checkpoint::stored_source(files, table)};
@@ -57,12 +74,16 @@ std::shared_ptr<models::CausalLM> load_for_inference(const std::string& path,
   // On other devices than the host, blocks are expanded once, when they are loaded.
   std::unordered_map<std::string, checkpoint::CodedParameter> coded;
   if (options.device() == kHost) coded = models::quantize_layers(*model, table, files.get(), quantization);
-  if (!adapter_folder.empty()) {
-    const peft::AdapterConfig config = peft::read_adapter_config(adapter_folder);
-    const auto adapter = std::make_shared<const io::ModelFiles>(peft::open_adapter(adapter_folder));
-    const auto targets = peft::apply_adapter(*model, config, *adapter, model->tied_modules());
+  if (adapter) {
+    const auto targets = peft::apply_adapter(*model, *config, *adapter, model->tied_modules());
     sources.insert(sources.begin(), peft::adapter_source(*model, targets, adapter));
+    for (const std::string& name : added) {
+      if (is_body || sources.front()->holds(name)) continue;
+      throw Error(ErrorKind::Model, "TENSORS", "neither the adapter nor its base has '" + name + "'")
+          .at(adapter_folder);
+    }
   }
+  if (is_body) sources.push_back(models::random_source(*model, 0));
   // The plan is made before the layers are cut: their parts may be uneven, and each rank of tp would make
   // another plan.
   std::optional<parallel::PipelinePlan> plan;
@@ -115,6 +136,16 @@ std::string adapter_base(const std::string& adapter, const std::string& how_to_n
   error.in(config.source_file + ": base_model_name_or_path");
   if (!name.empty()) error.got("'" + name + "'");
   throw error.need("a model folder or a GGUF file").hint(how_to_name);
+}
+
+std::optional<peft::ExpertBase> expert_base(const std::string& base, const std::string& adapter) {
+  if (peft::read_adapter_config(adapter).options.target_parameters.empty()) return std::nullopt;
+  models::BaseModel opened = models::BaseModel::open(base);
+  const bool is_tied = opened.config().tie_word_embeddings;
+  if (const auto rows = peft::carried_vocabulary(peft::open_adapter(adapter), is_tied))
+    opened = opened.with_vocabulary({.count = *rows});
+  const auto model = models::build_model(opened.with_joined_experts().config(), at::kFloat);
+  return peft::ExpertBase{model, models::state_dict_adapter(*model), model->tied_modules()};
 }
 
 ModelSource::ModelSource(std::string path, std::string adapter)

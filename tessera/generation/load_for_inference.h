@@ -11,6 +11,7 @@
 
 #include "tessera/models/common/causal_lm.h"
 #include "tessera/parallel/device_mesh.h"
+#include "tessera/peft/expert_merge.h"
 #include "tessera/text/tokenizer/tokenizer.h"
 
 namespace tessera::generation {
@@ -18,11 +19,12 @@ namespace tessera::generation {
 // Returns the model of a folder or a GGUF file in eval mode, with the adapter of `adapter_folder` unless that
 // is empty. It computes in the type and on the device of `options` (matrices stored in bf16 stay so; a GGUF
 // file is expanded as it is read). Each layer is cut over the ranks along tp, and the layers are dealt to the
-// ranks along pp; all ranks must then make the same calls. Throws Error(Model), and Error(Config) for layers
-// that cannot be cut so. Collective.
+// ranks along pp; all ranks must then make the same calls. With `for_embeddings`, only the hidden states of
+// an encoder matter: it may lack the head of a classifier, and then gets any. Throws Error(Model), and
+// Error(Config) for layers that cannot be cut so. Collective.
 std::shared_ptr<models::CausalLM> load_for_inference(
     const std::string& path, const std::string& adapter_folder, const at::TensorOptions& options,
-    const parallel::DeviceMesh& mesh = {comm::Communicator::single(), {}});
+    const parallel::DeviceMesh& mesh = {comm::Communicator::single(), {}}, bool for_embeddings = false);
 
 // Returns whether a folder holds an adapter and no model. It may hold the base's config.json, which training
 // programs put beside an adapter, but not its weights.
@@ -32,6 +34,10 @@ bool is_adapter(const std::string& folder);
 // taken as it is, or beside the adapter. Throws Error(Model, "ADAPTER-BASE") with `how_to_name` as the hint.
 std::string adapter_base(const std::string& adapter, const std::string& how_to_name);
 
+// Returns the base model as an adapter of the parameters of its experts sees it, for peft::merge_adapter();
+// nothing for any other adapter. Throws Error(Model).
+std::optional<peft::ExpertBase> expert_base(const std::string& base, const std::string& adapter);
+
 class ModelSource {
  public:
   // Opens a model; `adapter` may be empty. If `path` is an adapter's folder, its base is the model that
@@ -39,10 +45,12 @@ class ModelSource {
   ModelSource(std::string path, std::string adapter);
 
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
+  // The folder or GGUF file of the model, without its adapter.
+  const std::string& base() const { return base_; }
   // Loads the model as load_for_inference() does. Collective.
-  std::shared_ptr<models::CausalLM> load(const at::TensorOptions& options,
-                                         const parallel::DeviceMesh& mesh) const {
-    return load_for_inference(base_, adapter_, options, mesh);
+  std::shared_ptr<models::CausalLM> load(const at::TensorOptions& options, const parallel::DeviceMesh& mesh,
+                                         bool for_embeddings = false) const {
+    return load_for_inference(base_, adapter_, options, mesh, for_embeddings);
   }
   // Returns the ids that end an answer: those of the model's configuration and those of the tokenizer.
   std::vector<int64_t> stop_ids(const models::CausalLM& model) const;

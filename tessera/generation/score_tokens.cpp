@@ -9,8 +9,8 @@
 
 #include "tessera/core/error.h"
 #include "tessera/device/device.h"
-#include "tessera/device/device_copy.h"
 #include "tessera/device/host_memory.h"
+#include "tessera/generation/token_log_probs.h"
 
 namespace tessera::generation {
 namespace {
@@ -148,22 +148,18 @@ class Scorer {
       num_done_ += std::ssize(sequence.requests);
     }
     if (rows.empty()) return;
-    const at::Device device = logits.device();
-    const at::Tensor row = copy_to(at::tensor(rows, on_host(at::kLong)), device),
-                     id = copy_to(at::tensor(ids, on_host(at::kLong)), device);
-    const at::Tensor wide = logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat);
-    const at::Tensor log_probs = wide.index({row, id}) - at::logsumexp(wide, {1}).index_select(0, row);
-    const at::Tensor is_best = wide.argmax(1).index_select(0, row).eq(id);
-    const at::Tensor values = log_probs.to(on_host(at::kDouble)), best = is_best.to(on_host(at::kBool));
-    const auto value = host_span<const double>(values);
-    const auto greedy = host_span<const bool>(best);
+    const auto log_probs = token_log_probs(logits, rows, ids, 0);
+    const at::Tensor likeliest = logits.argmax(1).to(on_host(at::kLong));
+    const auto best = host_span<const int64_t>(likeliest);
     for (size_t i = 0; i < owners.size(); ++i) {
-      if (!std::isfinite(value[i])) {
+      const double log_prob = log_probs[i].log_prob;
+      if (!std::isfinite(log_prob)) {
         throw Error(ErrorKind::Numerics, "SCORE", "the log-probability of a token is not finite")
-            .got(std::to_string(value[i]));
+            .got(std::to_string(log_prob));
       }
-      scores_[owners[i]].log_prob += value[i];
-      scores_[owners[i]].is_greedy = scores_[owners[i]].is_greedy && greedy[i];
+      scores_[owners[i]].log_prob += log_prob;
+      const bool is_best = best[static_cast<size_t>(rows[i])] == ids[i];
+      scores_[owners[i]].is_greedy = scores_[owners[i]].is_greedy && is_best;
     }
   }
 
@@ -182,6 +178,7 @@ class Scorer {
 
 std::vector<TokenScore> score_tokens(models::CausalLM& model, std::span<const TokenRequest> requests,
                                      const ScoreTokensOptions& options) {
+  model.check_continues_texts("scoring");
   return Scorer(model, requests, options).run();
 }
 

@@ -12,7 +12,9 @@ Session::Session(models::CausalLM& model, const parallel::DeviceMesh& mesh)
       stages_(mesh.group(parallel::kAxisPp)),
       cache_(model.cache_options()),
       decoder_(model, cache_),
-      sequence_(cache_.add()) {}
+      sequence_(cache_.add()) {
+  model.check_continues_texts("a chat");
+}
 
 void Session::reset() {
   cache_.free(sequence_);
@@ -42,7 +44,7 @@ void Session::make(Continuation& text) {
   num_fed_ = std::ssize(rest);
   NextLogits logits = decoder_.prefill({{sequence_, rest}}, {text.next_draw()});
   ids_ = text.prompt;
-  while (text.accept(TokenChoice(logits.logits, logits.chosen), 0)) {
+  while (text.accept(text.choose(TokenChoice(logits.logits, logits.chosen), 0))) {
     const int64_t token = text.result.token_ids.back();
     logits = decoder_.decode({{sequence_, {token}}}, {text.next_draw()});
     ids_.push_back(token);
@@ -52,11 +54,12 @@ void Session::make(Continuation& text) {
 void Session::keep_beginning_of(const std::vector<int64_t>& prompt) {
   const std::span before_last(prompt.data(), prompt.size() - 1);
   const auto common = std::ranges::mismatch(before_last, ids_).in1 - before_last.begin();
+  const int64_t kept = common == 0 ? 0 : model_.num_virtual_tokens() + common;
   // Stages of a pipeline may have windows of different sizes, and the model is fed the same on all ranks.
-  const std::string own = cache_.can_truncate(sequence_, common) ? "keeps" : "";
+  const std::string own = cache_.can_truncate(sequence_, kept) ? "keeps" : "";
   const std::vector<std::string> told = stages_->all_gather_string(own);
   if (std::ranges::find(told, "") != told.end()) return reset();
-  cache_.truncate(sequence_, common);
+  cache_.truncate(sequence_, kept);
   ids_.resize(static_cast<size_t>(common));
 }
 

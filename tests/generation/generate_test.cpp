@@ -1,5 +1,6 @@
 #include "tessera/generation/generate.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <gmock/gmock.h>
@@ -352,6 +353,133 @@ TEST(Generator, EndsWhatIsCancelledAndRefusesWhatCannotRun) {
   EXPECT_THROW(generator.add({{31}, options}), Error);
   options.max_new_tokens = 0;
   EXPECT_TRUE(generator.take(generator.add({{1}, options})).value().token_ids.empty());
+}
+
+// Log-probabilities are those of the raw logits, with the requests alone or together, also where a prompt is
+// read in parts and its sampling has penalties.
+TEST(Generator, TellsLogProbabilitiesOfPromptsAndAnswers) {
+  const auto model = small_model();
+  const auto requests = some_requests(1.5);
+  for (const int64_t max_logits : {int64_t{1} << 20, int64_t{31 * 16}}) {
+    // Parts of 24 tokens are read of two prompts, and the logits of 16 tokens at once.
+    const int64_t max_part_tokens = max_logits > 1000 ? 0 : 24;
+    Generator generator(
+        *model,
+        {.max_batch = 5, .max_prefills = 1, .max_part_tokens = max_part_tokens, .max_logits = max_logits});
+    struct Told {
+      int64_t number = 0;
+      std::vector<scoring::TokenLogProbs> prompt, answer;
+    };
+    std::vector<Told> told(requests.size());
+    for (size_t i = 0; i < requests.size(); ++i) {
+      GenerationRequest request = requests[i];
+      request.options.num_log_probs = static_cast<int64_t>(i);
+      request.options.sampling.repetition_penalty = i % 2 == 0 ? 1.0 : 1.3;
+      request.options.on_log_probs = [&told, i](int64_t, const auto& values) {
+        told[i].answer.push_back(values);
+      };
+      if (i != 2)
+        request.options.on_prompt_log_probs = [&told, i](const auto& values) { told[i].prompt = values; };
+      told[i].number = generator.add(request);
+    }
+    while (generator.step()) {
+    }
+    for (size_t i = 0; i < requests.size(); ++i) {
+      std::vector<int64_t> ids = requests[i].prompt;
+      const int64_t num_prompt = std::ssize(ids);
+      const Generation made = generator.take(told[i].number).value();
+      ids.insert(ids.end(), made.token_ids.begin(), made.token_ids.end());
+      nn::KvCache cache(model->cache_options());
+      const at::Tensor logits = model->next_logits(cache, {{cache.add(), ids, std::ssize(ids)}});
+      const at::Tensor want = at::log_softmax(logits, 1);
+      EXPECT_EQ(told[i].prompt.size(), i == 2 ? 0U : static_cast<size_t>(num_prompt - 1));
+      // The last one may be of a stop id.
+      if (made.reason == FinishReason::Stop) told[i].answer.pop_back();
+      ASSERT_EQ(told[i].answer.size(), made.token_ids.size());
+      std::vector<scoring::TokenLogProbs> all(static_cast<size_t>(num_prompt - 1));
+      if (i != 2) all = told[i].prompt;
+      all.insert(all.end(), told[i].answer.begin(), told[i].answer.end());
+      for (int64_t place = i == 2 ? num_prompt - 1 : 0; place + 1 < std::ssize(ids); ++place) {
+        const scoring::TokenLogProbs& one = all[static_cast<size_t>(place)];
+        const at::Tensor row = want[place];
+        EXPECT_NEAR(one.log_prob, row[ids[static_cast<size_t>(place) + 1]].item<double>(), 1e-9);
+        ASSERT_EQ(one.top.size(), i);
+        if (i == 0) continue;
+        const auto [best, best_ids] = at::topk(row, static_cast<int64_t>(i));
+        for (size_t k = 0; k < i; ++k) {
+          EXPECT_EQ(one.top[k].id, best_ids[static_cast<int64_t>(k)].item<int64_t>());
+          EXPECT_NEAR(one.top[k].log_prob, best[static_cast<int64_t>(k)].item<double>(), 1e-9);
+        }
+      }
+    }
+  }
+}
+
+// Running sequences and shorter prompts go on while a long prompt is read, which may be cancelled meanwhile.
+TEST(Generator, ALongPromptIsReadInParts) {
+  const auto model = small_model();
+  const std::vector<int64_t> long_prompt(100, 7);
+  Generator generator(*model, {.max_batch = 4, .max_prefills = 1, .max_part_tokens = 20});
+  const int64_t first = generator.add({{1, 2}, endless(30)});
+  generator.step();
+  const int64_t slow = generator.add({long_prompt, endless(3)}), quick = generator.add({{3}, endless(3)});
+  EXPECT_EQ(generator.num_running(), 1);
+  generator.step();
+  EXPECT_EQ(generator.num_running(), 2);
+  EXPECT_EQ(generator.num_waiting(), 1);
+  while (!generator.take(quick)) {
+    ASSERT_TRUE(generator.step());
+    EXPECT_FALSE(generator.take(slow).has_value());
+  }
+  while (generator.step()) {
+  }
+  EXPECT_EQ(generator.take(first).value().token_ids, generate(*model, {1, 2}, endless(30)).token_ids);
+  EXPECT_EQ(generator.take(slow).value().token_ids, generate(*model, long_prompt, endless(3)).token_ids);
+  EXPECT_EQ(generator.times().prefill_tokens, 2 + 100 + 1);
+
+  const int64_t cancelled = generator.add({long_prompt, endless(3)});
+  EXPECT_TRUE(generator.step());
+  EXPECT_GT(generator.cache().used_pages(), 0);
+  generator.cancel(cancelled);
+  EXPECT_EQ(generator.cache().used_pages(), 0);
+  EXPECT_FALSE(generator.step());
+  EXPECT_EQ(generator.take(cancelled).value().reason, FinishReason::Callback);
+}
+
+// A stop id has a log-probability too, and comes before the end.
+TEST(Generator, TellsTheLogProbabilityOfAStopId) {
+  const auto model = small_model();
+  const int64_t first = generate(*model, {1, 2}, endless(1)).token_ids[0];
+  GenerateOptions options = endless(4);
+  options.stop_ids = {first};
+  std::vector<int64_t> ids;
+  options.on_log_probs = [&](int64_t id, const auto&) { ids.push_back(id); };
+  Generator generator(*model);
+  const int64_t request = generator.add({{1, 2}, options});
+  while (generator.step()) {
+  }
+  EXPECT_EQ(generator.take(request).value().reason, FinishReason::Stop);
+  EXPECT_THAT(ids, ElementsAre(first));
+}
+
+// Running sequences go on while many requests wait, since few prompts are read between two steps.
+TEST(Generator, PromptsDoNotHoldUpRunningSequences) {
+  const auto model = small_model();
+  Generator generator(*model, {.max_batch = 8, .max_prefill_tokens = 1, .max_prefills = 1});
+  std::vector<int64_t> told;
+  for (int64_t i = 0; i < 4; ++i) {
+    GenerateOptions options = endless(5);
+    options.on_token = [&told, i](int64_t) {
+      told.push_back(i);
+      return true;
+    };
+    generator.add({{1 + i}, options});
+  }
+  while (generator.step()) {
+  }
+  // The first sequence gets its second token before the third prompt is read.
+  EXPECT_EQ(told.size(), 20U);
+  EXPECT_LT(std::find(told.begin() + 1, told.end(), 0), std::find(told.begin(), told.end(), 2));
 }
 
 TEST(Generator, ACallbackMayCancelItselfAndItsNeighbours) {

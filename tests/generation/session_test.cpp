@@ -6,9 +6,11 @@
 
 #include "tessera/core/error.h"
 #include "tessera/generation/generate.h"
+#include "tessera/peft/adapter_files.h"
 
 #include "tests/models/reference_models.h"
 #include "tests/models/small_model.h"
+#include "tests/testing/paths.h"
 #include "tests/testing/random.h"
 
 namespace tessera::generation {
@@ -56,6 +58,26 @@ struct Follower {
     return got.token_ids;
   }
 };
+
+// The virtual tokens of a prompt adapter stand in the cache before the tokens that the session counts.
+TEST(Session, KeepsVirtualTokens) {
+  testing::Random random;
+  const auto model = load_reference_model("llama3", at::kDouble);
+  peft::load_adapter(*model, testing::source_folder() + "/tests/reference/data/adapters/prompt_initial");
+  Follower follower{*model};
+  Ids prompt = random_ids(random, 9);
+  for (int turn = 0; turn < 3; ++turn) {
+    const Ids answer = follower.answer(prompt, endless(6));
+    if (turn > 0) {
+      EXPECT_LT(follower.session.num_fed(), std::ssize(prompt));
+    }
+    prompt = joined(joined(prompt, answer), random_ids(random, 4));
+  }
+  prompt.resize(5);
+  follower.answer(prompt, endless(6));
+  prompt[0] = 30 - prompt[0];
+  follower.answer(prompt, endless(6));
+}
 
 TEST(Session, AnswersAreThoseToTheWholeConversation) {
   testing::Random random;

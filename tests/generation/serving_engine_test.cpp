@@ -1,0 +1,221 @@
+#include "tessera/generation/serving_engine.h"
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "tests/models/reference_models.h"
+#include "tests/models/small_model.h"
+
+namespace tessera::generation {
+namespace {
+
+using serving::EndReason;
+
+class Receiver : public serving::AnswerReceiver {
+ public:
+  void of_prompt(const std::vector<scoring::TokenLogProbs>& log_probs) override {
+    num_of_prompt = log_probs.size();
+  }
+  void log_probs(int64_t, const scoring::TokenLogProbs&) override { ++num_log_probs; }
+  bool token(int64_t id) override {
+    ids.push_back(id);
+    ++num_tokens;
+    return std::ssize(ids) < most;
+  }
+  void cached(int64_t tokens) override { num_cached = tokens; }
+  void end(EndReason why, const std::string& what) override {
+    reason = why;
+    problem = what;
+    has_ended = true;
+  }
+  void wait() const {
+    for (int i = 0; i < 6000 && !has_ended; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    ASSERT_TRUE(has_ended);
+  }
+
+  std::vector<int64_t> ids;
+  int64_t most = 1 << 20;
+  size_t num_of_prompt = 0;
+  int64_t num_cached = 0;
+  std::atomic<int64_t> num_tokens = 0, num_log_probs = 0;
+  std::atomic<bool> has_ended = false;
+  EndReason reason = EndReason::Failed;
+  std::string problem;
+};
+
+serving::EngineRequest request_for(const std::shared_ptr<Receiver>& receiver, std::vector<int64_t> prompt,
+                                   int64_t max_new_tokens) {
+  return {.prompt = std::move(prompt),
+          .sampling = {.temperature = 1.0, .seed = 5},
+          .max_new_tokens = max_new_tokens,
+          .receiver = receiver};
+}
+
+GenerateOptions options_like(int64_t max_new_tokens) {
+  GenerateOptions options;
+  options.sampling = {.temperature = 1.0, .seed = 5};
+  options.stop_ids = {-1};
+  options.max_new_tokens = max_new_tokens;
+  return options;
+}
+
+TEST(ServingEngine, AnswersAreThoseOfAGenerator) {
+  const auto model = models::small_model();
+  ServingEngine engine(*model, {.max_batch = 3, .max_part_tokens = 16});
+  const std::vector<std::vector<int64_t>> prompts = {
+      {1, 2}, std::vector<int64_t>(50, 4), {3}, {9, 9, 8}, {5}};
+  std::vector<std::shared_ptr<Receiver>> receivers;
+  std::vector<serving::EngineRequest> requests;
+  for (const auto& prompt : prompts) {
+    receivers.push_back(std::make_shared<Receiver>());
+    requests.push_back(request_for(receivers.back(), prompt, 20));
+    requests.back().wants_log_probs = requests.back().scores_prompt = true;
+  }
+  receivers[3]->most = 4;
+  ASSERT_TRUE(engine.submit(std::move(requests)).has_value());
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    receivers[i]->wait();
+    const bool stops = i == 3;
+    EXPECT_EQ(receivers[i]->reason, stops ? EndReason::Stop : EndReason::Length);
+    EXPECT_EQ(receivers[i]->ids, generate(*model, prompts[i], options_like(stops ? 4 : 20)).token_ids);
+    EXPECT_EQ(receivers[i]->num_of_prompt, prompts[i].size() - 1);
+    EXPECT_EQ(receivers[i]->num_log_probs, receivers[i]->num_tokens);
+  }
+  // A request that cannot be added ends at once, and no other one with it.
+  const auto bad = std::make_shared<Receiver>();
+  ASSERT_TRUE(engine.submit({request_for(bad, {31}, 5)}).has_value());
+  bad->wait();
+  EXPECT_EQ(bad->reason, EndReason::Failed);
+  EXPECT_NE(bad->problem.find("vocabulary"), std::string::npos) << bad->problem;
+}
+
+TEST(ServingEngine, TellsWhatItsCacheHadAndWhatItPutBack) {
+  const auto model = models::small_model();
+  for (const bool has_prefix_cache : {true, false}) {
+    ServingEngine engine(*model,
+                         {.max_batch = 2, .max_cache_tokens = 192, .has_prefix_cache = has_prefix_cache});
+    const std::vector<int64_t> prompt(70, 4);
+    for (int i = 0; i < 2; ++i) {
+      const auto receiver = std::make_shared<Receiver>();
+      ASSERT_TRUE(engine.submit({request_for(receiver, prompt, 20)}).has_value());
+      receiver->wait();
+      EXPECT_EQ(receiver->num_cached, has_prefix_cache && i == 1 ? 64 : 0);
+      EXPECT_EQ(receiver->ids, generate(*model, prompt, options_like(20)).token_ids);
+    }
+    // Both together need more than the cache has.
+    const auto first = std::make_shared<Receiver>(), second = std::make_shared<Receiver>();
+    ASSERT_TRUE(engine.submit({request_for(first, {1}, 120), request_for(second, {2}, 120)}).has_value());
+    for (const auto& each : {first, second}) each->wait();
+    EXPECT_EQ(second->ids, generate(*model, {2}, options_like(120)).token_ids);
+    // The state is told behind the step that ends an answer.
+    while (engine.state().running + engine.state().waiting > 0) std::this_thread::yield();
+    const serving::EngineState state = engine.state();
+    EXPECT_EQ(state.preemptions, 1);
+    EXPECT_EQ(state.prompt_tokens, 142);
+    EXPECT_EQ(state.new_tokens, 280);
+    EXPECT_EQ(state.looked_up_tokens, has_prefix_cache ? 142 : 0);
+    EXPECT_EQ(state.found_tokens, has_prefix_cache ? 64 : 0);
+    EXPECT_EQ(state.cache_usage, 0.0);
+  }
+}
+
+class Vectors : public serving::EmbeddingReceiver {
+ public:
+  void embedding(std::vector<float> values) override { all.push_back(std::move(values)); }
+  void end(EndReason why, const std::string& what) override {
+    reason = why;
+    problem = what;
+    has_ended = true;
+  }
+  void wait() const {
+    for (int i = 0; i < 6000 && !has_ended; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    ASSERT_TRUE(has_ended);
+  }
+
+  std::vector<std::vector<float>> all;
+  std::atomic<bool> has_ended = false;
+  EndReason reason = EndReason::Failed;
+  std::string problem;
+};
+
+TEST(ServingEngine, MakesEmbeddingsBesideAnswers) {
+  const auto model = models::small_model();
+  ServingEngine engine(*model, {.max_prefill_tokens = 8, .embeddings = {.pooling = Pooling::Mean}});
+  EXPECT_EQ(engine.facts().embedding_size, 12);
+  const auto answer = std::make_shared<Receiver>();
+  ASSERT_TRUE(engine.submit({request_for(answer, {1}, 400)}).has_value());
+  // Passes take some of one request, and of two.
+  const std::vector<std::vector<int64_t>> texts = {
+      {1, 2, 3}, {4, 5, 6, 7, 8, 9}, {2}, std::vector<int64_t>(20, 3)};
+  const auto plain = std::make_shared<Vectors>(), normed = std::make_shared<Vectors>(),
+             bad = std::make_shared<Vectors>();
+  ASSERT_TRUE(engine.embed({texts, false, plain}).has_value());
+  ASSERT_TRUE(engine.embed({texts, true, normed}).has_value());
+  ASSERT_TRUE(engine.embed({{{3}, {31}}, true, bad}).has_value());
+  for (const auto& each : {plain, normed, bad}) each->wait();
+  EXPECT_EQ(bad->reason, EndReason::Failed);
+  EXPECT_NE(bad->problem.find("vocabulary"), std::string::npos) << bad->problem;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const at::Tensor want = embed_texts(*model, {texts[i]}, Pooling::Mean)[0];
+    const at::Tensor unit = want / want.norm();
+    ASSERT_EQ(plain->all.size(), texts.size());
+    ASSERT_EQ(normed->all.size(), texts.size());
+    for (size_t k = 0; k < 12; ++k) {
+      EXPECT_NEAR(plain->all[i][k], want[static_cast<int64_t>(k)].item<double>(), 1e-6);
+      EXPECT_NEAR(normed->all[i][k], unit[static_cast<int64_t>(k)].item<double>(), 1e-7);
+    }
+  }
+  answer->wait();
+  EXPECT_EQ(answer->ids, generate(*model, {1}, options_like(400)).token_ids);
+}
+
+TEST(ServingEngine, AnEncoderMakesEmbeddingsAlone) {
+  const models::BaseModel base = models::BaseModel::open(models::reference_folder("../classifiers/bert"));
+  const auto model = models::build_model(base.config(), at::kDouble);
+  models::load_weights(*model, base.tensors());
+  const auto vectors = std::make_shared<Vectors>(), late = std::make_shared<Vectors>();
+  {
+    ServingEngine engine(*model, {.max_batch = 1, .max_waiting = 0});
+    EXPECT_NE(engine.facts().no_answers, "");
+    EXPECT_EQ(engine.facts().context, 16);
+    ASSERT_TRUE(engine.embed({{{3, 4}}, true, vectors}).has_value());
+    vectors->wait();
+    EXPECT_EQ(vectors->all.size(), 1U);
+    // The place is free a moment later. A cancelled request ends all the same.
+    std::optional<int64_t> number;
+    while (!number) number = engine.embed({std::vector<std::vector<int64_t>>(2000, {5, 6}), true, late});
+    engine.cancel(*number);
+  }
+  EXPECT_TRUE(late->has_ended);
+}
+
+TEST(ServingEngine, ACancelledAnswerFreesItsPlaceAndTheQueueIsBounded) {
+  const auto model = models::small_model();
+  const auto running = std::make_shared<Receiver>(), waiting = std::make_shared<Receiver>(),
+             last = std::make_shared<Receiver>();
+  {
+    ServingEngine engine(*model, {.max_batch = 1, .max_waiting = 1});
+    const auto number = engine.submit({request_for(running, {1}, 2000)}).value()[0];
+    while (running->num_tokens == 0) std::this_thread::yield();
+    ASSERT_TRUE(engine.submit({request_for(waiting, {2}, 3)}).has_value());
+    EXPECT_FALSE(engine.submit({request_for(last, {3}, 3)}).has_value());
+    // The state is told behind each step.
+    while (engine.state().cache_usage == 0.0) std::this_thread::yield();
+    engine.cancel(number);
+    engine.cancel(number);
+    waiting->wait();
+    EXPECT_EQ(running->reason, EndReason::Cancelled);
+    EXPECT_EQ(waiting->reason, EndReason::Length);
+    ASSERT_TRUE(engine.submit({request_for(last, {3}, 2000)}).has_value());
+    while (last->num_tokens == 0) std::this_thread::yield();
+  }
+  // The engine ends what it is still working on.
+  EXPECT_TRUE(last->has_ended);
+  EXPECT_EQ(last->reason, EndReason::Cancelled);
+}
+
+}  // namespace
+}  // namespace tessera::generation
