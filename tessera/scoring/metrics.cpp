@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numbers>
 
+#include "tessera/core/classification.h"
 #include "tessera/core/error.h"
 #include "tessera/scoring/python_random.h"
+#include "tessera/scoring/text_metrics.h"
 
 namespace tessera::scoring {
 namespace {
@@ -27,6 +30,11 @@ const std::vector<KnownMetric>& known_metrics() {
       {"acc_mutual_info", "mean", true, {MultipleChoice}},
       {"brier_score", "brier_score", false, {MultipleChoice}},
       {"exact_match", "mean", true, {MultipleChoice, GenerateUntil}},
+      {"f1", "f1", true, {MultipleChoice}},
+      {"mcc", "matthews_corrcoef", true, {MultipleChoice}},
+      {"bleu", "bleu", true, {GenerateUntil}},
+      {"chrf", "chrf", true, {GenerateUntil}},
+      {"chrf++", "chrf++", true, {GenerateUntil}},
       {"perplexity", "perplexity", false, {LogLikelihood}},
       {"word_perplexity", "weighted_perplexity", false, {Rolling}},
       {"byte_perplexity", "weighted_perplexity", false, {Rolling}},
@@ -35,33 +43,33 @@ const std::vector<KnownMetric>& known_metrics() {
   return kMetrics;
 }
 
-using Values = std::span<const MetricValue>;
+using Values = std::span<const MetricValue* const>;
 
 double mean(Values values) {
   double sum = 0.0;
-  for (const MetricValue& one : values) sum += one.value;
+  for (const MetricValue* one : values) sum += one->value;
   return sum / static_cast<double>(values.size());
 }
 
 double weighted_mean(Values values) {
   double sum = 0.0, weights = 0.0;
-  for (const MetricValue& one : values) {
-    sum += one.value;
-    weights += one.weight;
+  for (const MetricValue* one : values) {
+    sum += one->value;
+    weights += one->weight;
   }
   return sum / weights;
 }
 
 double median(Values values) {
-  std::vector<MetricValue> sorted(values.begin(), values.end());
+  std::vector<const MetricValue*> sorted(values.begin(), values.end());
   std::ranges::stable_sort(sorted, {}, &MetricValue::value);
-  return sorted[sorted.size() / 2].value;
+  return sorted[sorted.size() / 2]->value;
 }
 
 double nanmean(Values values) {
-  std::vector<MetricValue> numbers;
+  std::vector<const MetricValue*> numbers;
   std::ranges::copy_if(values, std::back_inserter(numbers),
-                       [](const MetricValue& one) { return !std::isnan(one.value); });
+                       [](const MetricValue* one) { return !std::isnan(one->value); });
   return numbers.empty() ? std::numeric_limits<double>::quiet_NaN() : mean(numbers);
 }
 
@@ -69,43 +77,85 @@ double perplexity(Values values) { return std::exp(-mean(values)); }
 double weighted_perplexity(Values values) { return std::exp(-weighted_mean(values)); }
 double bits_per_byte(Values values) { return -weighted_mean(values) / std::numbers::ln2; }
 
+// Returns a metric of class_metrics() over pairs of classes.
+double class_metric(Values values, std::string_view name) {
+  int64_t classes = 2;
+  for (const MetricValue* one : values)
+    classes = std::max(classes, 1 + static_cast<int64_t>(std::max(one->value, one->weight)));
+  std::vector<double> confusion(static_cast<size_t>(classes * classes));
+  for (const MetricValue* one : values)
+    confusion[static_cast<size_t>(static_cast<int64_t>(one->weight) * classes +
+                                  static_cast<int64_t>(one->value))] += 1.0;
+  for (const auto& [metric, value] : class_metrics({.labels = default_labels(classes)}, confusion)) {
+    if (metric == name) return value;
+  }
+  return 0.0;
+}
+double f1(Values values) { return class_metric(values, "f1"); }
+double matthews(Values values) { return class_metric(values, "matthews_correlation"); }
+
+std::vector<double> sum_of_counts(Values values) {
+  std::vector<double> sums = values.front()->counts;
+  for (const MetricValue* one : values.subspan(1))
+    std::ranges::transform(sums, one->counts, sums.begin(), std::plus<>());
+  return sums;
+}
+double bleu(Values values) { return bleu_score(sum_of_counts(values)); }
+double chrf(Values values) { return chrf_score(sum_of_counts(values)); }
+
 struct Aggregation {
   std::string_view name;
   double (*of)(Values);
-  bool is_bootstrapped;
+  int64_t most_resamples;  // 0 for one that is not bootstrapped
 };
-constexpr std::array<Aggregation, 7> kAggregations = {{{"mean", mean, false},
-                                                       {"median", median, true},
-                                                       {"nanmean", nanmean, true},
-                                                       {"perplexity", perplexity, true},
-                                                       {"weighted_perplexity", weighted_perplexity, false},
-                                                       {"bits_per_byte", bits_per_byte, false},
-                                                       {"brier_score", mean, false}}};
+constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
+constexpr std::array<Aggregation, 12> kAggregations = {{{"mean", mean, 0},
+                                                        {"median", median, kAll},
+                                                        {"nanmean", nanmean, kAll},
+                                                        {"perplexity", perplexity, kAll},
+                                                        {"weighted_perplexity", weighted_perplexity, 0},
+                                                        {"bits_per_byte", bits_per_byte, 0},
+                                                        {"brier_score", mean, 0},
+                                                        {"f1", f1, kAll},
+                                                        {"matthews_corrcoef", matthews, kAll},
+                                                        {"bleu", bleu, 100},
+                                                        {"chrf", chrf, 100},
+                                                        {"chrf++", chrf, 100}}};
 
 const Aggregation* find_aggregation(std::string_view name) {
   const auto found = std::ranges::find(kAggregations, name, &Aggregation::name);
   return found == kAggregations.end() ? nullptr : &*found;
 }
 
-double sample_deviation(Values values) {
-  const double center = mean(values);
-  double sum = 0.0;
-  for (const MetricValue& one : values) sum += (one.value - center) * (one.value - center);
-  return std::sqrt(sum / static_cast<double>(values.size() - 1));
+double sample_deviation(std::span<const double> values) {
+  const auto count = static_cast<double>(values.size());
+  double center = 0.0, sum = 0.0;
+  for (const double one : values) center += one;
+  center /= count;
+  for (const double one : values) sum += (one - center) * (one - center);
+  return std::sqrt(sum / (count - 1.0));
 }
 
-double bootstrap(const Aggregation& aggregation, Values values, int64_t iterations) {
+double bootstrap(const Aggregation& aggregation, std::span<const MetricValue> values, int64_t iterations) {
+  iterations = std::min(iterations, aggregation.most_resamples);
   const int64_t block = std::min<int64_t>(1000, iterations);
-  std::vector<MetricValue> results, drawn(values.size());
+  std::vector<double> results;
+  std::vector<const MetricValue*> drawn(values.size());
   const auto count = static_cast<double>(values.size());
   for (int64_t i = 0; i < iterations / block; ++i) {
     PythonRandom random(static_cast<uint64_t>(i));
     for (int64_t k = 0; k < block; ++k) {
-      for (MetricValue& one : drawn) one = values[static_cast<size_t>(random.real() * count)];
-      results.push_back({aggregation.of(drawn), 1.0});
+      for (const MetricValue*& one : drawn) one = &values[static_cast<size_t>(random.real() * count)];
+      results.push_back(aggregation.of(drawn));
     }
   }
   return sample_deviation(results);
+}
+
+std::vector<const MetricValue*> pointers_to(std::span<const MetricValue> values) {
+  std::vector<const MetricValue*> pointers;
+  for (const MetricValue& one : values) pointers.push_back(&one);
+  return pointers;
 }
 
 }  // namespace
@@ -122,6 +172,8 @@ bool is_metric_of(std::string_view name, OutputType type) {
     return metric.name == name && std::ranges::find(metric.types, type) != metric.types.end();
   });
 }
+
+bool is_metric_of_classes(std::string_view name) { return name == "f1" || name == "mcc"; }
 
 std::vector<std::string> metric_names(OutputType type) {
   std::vector<std::string> names;
@@ -160,7 +212,7 @@ std::vector<std::string> aggregation_names() {
 double aggregate(std::string_view aggregation, std::span<const MetricValue> values) {
   const Aggregation* const found = find_aggregation(aggregation);
   TESSERA_ASSERT(found != nullptr && !values.empty(), "an aggregation of some values");
-  return found->of(values);
+  return found->of(pointers_to(values));
 }
 
 std::optional<double> standard_error(std::string_view aggregation, std::span<const MetricValue> values,
@@ -168,9 +220,11 @@ std::optional<double> standard_error(std::string_view aggregation, std::span<con
   const Aggregation* const found = find_aggregation(aggregation);
   TESSERA_ASSERT(found != nullptr, "an aggregation");
   if (values.size() < 2 || iterations <= 0) return std::nullopt;
-  if (found->name == "mean") return sample_deviation(values) / std::sqrt(static_cast<double>(values.size()));
-  if (found->is_bootstrapped) return bootstrap(*found, values, iterations);
-  return std::nullopt;
+  if (found->most_resamples > 0) return bootstrap(*found, values, iterations);
+  if (found->name != "mean") return std::nullopt;
+  std::vector<double> numbers;
+  for (const MetricValue& one : values) numbers.push_back(one.value);
+  return sample_deviation(numbers) / std::sqrt(static_cast<double>(values.size()));
 }
 
 }  // namespace tessera::scoring

@@ -7,29 +7,26 @@ namespace tessera::scoring {
 namespace {
 
 bool begins_with_space(const std::string& text) { return is_python_space(utf8_decode(text, 0)); }
-bool ends_with_space(const std::string& text) {
-  return is_python_space(utf8_decode(text, utf8_step_back(text, text.size())));
-}
 
 bool needs_delimiter(const std::string& before, const std::string& after) {
   return !before.empty() && !after.empty() && !ends_with_space(before) && !begins_with_space(after);
 }
 
-// Joins both texts, with a space if neither has white space at the seam.
-std::string delimited(const std::string& before, const std::string& after) {
-  return before + (needs_delimiter(before, after) ? " " : "") + after;
-}
-
-std::string joined(const std::vector<PromptPart>& parts) {
-  std::string text;
-  for (const PromptPart& part : parts) text += part.text + part.delimiter;
-  return text;
+// Joins both texts, with the delimiter if neither has white space at the seam.
+std::string delimited(const std::string& before, const std::string& after,
+                      const std::string& delimiter = " ") {
+  return before + (needs_delimiter(before, after) ? delimiter : "") + after;
 }
 
 }  // namespace
 
+bool ends_with_space(const std::string& text) {
+  return is_python_space(utf8_decode(text, utf8_step_back(text, text.size())));
+}
+
 PromptBuilder::PromptBuilder(const TaskConfig& task, const DocumentFields& fields, const Documents& documents,
-                             const Documents& examples, int64_t num_fewshot, uint64_t seed)
+                             const Documents& examples, int64_t num_fewshot, uint64_t seed,
+                             const PromptForm& form)
     : task_(task),
       fields_(fields),
       examples_(examples),
@@ -37,7 +34,8 @@ PromptBuilder::PromptBuilder(const TaskConfig& task, const DocumentFields& field
       num_fewshot_(num_fewshot),
       has_several_(fields.has_choices() && task.output_type == OutputType::MultipleChoice &&
                    fields.text(documents.rows.front()).is_number_integer()),
-      random_(seed) {
+      random_(seed),
+      form_(form) {
   if (num_fewshot <= std::ssize(examples.rows)) return;
   throw task_error(task, "TASK-FEWSHOT", "the task has too few examples")
       .got(std::to_string(num_fewshot) + " of " + std::to_string(examples.rows.size()) + " documents");
@@ -115,7 +113,9 @@ std::vector<PromptPart> PromptBuilder::turn(const Json& question, const std::vec
 
 std::vector<std::string> PromptBuilder::prompts(const Json& document) {
   std::vector<PromptPart> parts;
-  if (std::string text = resolve_text(task_, "description", task_.description, document); !text.empty())
+  const std::string description = resolve_text(task_, "description", task_.description, document);
+  if (std::string text = delimited(form_.system_instruction, description, task_.prompt.fewshot_delimiter);
+      !text.empty())
     parts.push_back({"system", std::move(text), ""});
   if (num_fewshot_ > 0) {
     for (const Json* row : draw(document)) {
@@ -133,7 +133,7 @@ std::vector<std::string> PromptBuilder::prompts(const Json& document) {
         parts.push_back(std::move(part));
     }
   }
-  const std::string prefix = fields_.gen_prefix(document), before = joined(parts);
+  const std::string prefix = fields_.gen_prefix(document);
   std::vector<Json> questions = {has_several_ ? Json() : fields_.text(document)};
   if (has_several_) {
     const auto choices = fields_.choices(document);
@@ -142,8 +142,11 @@ std::vector<std::string> PromptBuilder::prompts(const Json& document) {
   PromptConfig prompt = task_.prompt;
   if (has_several_) prompt.target_delimiter.clear();
   std::vector<std::string> texts;
-  for (const Json& question : questions)
-    texts.push_back(before + joined(turn(question, {}, nullptr, prefix, prompt, "")));
+  for (const Json& question : questions) {
+    std::vector<PromptPart> all = parts;
+    for (PromptPart& part : turn(question, {}, nullptr, prefix, prompt, "")) all.push_back(std::move(part));
+    texts.push_back(form_.render(all));
+  }
   return texts;
 }
 

@@ -5,6 +5,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/utf8.h"
+#include "tessera/scoring/text_metrics.h"
 #include "tessera/text/chat_template/text.h"
 
 namespace tessera::scoring {
@@ -104,9 +105,24 @@ DocumentScores DocumentScorer::of_choices(const Json& document,
         value += std::pow(std::exp(plain[i] - highest) / sum - is_right, 2.0);
       }
     }
-    scores.emplace_back(metric.name, MetricValue{value, 1.0});
+    MetricValue scored{value, 1.0};
+    if (is_metric_of_classes(metric.name)) scored = of_classes(metric, document, plain, right);
+    scores.emplace_back(metric.name, std::move(scored));
   }
   return scores;
+}
+
+MetricValue DocumentScorer::of_classes(const MetricConfig& metric, const Json& document,
+                                       const std::vector<double>& log_likelihoods,
+                                       const std::vector<int64_t>& right) const {
+  if (right.size() != 1 || right[0] < 0) throw wrong_target(document, "one choice, for " + metric.name);
+  if (metric.name == "f1" && log_likelihoods.size() != 2) {
+    throw Error(ErrorKind::Data, "TASK-DOCUMENT", "f1 is a metric of two choices")
+        .within("task " + task_.name + ", doc_to_choice")
+        .got(std::to_string(log_likelihoods.size()) + " choices")
+        .hint("mcc takes any number of choices");
+  }
+  return {static_cast<double>(largest(log_likelihoods)), static_cast<double>(right[0])};
 }
 
 DocumentScores DocumentScorer::of_text(const Json& document, double log_likelihood) const {
@@ -130,10 +146,20 @@ bool DocumentScorer::is_match(const MetricConfig& metric, std::string answer, st
     for (const text::PythonRegex& regex : ignored_) *one = regex.replace(*one, "");
     if (is_on("ignore_case"))
       *one = text::jinja::change_case(text::jinja::Text(*one), text::jinja::Case::Lower).bytes;
-    if (is_on("ignore_punctuation")) remove_characters(*one, "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~");
+    if (is_on("ignore_punctuation")) remove_characters(*one, kPunctuation);
     if (is_on("ignore_numbers")) remove_characters(*one, "0123456789");
   }
   return answer == target;
+}
+
+MetricValue DocumentScorer::of_words(const MetricConfig& metric, const std::string& answer,
+                                     const std::string& target) {
+  MetricValue scored;
+  const bool is_bleu = metric.name == "bleu";
+  scored.counts =
+      is_bleu ? bleu_counts(answer, target) : chrf_counts(answer, target, metric.name == "chrf++");
+  scored.value = is_bleu ? bleu_score(scored.counts) : chrf_score(scored.counts);
+  return scored;
 }
 
 DocumentScores DocumentScorer::of_answer(const Json& document, const std::string& answer) const {
@@ -151,6 +177,11 @@ DocumentScores DocumentScorer::of_answer(const Json& document, const std::string
   }
   DocumentScores scores;
   for (const MetricConfig& metric : task_.metrics) {
+    if (metric.name != "exact_match") {
+      if (targets.size() != 1) throw wrong_target(document, "one text, for " + metric.name);
+      scores.emplace_back(metric.name, of_words(metric, answer, targets.front()));
+      continue;
+    }
     const bool is_right = std::ranges::any_of(
         targets, [&](const std::string& target) { return is_match(metric, answer, target); });
     scores.emplace_back(metric.name, MetricValue{is_right ? 1.0 : 0.0, 1.0});

@@ -7,6 +7,7 @@
 
 #include "tessera/scoring/document_fields.h"
 #include "tessera/scoring/metrics.h"
+#include "tessera/text/python_regex.h"
 
 namespace tessera::scoring {
 
@@ -32,6 +33,11 @@ class DocumentScorer {
 
  private:
   DocumentScores of_choices(const Json& document, const std::vector<Response>& responses) const;
+  // Return the values of f1 and mcc, and of the metrics of text.
+  MetricValue of_classes(const MetricConfig& metric, const Json& document,
+                         const std::vector<double>& log_likelihoods, const std::vector<int64_t>& right) const;
+  static MetricValue of_words(const MetricConfig& metric, const std::string& answer,
+                              const std::string& target);
   DocumentScores of_text(const Json& document, double log_likelihood) const;
   DocumentScores of_answer(const Json& document, const std::string& answer) const;
   bool is_match(const MetricConfig& metric, std::string answer, std::string target) const;

@@ -56,11 +56,20 @@ Task::Task(TaskConfig config, const TaskOptions& options) : config_(std::move(co
       examples = from == split ? documents_ : read_documents(config_, from, options.data_folder);
     }
   }
-  make_requests(examples, options.fewshot_seed);
+  make_requests(examples, options);
 }
 
-void Task::make_requests(const Documents& examples, uint64_t seed) {
-  PromptBuilder builder(config_, *fields_, documents_, examples, num_fewshot_, seed);
+// The turn of the assistant begins with the choice itself, unless gen_prefix has begun it.
+std::string Task::choice_delimiter(const PromptForm& form) const {
+  const std::string prefix = config_.prompt.gen_prefix.value_or("");
+  const bool is_begun = !prefix.empty() && !ends_with_space(prefix);
+  return form.is_chat() && !is_begun ? "" : config_.prompt.target_delimiter;
+}
+
+void Task::make_requests(const Documents& examples, const TaskOptions& options) {
+  PromptBuilder builder(config_, *fields_, documents_, examples, num_fewshot_, options.fewshot_seed,
+                        options.form);
+  const std::string before_choice = choice_delimiter(options.form);
   has_several_prompts_ = builder.has_several();
   const bool is_rolling = config_.output_type == OutputType::Rolling;
   for (size_t i = 0; i < static_cast<size_t>(num_scored_); ++i) {
@@ -73,8 +82,7 @@ void Task::make_requests(const Documents& examples, uint64_t seed) {
     }
     if (config_.output_type == OutputType::MultipleChoice && !has_several_prompts_) {
       const std::vector<std::string> choices = fields_->choices(document);
-      for (const std::string& choice : choices)
-        requests_.push_back({i, prompts[0], config_.prompt.target_delimiter + choice});
+      for (const std::string& choice : choices) requests_.push_back({i, prompts[0], before_choice + choice});
     } else {
       const Json target = fields_->target(document);
       if (!target.is_string()) {
@@ -82,13 +90,13 @@ void Task::make_requests(const Documents& examples, uint64_t seed) {
             .within("task " + config_.name + ", doc_to_target")
             .got(target.dump().substr(0, 200));
       }
-      const std::string delimiter = has_several_prompts_ ? config_.prompt.target_delimiter : "";
+      const std::string delimiter = has_several_prompts_ ? before_choice : "";
       for (const std::string& prompt : prompts)
         requests_.push_back({i, prompt, delimiter + target.get<std::string>()});
     }
     if (!config_.has_metric("acc_mutual_info")) continue;
     for (const std::string& choice : fields_->choices(document))
-      requests_.push_back({i, "", config_.prompt.target_delimiter + choice});
+      requests_.push_back({i, "", before_choice + choice});
   }
 }
 
@@ -131,8 +139,9 @@ TaskScores Task::score(const std::vector<std::vector<Response>>& responses, bool
       sample["metrics"] = Json::array();
       for (const auto& [metric, value] : scores) sample["metrics"].push_back(metric);
       for (const auto& [metric, value] : scores) {
-        sample[metric] =
-            type == OutputType::Rolling ? Json::array({value.value, value.weight}) : Json(value.value);
+        sample[metric] = is_metric_of_classes(metric)  ? Json::array({value.weight, value.value})
+                         : type == OutputType::Rolling ? Json::array({value.value, value.weight})
+                                                       : Json(value.value);
       }
       result.samples.push_back(std::move(sample));
     }

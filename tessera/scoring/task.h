@@ -10,6 +10,7 @@
 #include "tessera/scoring/document_fields.h"
 #include "tessera/scoring/documents.h"
 #include "tessera/scoring/filters.h"
+#include "tessera/scoring/prompt_form.h"
 #include "tessera/scoring/score_document.h"
 
 namespace tessera::scoring {
@@ -19,6 +20,7 @@ struct TaskOptions {
   double limit = 0.0;                  // documents that are scored: below 1 a share of them, 0 all
   std::optional<int64_t> num_fewshot;  // replaces that of tasks, except for a 0 in a task file
   uint64_t fewshot_seed = 1234;
+  PromptForm form = {};
 };
 
 // A question to a model: the log-likelihood of `continuation` after `context`, or of the whole text
@@ -56,7 +58,9 @@ class Task {
   TaskScores score(const std::vector<std::vector<Response>>& responses, bool with_samples) const;
 
  private:
-  void make_requests(const Documents& examples, uint64_t seed);
+  void make_requests(const Documents& examples, const TaskOptions& options);
+  // Returns the text between a prompt and a choice.
+  std::string choice_delimiter(const PromptForm& form) const;
 
   TaskConfig config_;
   Documents documents_;

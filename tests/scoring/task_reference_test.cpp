@@ -27,6 +27,32 @@ TEST(TaskReference, RequestsAreThoseOfTheHarness) {
   }
 }
 
+// Each case is the first four documents of some tasks as chats: examples as turns or in one message, and
+// three system messages, of which the template refuses one.
+TEST(TaskReference, ChatsAreThoseOfTheHarness) {
+  const Json reference = read_reference("chats.json");
+  for (const Json& c : reference["cases"]) {
+    TaskOptions options;
+    options.limit = 4;
+    options.form.system_instruction = c["system"];
+    options.form.is_multiturn = c["is_multiturn"];
+    options.form.chat_template = std::make_shared<const text::ChatTemplate>(
+        text::ChatTemplate::parse(reference["chat_template"].get<std::string>(), "chats.json"));
+    options.form.options.bos_token = "<s>";
+    for (const auto& [name, requests] : c["requests"].items()) {
+      SCOPED_TRACE(name + " " + c["system"].dump() + c["is_multiturn"].dump());
+      const TaskSelection selection = select_tasks({task_folder() + name + ".yaml"});
+      const Task task(selection.tasks.front(), options);
+      ASSERT_EQ(task.requests().size(), requests.size());
+      for (size_t i = 0; i < requests.size(); ++i) {
+        EXPECT_EQ(task.requests()[i].document, requests[i][0]);
+        EXPECT_EQ(task.requests()[i].context, requests[i][1]);
+        EXPECT_EQ(task.requests()[i].continuation, requests[i].size() > 2 ? requests[i][2] : Json(""));
+      }
+    }
+  }
+}
+
 void expect_equal(const Json& ours, const Json& theirs, const std::string& place) {
   if (theirs.is_object()) {
     for (const auto& [key, value] : theirs.items()) {
