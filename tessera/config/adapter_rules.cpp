@@ -22,6 +22,7 @@ GivenKeys product_keys(const Recipe& recipe) {
           {"peft_use_rslora", recipe.peft_use_rslora},
           {"peft_use_dora", recipe.peft_use_dora},
           {"lora_bias", recipe.lora_bias},
+          {"lora_target_parameters", !recipe.lora_target_parameters.empty()},
           {"peft_init_lora_weights", recipe.peft_init_lora_weights != defaults.peft_init_lora_weights},
           {"peft_trainable_token_indices", !recipe.peft_trainable_token_indices.empty()},
           {"loraplus_lr_ratio", recipe.loraplus_lr_ratio > 0.0}};
@@ -34,6 +35,14 @@ GivenKeys vera_keys(const Recipe& recipe) {
           {"vera_d_initial", recipe.vera_d_initial != defaults.vera_d_initial},
           {"vera_projection_prng_key", recipe.vera_projection_prng_key != defaults.vera_projection_prng_key},
           {"vera_save_projection", !recipe.vera_save_projection}};
+}
+
+// The keys of prompt tuning alone.
+GivenKeys prompt_keys(const Recipe& recipe) {
+  const Recipe defaults;
+  return {{"num_virtual_tokens", recipe.num_virtual_tokens != defaults.num_virtual_tokens},
+          {"prompt_tuning_init", recipe.prompt_tuning_init != defaults.prompt_tuning_init},
+          {"prompt_tuning_init_text", !recipe.prompt_tuning_init_text.empty()}};
 }
 
 // The keys that choose the layers of an adapter.
@@ -60,6 +69,7 @@ const char* kind_name(AdapterKind kind) {
     case AdapterKind::Ia3: return "ia3";
     case AdapterKind::LnTuning: return "ln_tuning";
     case AdapterKind::Vera: return "vera";
+    case AdapterKind::PromptTuning: return "prompt_tuning";
     default: return "lora";
   }
 }
@@ -75,6 +85,8 @@ void warn_of_other_kinds(Rules& rules) {
   if (kind != AdapterKind::Ia3 && !recipe.ia3_feedforward_modules.empty())
     rules.warn_idle("ia3_feedforward_modules", "without 'adapter: ia3'");
   if (kind != AdapterKind::Vera) warn_idle(rules, vera_keys(recipe), "without 'adapter: vera'");
+  if (kind != AdapterKind::PromptTuning)
+    warn_idle(rules, prompt_keys(recipe), "without 'adapter: prompt_tuning'");
   if (kind == AdapterKind::LnTuning && recipe.lora_target_linear) rules.warn_idle("lora_target_linear", with);
 }
 
@@ -91,20 +103,48 @@ void refuse_foreign_choices(Rules& rules) {
   const bool is_norms = recipe.adapter == AdapterKind::LnTuning;
   if ((is_norms || recipe.adapter == AdapterKind::Ia3) && !recipe.peft_layers_to_transform.empty())
     refuse("peft_layers_to_transform", "lora_target_modules as an expression can choose blocks too");
+  if (recipe.adapter == AdapterKind::PromptTuning) {
+    for (const auto& [key, is_given] : target_keys(recipe)) {
+      if (is_given && std::string(key) != "lora_model_dir")
+        refuse(key, "a prompt stands before the tokens and adapts no layer");
+    }
+    if (recipe.prompt_tuning_init == "text" && recipe.prompt_tuning_init_text.empty() &&
+        recipe.lora_model_dir.empty())
+      rules.refuse("MISSING", {"prompt_tuning_init_text", "prompt_tuning_init"}, "no text to begin with")
+          .need("prompt_tuning_init_text, or prompt_tuning_init: random");
+  }
   if (is_norms && !recipe.lora_modules_to_save.empty())
     refuse("lora_modules_to_save", "adapter: lora trains whole modules beside its own");
 }
 
 void validate_targets(Rules& rules) {
   const Recipe& recipe = rules.recipe();
+  if (recipe.adapter == AdapterKind::PromptTuning) return;
+  const bool has_parameters = recipe.adapter == AdapterKind::Lora && !recipe.lora_target_parameters.empty();
   if (!recipe.lora_target_linear && recipe.lora_target_modules.empty() && recipe.lora_target_regex.empty() &&
-      recipe.lora_model_dir.empty() && recipe.adapter != AdapterKind::LnTuning) {
+      !has_parameters && recipe.lora_model_dir.empty() && recipe.adapter != AdapterKind::LnTuning) {
     rules
         .refuse("MISSING",
                 {"adapter", "lora_target_linear", "lora_target_modules", "lora_target_regex",
                  "lora_target_parameters"},
                 std::string(kind_name(recipe.adapter)) + " has no layers to adapt")
         .need("lora_target_linear: true or lora_target_modules");
+  }
+  if (has_parameters) {
+    const std::pair<const char*, bool> others[] = {
+        {"lora_dropout", recipe.lora_dropout > 0.0},
+        {"peft_use_dora", recipe.peft_use_dora},
+        {"lora_bias", recipe.lora_bias},
+        {"peft_init_lora_weights", recipe.peft_init_lora_weights.starts_with("pissa") ||
+                                       recipe.peft_init_lora_weights == "olora" ||
+                                       recipe.peft_init_lora_weights == "loftq"}};
+    for (const auto& [key, is_given] : others) {
+      if (!is_given) continue;
+      rules
+          .refuse_text("CONFLICT", {key, "lora_target_parameters"},
+                       "keys '" + std::string(key) + "' and 'lora_target_parameters' exclude each other")
+          .hint("PEFT adds the factors of experts to their weights, and has no more for them");
+    }
   }
   if (!recipe.peft_layers_to_transform.empty() && !recipe.lora_target_regex.empty()) {
     rules
@@ -127,6 +167,7 @@ void validate_adapter(Rules& rules) {
     if (!recipe.ia3_feedforward_modules.empty())
       rules.warn_idle("ia3_feedforward_modules", "without 'adapter: ia3'");
     warn_idle(rules, vera_keys(recipe), "without 'adapter: vera'");
+    warn_idle(rules, prompt_keys(recipe), "without 'adapter: prompt_tuning'");
     return;
   }
   warn_of_other_kinds(rules);

@@ -19,9 +19,9 @@ struct DatasetConfig {
   std::string name;      // configuration of a dataset of the hub, or entry of a dataset_info.json
   std::string revision;  // branch, tag or commit of a dataset of the hub; "" = main
   std::string hub_id;    // the name on the hub, if `path` was one; set by load_recipe()
-  std::vector<std::string> data_files;      // files below `path`; empty = all
-  std::string split;                        // "", "train", "test[:10%]", "train[100:200]"
-  std::string field = "text";               // column that `type: completion` reads
+  std::vector<std::string> data_files;  // files below `path`; empty = all
+  std::string split;                    // "", "train", "test[:10%]", "train[100:200]"
+  std::string field = "text";  // column that `type: completion` reads, and the first text of a classifier
   std::string field_messages = "messages";  // load_recipe() sets "conversations" for sharegpt
   std::string field_system = "system";
   std::string field_instruction = "instruction";
@@ -49,6 +49,9 @@ struct DatasetConfig {
   // Columns and texts of preference data.
   std::string field_prompt = "prompt", field_chosen = "chosen", field_rejected = "rejected";
   std::string field_completion = "completion", field_label = "label";
+  std::string
+      field_text_pair;       // ours: column of the second text of task: classification; "" = as it is there
+  std::string field_target;  // ours: column of the target of task: seq2seq; "" = by the names of columns
   std::string prompt_format = "{prompt}", chosen_format = "{chosen}", rejected_format = "{rejected}",
               completion_format = "{completion}";
   std::string step_separator = "\n";  // text that ends a step of `type: stepwise_supervised`

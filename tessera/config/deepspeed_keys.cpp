@@ -204,7 +204,8 @@ constexpr ForeignKey kDeepSpeedOptimizerParams[] = {
 
 constexpr ForeignKey kDeepSpeedSchedulerKeys[] = {
     {"type", Rule::Map, "lr_scheduler",
-     "warmuplr=warmup_lr warmupdecaylr=warmup_decay_lr warmupcosinelr=warmup_cosine_lr lrrangetest=! "
+     "warmuplr=warmup_lr warmupdecaylr=warmup_decay_lr warmupcosinelr=warmup_cosine_lr "
+     "lrrangetest=lr_range_test "
      "onecycle=!"},
     {"params", Rule::Enter, "deepspeed.scheduler.params"},
 };
@@ -219,6 +220,10 @@ constexpr ForeignKey kDeepSpeedSchedulerParams[] = {
     {"total_num_steps", Rule::Special, "schedule_steps",
      "means `max_steps`, with a warning if the recipe has none: the schedule spans the whole run, and "
      "Transformers accepts no other number"},
+    {"lr_range_test_min_lr", Rule::Rename, "learning_rate"},
+    {"lr_range_test_step_size", Rule::Rename, "lr_range_test_step_size"},
+    {"lr_range_test_step_rate", Rule::Rename, "lr_range_test_step_rate"},
+    {"lr_range_test_staircase", Rule::Rename, "lr_range_test_staircase"},
     {"last_batch_iteration", Rule::Quiet, kPlace},
 };
 

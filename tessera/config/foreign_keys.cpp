@@ -11,13 +11,14 @@ constexpr std::string_view kStages =
     "hybrid_shard=! hybrid_shard_zero2=! _hybrid_shard_zero2=!";
 constexpr std::string_view kPreference =
     "preference and reinforcement objectives are not supported yet; only supervised training is";
-constexpr std::string_view kReward = "reward models are not supported yet; only language models are";
+constexpr std::string_view kReward =
+    "reward models, which learn from pairs of answers, are not supported yet; task: classification learns "
+    "from labels";
 constexpr std::string_view kQuantised =
     "quantised weights are not supported yet; base weights stay in 16 or 32 bits, so leave it out";
 constexpr std::string_view kDequantized =
     "no effect if the latter has `dequantize: true`, which asks for 16-bit weights; otherwise refused";
 constexpr std::string_view kMultimodal = "images and audio are not supported yet; only text is";
-constexpr std::string_view kResize = "resizing the vocabulary is not supported yet";
 constexpr std::string_view kEditConfig = "not supported yet; edit the model folder's config.json";
 
 // Reasons for keys that change no result.
@@ -41,6 +42,8 @@ constexpr std::string_view kFp8Gather =
 constexpr std::string_view kProfile = "see the environment variables of docs/profiling.md";
 constexpr std::string_view kOneCycle = "adam_beta1 stays constant";
 
+constexpr std::string_view kReLora =
+    "restarts that merge the adapter are not supported yet: checkpoints of an adapter do not hold the base";
 constexpr ForeignKey kTopKeys[] = {
     // Sections, and other spellings of native keys.
     {"fsdp_config", Rule::Enter, "fsdp_config"},
@@ -65,7 +68,10 @@ constexpr ForeignKey kTopKeys[] = {
     {"reinit_weights", Rule::Rename, "random_init"},
     {"float32", Rule::Map, "dtype", "true=float32 false="},
     {"model_type", Rule::Special, "model_type",
-     "a name that ends in ForCausalLM has no effect; other kinds of models are refused"},
+     "a name that ends in ForCausalLM has no effect, one that ends in ForSequenceClassification sets "
+     "`task: classification`, one that ends in ForSeq2SeqLM or T5ForConditionalGeneration sets `task: "
+     "seq2seq`; "
+     "other kinds of models are refused"},
     {"plugins", Rule::Special, "plugins",
      "Liger, CutCrossEntropy, Kernels and ExpertParallel change no result; SwanLab and LMEval have no "
      "effect; others are refused"},
@@ -105,8 +111,7 @@ constexpr ForeignKey kTopKeys[] = {
     {"image_resize_algorithm", Rule::Refuse, kMultimodal},
     {"role_boundaries", Rule::Refuse, kMultimodal},
     {"diffusion", Rule::Refuse, "diffusion language models are not supported yet"},
-    {"tokenizer_use_mistral_common", Rule::Refuse,
-     "mistral-common's tokenizer files are not read; leave it out and use a folder with tokenizer.json"},
+    {"tokenizer_use_mistral_common", Rule::Quiet, "tekken.json is read where there is no tokenizer.json"},
     {"sequence_parallel_degree", Rule::Rename, "context_parallel_size"},
     {"pipeline_parallel_degree", Rule::Hint, "pipeline_parallel_size"},
     {"pipeline_parallel_schedule", Rule::Hint, "pipeline_schedule"},
@@ -114,13 +119,10 @@ constexpr ForeignKey kTopKeys[] = {
     {"noisy_embedding_alpha", Rule::Rename, "neftune_noise_alpha"},
     {"lora_dora", Rule::Rename, "peft_use_dora"},
     {"peft", Rule::Enter, "peft"},
-    {"lora_target_parameters", Rule::Refuse,
-     "adapters on fused expert weights are not supported; lora_target_linear: true adapts the layers of "
-     "every expert"},
     {"lora_fan_in_fan_out", Rule::Quiet, kFolder},  // the model's files say it
     {"loraplus_lr_embedding", Rule::Refuse, "adapters on embeddings are not supported yet", "1e-6 0.000001"},
-    {"relora", Rule::Refuse, kNotYet},
-    {"relora_*", Rule::Refuse, kNotYet},
+    {"relora", Rule::Refuse, kReLora},
+    {"relora_*", Rule::Refuse, kReLora},
     {"lisa_*", Rule::Refuse, "training some layers at a time is not supported yet"},
     {"mora", Rule::Refuse, "MoRA is not supported yet; write adapter: lora"},
     {"spectrum_*", Rule::Refuse, "selecting layers by their spectrum is not supported yet"},
@@ -159,13 +161,9 @@ constexpr ForeignKey kTopKeys[] = {
     {"shuffle_before_merging_datasets", Rule::Refuse, kNotYet},
     {"default_system_message", Rule::Refuse, kNotYet},
     {"chat_template_args", Rule::Rename, "chat_template_kwargs"},
-    {"added_tokens_overrides", Rule::Refuse, kNotYet},
-    {"shrink_embeddings", Rule::Refuse, kResize},
-    {"mean_resizing_embeddings", Rule::Quiet, kOfRefused},
-    {"overrides_of_model_config", Rule::Enter, "model_config"},
+    {"overrides_of_model_config", Rule::Rename, "model_config"},
     {"overrides_of_model_kwargs", Rule::Refuse, kEditConfig},
-    {"model_config", Rule::Enter, "model_config"},
-    {"rope_scaling", Rule::Refuse, kEditConfig},
+    {"rope_scaling", Rule::Special, "model_config.rope_scaling", "sets `model_config.rope_scaling`"},
     {"s2_attention", Rule::Refuse, "shifted sparse attention is not supported yet"},
     {"landmark_attention", Rule::Refuse, "landmark attention is not supported; leave it out"},
     {"xpos_rope", Rule::Refuse, "xPos is not supported; leave it out"},
@@ -183,7 +181,6 @@ constexpr ForeignKey kTopKeys[] = {
     {"reward_model", Rule::Refuse, kReward},
     {"process_reward_model", Rule::Refuse, kReward},
     {"center_rewards_coefficient", Rule::Refuse, kReward},
-    {"num_labels", Rule::Refuse, "classifiers are not supported yet; only language models are"},
     {"kd_*", Rule::Refuse, "distillation is not supported yet"},
     // Keys that have no effect here.
     {"tokenizer_type", Rule::Ignore, kFolder, "autotokenizer"},
@@ -492,12 +489,6 @@ constexpr ForeignKey kLoftqKeys[] = {
     {"loftq_iter", Rule::Refuse, "the base is quantised once, before the factors are made", "1"},
 };
 
-constexpr ForeignKey kModelConfigKeys[] = {
-    {"output_router_logits", Rule::Special, "router_logits",
-     "`false` means `router_aux_loss_coef: 0`; `true` is refused: write `router_aux_loss_coef`"},
-    {"*", Rule::Refuse, kEditConfig},
-};
-
 constexpr ForeignKey kSchedulerKeys[] = {
     {"num_cycles", Rule::Rename, "lr_cycles"},
     {"min_lr_rate", Rule::Rename, "cosine_min_lr_ratio"},
@@ -536,7 +527,6 @@ constexpr Section kOwnSections[] = {
     {"parallelism_config", "parallelism_config_", false, kParallelismKeys},
     {"gradient_checkpointing_kwargs", "", false, kGradientCheckpointingKeys},
     {"lr_scheduler_kwargs", "", false, kSchedulerKeys},
-    {"model_config", "", false, kModelConfigKeys},
     {"optim_args", "", false, kOptimizerArguments},
     {"bnb_config_kwargs", "", false, kBitsAndBytesKeys},
     {"peft", "", false, kPeftKeys},

@@ -39,7 +39,9 @@ inline constexpr std::string_view kNoTracker =
 inline constexpr std::string_view kReportTo =
     "`wandb` and `mlflow` mean `use_wandb: true` and `use_mlflow: true`; TensorBoard files and metrics.jsonl "
     "are written anyway; others have no effect, with one warning";
-inline constexpr std::string_view kLess = "evaluations measure losses, of which lower is better";
+inline constexpr std::string_view kLess =
+    "evaluations measure losses, of which lower is better, or the metrics of a classifier, of which each is "
+    "known; leave it out";
 inline constexpr std::string_view kPieces =
     "checkpoints are sharded and the result is one safetensors folder";
 inline constexpr std::string_view kHub = "the result alone is uploaded, to hub_model_id";

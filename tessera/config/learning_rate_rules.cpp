@@ -19,7 +19,8 @@ std::vector<ScheduleKey> schedule_keys(const Recipe& recipe) {
   const Recipe defaults;
   using enum ScheduleKind;
   const std::vector<ScheduleKind> plateau = {ReduceOnPlateau};
-  constexpr const char* kPlateau = "reduce_lr_on_plateau";
+  const std::vector<ScheduleKind> range_test = {RangeTest};
+  constexpr const char *kPlateau = "reduce_lr_on_plateau", *kRangeTest = "lr_range_test";
   return {
       {"cosine_min_lr_ratio",
        recipe.cosine_min_lr_ratio > 0.0,
@@ -63,6 +64,12 @@ std::vector<ScheduleKey> schedule_keys(const Recipe& recipe) {
        recipe.lr_final_div_factor != defaults.lr_final_div_factor,
        {OneCycle},
        "one_cycle"},
+      {"lr_range_test_step_size", recipe.lr_range_test_step_size != defaults.lr_range_test_step_size,
+       range_test, kRangeTest},
+      {"lr_range_test_step_rate", recipe.lr_range_test_step_rate != defaults.lr_range_test_step_rate,
+       range_test, kRangeTest},
+      {"lr_range_test_staircase", recipe.lr_range_test_staircase, range_test, kRangeTest},
+      {"lr_range_test_max_lr", recipe.lr_range_test_max_lr > 0.0, range_test, kRangeTest},
   };
 }
 
@@ -95,11 +102,21 @@ void validate_schedule(Rules& rules) {
     rules.refuse("CONFLICT", {"lr_warmup_type", "lr_scheduler"}, "only DeepSpeed's schedules accept log")
         .need("linear, cosine or 1-sqrt");
   }
-  if (recipe.lr_scheduler == ScheduleKind::ReduceOnPlateau) {
+  if (recipe.lr_range_test_max_lr > 0.0 && recipe.lr_range_test_max_lr <= recipe.learning_rate)
+    rules.refuse("RANGE", {"lr_range_test_max_lr", "learning_rate"}, "must be above 'learning_rate'")
+        .got(std::to_string(recipe.lr_range_test_max_lr) + " and " + std::to_string(recipe.learning_rate));
+  if (recipe.lr_range_test_max_lr > 0.0 && recipe.learning_rate == 0.0)
+    rules.refuse_text("CONFLICT", {"learning_rate", "lr_range_test_max_lr"},
+                      "key 'lr_range_test_max_lr' needs a 'learning_rate' above 0");
+  const bool is_range_test = recipe.lr_scheduler == ScheduleKind::RangeTest;
+  if (recipe.lr_scheduler == ScheduleKind::ReduceOnPlateau || is_range_test) {
     const std::string warmup = recipe.warmup_steps.value_or(0.0) > 0.0   ? "warmup_steps"
                                : recipe.warmup_ratio.value_or(0.0) > 0.0 ? "warmup_ratio"
                                                                          : "";
-    if (!warmup.empty()) rules.warn_idle(warmup, "with 'lr_scheduler: reduce_lr_on_plateau'");
+    if (!warmup.empty()) {
+      rules.warn_idle(warmup, std::string("with 'lr_scheduler: ") +
+                                  (is_range_test ? "lr_range_test'" : "reduce_lr_on_plateau'"));
+    }
   }
   if (recipe.lr_scheduler == ScheduleKind::Polynomial && recipe.lr_end >= recipe.learning_rate)
     rules.refuse("RANGE", {"lr_end", "learning_rate"}, "must be below 'learning_rate'")

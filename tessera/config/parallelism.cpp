@@ -1,5 +1,6 @@
 #include "tessera/config/parallelism.h"
 
+#include <algorithm>
 #include <string>
 #include <tuple>
 
@@ -63,7 +64,17 @@ ParallelDims validate_parallelism(const Recipe& recipe, int64_t world_size) {
         .hint("leave zero_hpz_partition_size out");
   }
   check_codes(recipe, dims, world_size);
-  (void)with_accumulation(recipe, dims.dp_replicate * dims.dp_shard);
+  const Recipe accumulating = with_accumulation(recipe, dims.dp_replicate * dims.dp_shard);
+  const int64_t micro_batches =
+      std::max(accumulating.gradient_accumulation_steps, recipe.pipeline_microbatches);
+  if (recipe.gradient_noise_steps > 0 && micro_batches < 2) {
+    throw recipe
+        .error("PARALLELISM", "the noise of a gradient is measured between the micro-batches of a step",
+               {"gradient_noise_steps"})
+        .got("one micro-batch on each rank")
+        .need("gradient_accumulation_steps of at least 2")
+        .hint("halve micro_batch_size and double gradient_accumulation_steps: the step stays the same");
+  }
   return dims;
 }
 

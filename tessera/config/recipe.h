@@ -31,7 +31,9 @@ using tessera::OptimizerKind;
 enum class StateType { OfWeights, BFloat16 };
 // Type of the weights of the result: that of the base model's weights, or a given one.
 enum class SaveType { OfBase, Float32, BFloat16, Float16 };
-enum class AdapterKind { None, Lora, Ia3, LnTuning, Vera };
+// A task says what is learned: the next token, labels of whole texts, or the targets of sources.
+enum class Task { CausalLm, Classification, Seq2Seq };
+enum class AdapterKind { None, Lora, Ia3, LnTuning, Vera, PromptTuning };
 // Codes of weights of four bits.
 enum class FourBitType { Nf4, Fp4 };
 enum class ComputeType { Float32, Float64, BFloat16, Float16, Auto };
@@ -108,8 +110,9 @@ struct LoraConfig {
   std::vector<std::string> lora_target_modules;  // names of modules
   std::string lora_target_regex;                 // lora_target_modules given as one string
   bool lora_target_linear = false;
-  std::vector<std::string> lora_exclude_modules;  // names of modules
-  std::string lora_exclude_regex;                 // lora_exclude_modules given as one string
+  std::vector<std::string> lora_exclude_modules;    // names of modules
+  std::string lora_exclude_regex;                   // lora_exclude_modules given as one string
+  std::vector<std::string> lora_target_parameters;  // names of parameters of experts
   std::vector<int64_t> peft_layers_to_transform;
   std::vector<std::string> peft_layers_pattern;
   NamePatterns<int64_t> lora_rank_pattern;
@@ -126,6 +129,17 @@ struct LoraConfig {
   double vera_d_initial = 0.1;
   int64_t vera_projection_prng_key = 0;
   bool vera_save_projection = true;
+  int64_t num_virtual_tokens = 20;
+  std::string prompt_tuning_init = "random";  // or "text"
+  std::string prompt_tuning_init_text;
+};
+
+// Ours, after Transformers' names: keys of the task, and of the labels of a classifier.
+struct TaskConfig {
+  Task task = Task::CausalLm;
+  int64_t num_labels = 0;                // 0 = by label_names, else those of the base model, else of the data
+  std::vector<std::string> label_names;  // id2label in its order
+  std::string problem_type;              // "" = as the labels are
 };
 
 // Keys of a base model whose weights are quantised while they are read, under the names of Axolotl and of
@@ -149,6 +163,8 @@ struct TrackerConfig {
   std::optional<bool> use_mlflow;  // unset = only if mlflow_experiment_name or mlflow_tracking_uri is given
   std::string mlflow_tracking_uri, mlflow_experiment_name, mlflow_run_name;
   bool use_otel_metrics = false;
+  std::string
+      cluster;  // ours: the devices that the run's steps are compared with, as `tessera plan` reads them
 };
 
 // Keys of the upload to the Hugging Face hub, under the names of Transformers.
@@ -168,16 +184,25 @@ struct Recipe : DataConfig,
                 RateConfig,
                 CheckpointConfig,
                 LoraConfig,
+                TaskConfig,
                 QuantizeConfig,
                 TrackerConfig,
                 UploadConfig {
   // Model
   std::string base_model;        // a folder, or a name on the hub; load_recipe() resolves it
   std::string tokenizer_config;  // folder of the tokenizer; "" = base_model
-  std::map<std::string, std::string> special_tokens;  // pad_token, bos_token, eos_token, unk_token
-  std::vector<std::string> tokens;                    // control tokens that the vocabulary must have
-  bool resize_token_embeddings_to_32x = false;        // refused if it would change the model
-  std::string revision_of_model;                      // branch, tag or commit of a base_model of the hub
+  std::map<std::string, std::string> special_tokens;          // pad_token, bos_token, eos_token, unk_token
+  std::map<std::string, std::string> added_tokens_overrides;  // other names of added tokens, by id
+  // Tokens that are added to the vocabulary if it lacks them: control tokens, and ordinary ones.
+  std::vector<std::string> additional_special_tokens, tokens;
+  // The model's tables of tokens grow to the vocabulary by themselves, and here to a multiple of 32 rows.
+  bool resize_token_embeddings_to_32x = false;
+  bool mean_resizing_embeddings = false;  // new rows begin near the mean of the others
+  bool shrink_embeddings = false;         // rows beyond the vocabulary are dropped
+  std::string revision_of_model;          // branch, tag or commit of a base_model of the hub
+  // Keys of the model's config.json, or of its text_config, with the JSON that takes the place of their
+  // values.
+  std::map<std::string, std::string> model_config;
   bool random_init = false;  // ours: start from random weights of config.json (pre-training, tests)
 
   // Training
@@ -207,6 +232,10 @@ struct Recipe : DataConfig,
   std::optional<int64_t> lr_stable_steps;
   RampKind lr_warmup_type = RampKind::Linear, lr_decay_type = RampKind::Cosine;
   double lr_div_factor = 25.0, lr_final_div_factor = 1e4;
+  // DeepSpeed's LRRangeTest, of which lr_range_test_min_lr is learning_rate; lr_range_test_max_lr is ours.
+  int64_t lr_range_test_step_size = 2000;
+  double lr_range_test_step_rate = 1.0, lr_range_test_max_lr = 0.0;
+  bool lr_range_test_staircase = false;
   // Options of lr_scheduler reduce_lr_on_plateau; see optim::PlateauOptions.
   double lr_plateau_factor = 0.1, lr_plateau_threshold = 1e-4;
   PlateauMode lr_plateau_threshold_mode = PlateauMode::Relative;
@@ -219,6 +248,7 @@ struct Recipe : DataConfig,
   double weight_decay = 0.0;
   bool decay_norm_and_bias = false;  // ours: by default norms and biases get no decay
   double max_grad_norm = 1.0;        // 0 = no clipping
+  int64_t gradient_noise_steps = 0;  // ours: the noise of every n-th step's gradient is measured; 0 = never
   bool update_in_backward = false;   // ours: updates each block when its gradients are there
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
   ComputeType dtype = ComputeType::Float32;  // ours; `bf16: true` sets BFloat16, `fp16: true` Float16

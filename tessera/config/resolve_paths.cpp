@@ -245,6 +245,8 @@ Recipe with_absolute_paths(Recipe recipe) {
   }
   if (!recipe.mlflow_tracking_uri.starts_with("file:"))
     recipe.mlflow_tracking_uri = absolute_path(recipe.mlflow_tracking_uri);
+  // A cluster is a file, or a name such as 8xH100.
+  if (io::exists(recipe.cluster)) recipe.cluster = absolute_path(recipe.cluster);
   const auto settle_template = [](std::string& text) {
     if (!is_inline_template(text)) text = absolute_path(text);
   };

@@ -45,6 +45,8 @@ void validate_adapter(Rules& rules);
 void validate_optimizer(Rules& rules);
 // Checks the keys about datasets, chat templates, the order of rows and streaming.
 void validate_data(Rules& rules);
+// Checks the keys of the task, and what cannot be with it.
+void validate_task(Rules& rules);
 // Checks the keys of the upload to the hub.
 void validate_upload(Rules& rules);
 // Checks the learning-rate schedule and the learning rates of parts of the model.

@@ -75,6 +75,7 @@ constexpr Choice kSchedulers[] = {
     {"cosine_with_min_lr", as_int(ScheduleKind::Cosine)},
     {"cosine_warmup_with_min_lr", kNotBuilt, "write lr_scheduler: cosine and cosine_min_lr_ratio"},
     {"reduce_lr_on_plateau", as_int(ScheduleKind::ReduceOnPlateau)},
+    {"lr_range_test", as_int(ScheduleKind::RangeTest)},
     {"greedy", kNotBuilt,
      "not supported yet; write reduce_lr_on_plateau, which only lowers the learning rate"},
 };
@@ -94,12 +95,23 @@ constexpr Choice kWarmupRamps[] = {
     {"log", as_int(RampKind::Log)},
 };
 constexpr Choice kAdapters[] = {
-    {"lora", as_int(AdapterKind::Lora)},      {"none", as_int(AdapterKind::None)},
+    {"lora", as_int(AdapterKind::Lora)},
+    {"none", as_int(AdapterKind::None)},
     {"qlora", as_int(AdapterKind::Lora)},  // settle_keys() adds load_in_4bit
-    {"ia3", as_int(AdapterKind::Ia3)},        {"ln_tuning", as_int(AdapterKind::LnTuning)},
-    {"vera", as_int(AdapterKind::Vera)},      {"llama-adapter", kNotBuilt, "not supported yet"},
-    {"oft", kNotBuilt, "not supported yet"},  {"mora", kNotBuilt, "MoRA is not supported yet"},
-    {"loha", kNotBuilt, "not supported yet"}, {"lokr", kNotBuilt, "not supported yet"},
+    {"ia3", as_int(AdapterKind::Ia3)},
+    {"ln_tuning", as_int(AdapterKind::LnTuning)},
+    {"vera", as_int(AdapterKind::Vera)},
+    {"prompt_tuning", as_int(AdapterKind::PromptTuning)},
+    {"llama-adapter", kNotBuilt, "not supported yet"},
+    {"oft", kNotBuilt, "not supported yet"},
+    {"mora", kNotBuilt, "MoRA is not supported yet"},
+    {"loha", kNotBuilt, "not supported yet"},
+    {"lokr", kNotBuilt, "not supported yet"},
+};
+constexpr Choice kPromptInits[] = {
+    {"random"},
+    {"text"},
+    {"sample_vocab", kNotBuilt, "not supported yet; write random or text"},
 };
 constexpr std::string_view kOtherStart = "not supported yet; write pissa, olora, gaussian or true";
 constexpr Choice kLoraStarts[] = {
@@ -360,12 +372,22 @@ constexpr Choice kChatTemplates[] = {
     {"tokenizer_default_fallback_*"},
     {"tokenizer_default.*"},
 };
+constexpr Choice kTasks[] = {
+    {"causal_lm", as_int(Task::CausalLm)},
+    {"classification", as_int(Task::Classification)},
+    {"sequence_classification", as_int(Task::Classification)},
+    {"seq2seq", as_int(Task::Seq2Seq)},
+    {"seq2seq_lm", as_int(Task::Seq2Seq)},
+    {"token_classification", kNotBuilt, "labels of single tokens are not supported yet"},
+    {"masked_lm", kNotBuilt, "masked language models are not supported yet"},
+};
+constexpr Choice kProblemTypes[] = {
+    {"single_label_classification"}, {"multi_label_classification"}, {"regression"}, {""}};
 constexpr Choice kSpecialTokens[] = {
     {"pad_token"},
     {"bos_token"},
     {"eos_token"},
     {"unk_token"},
-    {"additional_special_tokens", kNotBuilt, "adding tokens to the vocabulary is not supported yet"},
 };
 
 const Key<Recipe> kRecipeKeys[] = {
@@ -377,10 +399,19 @@ const Key<Recipe> kRecipeKeys[] = {
     {"chat_template_kwargs", &Recipe::chat_template_kwargs},
     {"eot_tokens", &Recipe::eot_tokens},
     {"special_tokens", &Recipe::special_tokens, 0, 0, kSpecialTokens},
+    {"added_tokens_overrides", &Recipe::added_tokens_overrides},
+    {"additional_special_tokens", &Recipe::additional_special_tokens},
     {"tokens", &Recipe::tokens},
     {"resize_token_embeddings_to_32x", &Recipe::resize_token_embeddings_to_32x},
+    {"mean_resizing_embeddings", &Recipe::mean_resizing_embeddings},
+    {"shrink_embeddings", &Recipe::shrink_embeddings},
     {"revision_of_model", &Recipe::revision_of_model},
     {"random_init", &Recipe::random_init},
+    {"model_config", &Recipe::model_config},
+    {"task", enum_field<&Recipe::task>, 0, 0, kTasks},
+    {"num_labels", &Recipe::num_labels, 0, 1 << 20},
+    {"label_names", &Recipe::label_names},
+    {"problem_type", &Recipe::problem_type, 0, 0, kProblemTypes},
     // Data
     {"datasets", &Recipe::datasets},
     {"test_datasets", &Recipe::test_datasets},
@@ -433,6 +464,10 @@ const Key<Recipe> kRecipeKeys[] = {
     {"lr_decay_type", enum_field<&Recipe::lr_decay_type>, 0, 0, kRamps},
     {"lr_div_factor", &Recipe::lr_div_factor, 1, 1e12},
     {"lr_final_div_factor", &Recipe::lr_final_div_factor, 1, 1e12},
+    {"lr_range_test_step_size", &Recipe::lr_range_test_step_size, 1, kMaxSteps},
+    {"lr_range_test_step_rate", &Recipe::lr_range_test_step_rate, 0, 1e9},
+    {"lr_range_test_staircase", &Recipe::lr_range_test_staircase},
+    {"lr_range_test_max_lr", &Recipe::lr_range_test_max_lr, 0, 1e3},
     {"lr_min", &Recipe::lr_min, 0, 1e3},
     {"lr_plateau_factor", &Recipe::lr_plateau_factor, 0, kBelowOne},
     {"lr_plateau_patience", &Recipe::lr_plateau_patience, 0, kMaxSteps},
@@ -455,6 +490,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"decay_norm_and_bias", &Recipe::decay_norm_and_bias},
     {"max_grad_norm", &Recipe::max_grad_norm, 0, 1e12},
     {"update_in_backward", &Recipe::update_in_backward},
+    {"gradient_noise_steps", &Recipe::gradient_noise_steps, 0, kMaxSteps},
     {"adam_beta1", &Recipe::adam_beta1, 0, kBelowOne},
     {"adam_beta2", &Recipe::adam_beta2, 0, kBelowOne},
     {"adam_epsilon", &Recipe::adam_epsilon, 0, 1},
@@ -510,6 +546,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"mlflow_experiment_name", &Recipe::mlflow_experiment_name},
     {"mlflow_run_name", &Recipe::mlflow_run_name},
     {"use_otel_metrics", &Recipe::use_otel_metrics},
+    {"cluster", &Recipe::cluster},
     // Upload
     {"hub_model_id", &Recipe::hub_model_id},
     {"push_to_hub", &Recipe::push_to_hub},
@@ -532,6 +569,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"lora_target_modules", &Recipe::lora_target_modules},
     {"lora_target_regex", &Recipe::lora_target_regex},
     {"lora_target_linear", &Recipe::lora_target_linear},
+    {"lora_target_parameters", &Recipe::lora_target_parameters},
     {"lora_exclude_modules", &Recipe::lora_exclude_modules},
     {"lora_exclude_regex", &Recipe::lora_exclude_regex},
     {"peft_layers_to_transform", &Recipe::peft_layers_to_transform, 0, 1 << 20},
@@ -549,6 +587,9 @@ const Key<Recipe> kRecipeKeys[] = {
     {"vera_d_initial", &Recipe::vera_d_initial, -1e6, 1e6},
     {"vera_projection_prng_key", &Recipe::vera_projection_prng_key, 0, 1e15},
     {"vera_save_projection", &Recipe::vera_save_projection},
+    {"num_virtual_tokens", &Recipe::num_virtual_tokens, 1, 65536},
+    {"prompt_tuning_init", &Recipe::prompt_tuning_init, 0, 0, kPromptInits},
+    {"prompt_tuning_init_text", &Recipe::prompt_tuning_init_text},
     // Quantised base
     {"load_in_4bit", &Recipe::load_in_4bit},
     {"load_in_8bit", &Recipe::load_in_8bit},
@@ -623,6 +664,8 @@ const Key<DatasetConfig> kDatasetKeys[] = {
     {"field_rejected", &DatasetConfig::field_rejected},
     {"field_completion", &DatasetConfig::field_completion},
     {"field_label", &DatasetConfig::field_label},
+    {"field_text_pair", &DatasetConfig::field_text_pair},
+    {"field_target", &DatasetConfig::field_target},
     {"prompt_format", &DatasetConfig::prompt_format},
     {"chosen_format", &DatasetConfig::chosen_format},
     {"rejected_format", &DatasetConfig::rejected_format},

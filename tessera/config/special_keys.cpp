@@ -30,16 +30,17 @@ void Translator::apply_special(const ForeignKey& key, const Origin& origin) {
       {"pretraining", &Translator::set_pretraining},
       {"named_template", &Translator::set_named_template},
       {"lora_target", &Translator::set_lora_target},
-      {"lora_modules_to_save", &Translator::set_modules_to_save},
+      {"lora_modules_to_save", &Translator::set_list},
+      {"tokens", &Translator::set_list},
+      {"additional_special_tokens", &Translator::set_list},
       {"max_steps", &Translator::set_max_steps},
       {"ring_ranks", &Translator::set_ring_ranks},
       {"ulysses_ranks", &Translator::set_ulysses_ranks},
       {"resume", &Translator::set_resume},
       {"batch_size", &Translator::set_batch_size},
-      {"router_logits", &Translator::set_router_logits},
       {"dequantized", &Translator::check_dequantized},
   };
-  if (is_off(origin.entry.value, "") && key.target != "batch_size" && key.target != "router_logits") return;
+  if (is_off(origin.entry.value, "") && key.target != "batch_size") return;
   const auto function = std::find_if(std::begin(kFunctions), std::end(kFunctions),
                                      [&](const auto& candidate) { return candidate.first == key.target; });
   if (function != std::end(kFunctions)) return (this->*function->second)(key, origin);
@@ -191,12 +192,18 @@ void Translator::set_pushed_model(const ForeignKey&, const Origin& origin) {
 void Translator::check_model_type(const ForeignKey&, const Origin& origin) {
   const Node& value = origin.entry.value;
   if (!value.is_scalar()) throw type_error(origin, "text");
+  if (value.text.ends_with("ForSequenceClassification"))
+    return set_native("task", make_scalar("classification", value.place), origin);
+  if (value.text.ends_with("ForSeq2SeqLM") || value.text.ends_with("T5ForConditionalGeneration"))
+    return set_native("task", make_scalar("seq2seq", value.place), origin);
   for (const std::string_view kind : {"Classification", "ImageTextToText", "ConditionalGeneration",
                                       "QuestionAnswering", "SpeechSeq2Seq", "Seq2SeqLM", "Vision2Seq"}) {
     if (value.text.find(kind) == std::string::npos) continue;
     throw config_error(
         "UNSUPPORTED",
-        "key '" + origin.path + "': this kind of model is not supported yet; only causal language models are",
+        "key '" + origin.path +
+            "': this kind of model is not supported yet; only causal language models, encoder-decoders "
+            "and classifiers of texts are",
         value.place)
         .got(describe(value));
   }
@@ -289,7 +296,7 @@ void Translator::set_lora_target(const ForeignKey&, const Origin& origin) {
   }
 }
 
-void Translator::set_modules_to_save(const ForeignKey& key, const Origin& origin) {
+void Translator::set_list(const ForeignKey& key, const Origin& origin) {
   set_native(key.target, list_of(origin.entry.value), origin);
 }
 
@@ -320,19 +327,6 @@ void Translator::set_batch_size(const ForeignKey&, const Origin& origin) {
   set_native("batch_size", origin.entry.value, origin);
 }
 
-// Translates output_router_logits: Transformers adds the routers' loss when it is asked for their logits.
-void Translator::set_router_logits(const ForeignKey&, const Origin& origin) {
-  const Node& value = origin.entry.value;
-  const std::string text = value.is_scalar() ? canonical(value) : "";
-  if (text == "false") return set_native("router_aux_loss_coef", make_scalar("0", value.place), origin);
-  if (text != "true") throw type_error(origin, "true or false");
-  throw config_error("UNSUPPORTED", "key '" + origin.path + "': use the key for the routers' loss",
-                     origin.entry.key_place)
-      .got(describe(value))
-      .need("router_aux_loss_coef, with the value that config.json gives it")
-      .hint("if config.json has output_router_logits: true, leave it out");
-}
-
 void Translator::check_dequantized(const ForeignKey&, const Origin& origin) {
   const Entry* arguments = file_->find("model_quantization_config_kwargs");
   const Entry* dequantize =
@@ -358,6 +352,7 @@ void Translator::set_entry(const std::string& name, const std::string& property,
                            const Origin& origin) {
   Node value = given;
   if (name == "optimizer_args") quote_boolean(value);
+  if (name == "model_config") make_json(value);
   Entry* map = origin.out.find(name);
   if (map == nullptr) {
     Node fresh;

@@ -13,7 +13,6 @@ constexpr std::string_view kPreference =
     "preference and reinforcement objectives must be converted by hand: see rl";
 constexpr std::string_view kLoss = "only cross-entropy loss is supported; leave it out";
 constexpr std::string_view kText = "images, audio and video are not supported yet; only text is";
-constexpr std::string_view kVocabulary = "adding tokens to the vocabulary is not supported yet";
 constexpr std::string_view kRanks = "--nproc, mpirun or Slurm sets the number of ranks";
 constexpr std::string_view kLayout = "the layout of the ranks decides where weights and activations are";
 constexpr std::string_view kMegatron =
@@ -48,12 +47,12 @@ constexpr ForeignKey kTrainerKeys[] = {
     {"chat_template_path", Rule::Rename, "chat_template_jinja"},
     {"eos_token", Rule::Special, "special_tokens.eos_token", "sets `special_tokens.eos_token`"},
     {"pad_token", Rule::Special, "special_tokens.pad_token", "sets `special_tokens.pad_token`"},
-    {"resize_vocab", Rule::Refuse, "resizing the vocabulary is not supported yet"},
-    {"add_tokens", Rule::Refuse, kVocabulary},
-    {"add_special_tokens", Rule::Refuse, kVocabulary},
-    {"new_special_tokens", Rule::Refuse, kVocabulary},
-    {"new_special_tokens_config", Rule::Refuse, kVocabulary},
-    {"init_special_tokens", Rule::Quiet, "belongs to a key that is refused"},
+    {"resize_vocab", Rule::Quiet, "the vocabulary grows by itself where tokens are added"},
+    {"add_tokens", Rule::Special, "tokens", "sets `tokens`"},
+    {"add_special_tokens", Rule::Special, "additional_special_tokens", "sets `additional_special_tokens`"},
+    {"new_special_tokens", Rule::Special, "additional_special_tokens", "sets `additional_special_tokens`"},
+    {"new_special_tokens_config", Rule::Refuse, "list the tokens in additional_special_tokens"},
+    {"init_special_tokens", Rule::Ignore, "mean_resizing_embeddings decides how new rows begin"},
     {"split_special_tokens", Rule::Quiet, "text from the data is plain text"},
     {"model_init_kwargs", Rule::Ignore, "the files of the model folder decide"},
     {"train_from_scratch", Rule::Rename, "random_init"},
@@ -154,7 +153,7 @@ constexpr ForeignKey kTrainerKeys[] = {
     {"lora_target", Rule::Special, "lora_target",
      "`all` means `lora_target_linear: true`, other names mean `lora_target_modules`"},
     {"lora_target_modules", Rule::Special, "lora_target", "as `lora_target`"},
-    {"lora_target_parameters", Rule::Refuse, kOther},
+    {"lora_target_parameters", Rule::Rename, "lora_target_parameters"},
     {"lora_modules_to_save", Rule::Special, "lora_modules_to_save", "a list"},
     {"additional_target", Rule::Special, "lora_modules_to_save", "a list: `lora_modules_to_save`"},
     {"lora_task_type", Rule::Quiet, "only language models are supported", "causal_lm"},

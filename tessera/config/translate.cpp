@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include <nlohmann/json.hpp>
+
 #include "tessera/config/dataset_entries.h"
 #include "tessera/config/key_names.h"
 #include "tessera/config/scalar.h"
@@ -15,6 +17,7 @@ namespace tessera::config {
 namespace {
 
 constexpr std::string_view kUnbuiltValue = "!";
+constexpr std::string_view kMoreTokens = "additional_special_tokens";  // a list among the roles
 constexpr const char* kBlank = " (blank)";  // marks the name of a blank key until its dataset entry has been
                                             // read
 
@@ -92,6 +95,36 @@ void quote_boolean(Node& value) {
   if (!value.is_scalar() || value.is_quoted || !parse_bool(value.text)) return;
   value.text = canonical(value);
   value.is_quoted = true;
+}
+
+namespace {
+
+nlohmann::ordered_json json_of(const Node& value) {
+  nlohmann::ordered_json json;
+  if (value.is_sequence()) {
+    json = nlohmann::ordered_json::array();
+    for (const Node& item : value.items) json.push_back(json_of(item));
+  } else if (value.is_map()) {
+    json = nlohmann::ordered_json::object();
+    for (const Entry& entry : value.entries) json[entry.key] = json_of(entry.value);
+  } else if (value.is_scalar()) {
+    json = nlohmann::ordered_json::parse(value.text, nullptr, /*allow_exceptions=*/false);
+    const auto number = value.is_quoted ? std::nullopt : parse_number(value.text);
+    if (json.is_discarded() && !value.is_quoted && parse_bool(value.text)) return *parse_bool(value.text);
+    if (json.is_discarded() && number) return *number;
+    if (json.is_discarded()) return value.text;
+  }
+  return json;
+}
+
+}  // namespace
+
+void make_json(Node& value) {
+  value.text = json_of(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  value.kind = Node::Kind::Scalar;
+  value.is_quoted = true;
+  value.items.clear();
+  value.entries.clear();
 }
 
 bool same_value(const std::string& key, const Node& a, const Node& b) {
@@ -217,9 +250,16 @@ void Translator::set_blank(std::string_view key, const Node& value, const Origin
 
 void Translator::set_native(std::string_view key, const Node& value, const Origin& origin) {
   if (value.is_null()) return set_blank(key, value, origin);
-  const bool is_list = key == "eot_tokens" || key == "tokens" || key == "unfrozen_parameters";
+  const bool is_list =
+      key == "eot_tokens" || key == "tokens" || key == kMoreTokens || key == "unfrozen_parameters";
   if ((key == "rl" || is_list) && is_off(value, "")) return;
   if (key == "tokens" && value.is_map()) return set_native("special_tokens", value, origin);
+  if (key == "special_tokens" && value.find(kMoreTokens) != nullptr) {
+    Node roles = value;
+    set_native(kMoreTokens, value.find(kMoreTokens)->value, origin);
+    roles.erase(kMoreTokens);
+    return roles.entries.empty() ? void() : set_native(key, roles, origin);
+  }
   if (key == "type" && value.is_map()) return set_own_format(value, origin);
   if (key == "gradient_checkpointing" && is_offloaded_checkpointing(value))
     set_native("activation_offloading", make_scalar("true", value.place), origin);
@@ -233,6 +273,9 @@ void Translator::set_native(std::string_view key, const Node& value, const Origi
   // The booleans of template variables become valid JSON, and those of options become texts.
   if (key == "chat_template_kwargs" || key == "optimizer_args") {
     for (Entry& variable : translated.entries) quote_boolean(variable.value);
+  }
+  if (key == "model_config") {
+    for (Entry& change : translated.entries) make_json(change.value);
   }
   if (key == "type") translated.text = dataset_type(value.text);
   Entry entry{std::string(key), origin.entry.key_place, std::move(translated),

@@ -60,13 +60,12 @@ class Translator {
   void set_pretraining(const ForeignKey& key, const Origin& origin);
   void set_named_template(const ForeignKey& key, const Origin& origin);
   void set_lora_target(const ForeignKey& key, const Origin& origin);
-  void set_modules_to_save(const ForeignKey& key, const Origin& origin);
+  void set_list(const ForeignKey& key, const Origin& origin);
   void set_max_steps(const ForeignKey& key, const Origin& origin);
   void set_ring_ranks(const ForeignKey& key, const Origin& origin);
   void set_ulysses_ranks(const ForeignKey& key, const Origin& origin);
   void set_resume(const ForeignKey& key, const Origin& origin);
   void check_dequantized(const ForeignKey& key, const Origin& origin);
-  void set_router_logits(const ForeignKey& key, const Origin& origin);
   void set_batch_size(const ForeignKey& key, const Origin& origin);
   // Turns message_field_role: from into message_property_mappings: {role: from}, and its like.
   void set_property(const ForeignKey& key, const Origin& origin);
@@ -87,6 +86,8 @@ class Translator {
 
 // Makes an unquoted boolean the quoted text "true" or "false", for maps of texts.
 void quote_boolean(Node& value);
+// Makes the value a scalar whose text is its JSON. A scalar whose text is JSON already stays as it is.
+void make_json(Node& value);
 
 // Returns whether two values of one native key mean the same, in any spelling.
 bool same_value(const std::string& key, const Node& a, const Node& b);

@@ -68,6 +68,8 @@ void validate_backward_updates(Rules& rules) {
         .need("max_grad_norm: 0")
         .hint("an optimizer that limits its own steps, such as adafactor or stable_adamw, needs no clipping");
   }
+  if (recipe.gradient_noise_steps > 0)
+    refuse("gradient_noise_steps", "the noise is measured by two parts of a step's gradient");
   if (recipe.gradient_accumulation_steps > 1) {
     refuse("gradient_accumulation_steps", "sums over micro-batches would live to the end of the step")
         .got(std::to_string(recipe.gradient_accumulation_steps))
@@ -133,8 +135,11 @@ void validate_evaluation_readers(Rules& rules, bool has_eval_data) {
                     "'lr_scheduler: reduce_lr_on_plateau'");
   const bool is_loss =
       metric.empty() || metric == "loss" || (metric.starts_with("eval_") && metric.ends_with("loss"));
-  if (!is_loss) {
-    rules.refuse("UNSUPPORTED", {"metric_for_best_model"}, "evaluations measure only losses")
+  // The labels of a classifier decide which metrics it has.
+  if (!is_loss && recipe.task != Task::Classification) {
+    rules
+        .refuse("UNSUPPORTED", {"metric_for_best_model"},
+                "evaluations of language models measure only losses")
         .got(metric)
         .need("eval_loss, or eval_<name>_loss of one of several datasets");
   }
@@ -286,6 +291,7 @@ void validate(const Recipe& recipe, Problems& problems) {
   validate_trackers(rules);
   validate_upload(rules);
   validate_data(rules);
+  validate_task(rules);
   validate_adapter(rules);
   validate_quantization(rules);
   validate_pipeline(rules);

@@ -67,6 +67,10 @@ class Measurement {
     const auto ids = [&] { return at::randint(model.config().vocab_size, {tokens_}, on_host(at::kLong)); };
     batch_.input_ids = ids();
     batch_.labels = ids();
+    if (const auto& classes = model.config().classification) {
+      batch_.labels.zero_();
+      batch_.targets = at::zeros({1, classes->target_width()}, on_host(at::kDouble));
+    }
     batch_.position_ids = at::arange(options.document_tokens, on_host(at::kLong)).repeat({options.documents});
     for (int64_t start = 0; start <= tokens_; start += options.document_tokens)
       context_.document_starts.push_back(start);
@@ -100,7 +104,7 @@ class Measurement {
     }
     const at::Tensor x = hidden();
     costs.last = seconds_of(
-        [&] { differentiate(model_.head().loss(x.detach().requires_grad_(trains_before), batch_.labels)); });
+        [&] { differentiate(model_.head().loss(x.detach().requires_grad_(trains_before), batch_)); });
     return costs;
   }
 

@@ -104,6 +104,12 @@ double attention_of(const nn::Attention& attention) {
 
 }  // namespace
 
+double state_flops(const nn::GatedDeltaNet& mixer) {
+  // A layer of another stage of a pipeline has no rows here.
+  if (mixer.out_proj->weight.numel() == 0) return 0.0;
+  return 6.0 * static_cast<double>(mixer.options().key_dim * mixer.out_proj->in_features());
+}
+
 StepGemms step_gemms(const models::CausalLM& model, int64_t tokens, int64_t label_tokens) {
   StepGemms gemms;
   const at::Tensor& head = model.head().weight();
@@ -169,6 +175,8 @@ FlopCount model_flops(const models::CausalLM& model) {
   for (const auto& module : model.modules(/*include_self=*/false)) {
     const auto* attention = dynamic_cast<const nn::Attention*>(module.get());
     if (attention != nullptr) count.per_pair += 3.0 * attention_of(*attention);
+    const auto* mixer = dynamic_cast<const nn::GatedDeltaNet*>(module.get());
+    if (mixer != nullptr) count.per_token += 3.0 * state_flops(*mixer);
   }
   return count;
 }
@@ -185,6 +193,8 @@ FlopCount recomputed_flops(const models::CausalLM& model, int64_t checkpoint_eve
       const auto* mlp = dynamic_cast<const nn::MLP*>(module.get());
       if (is_whole && linear != nullptr) add_product_of(*linear, shares, count);
       if (is_whole && attention != nullptr) count.per_pair += attention_of(*attention);
+      const auto* mixer = dynamic_cast<const nn::GatedDeltaNet*>(module.get());
+      if (is_whole && mixer != nullptr) count.per_token += state_flops(*mixer);
       if (!recompute_mlps || mlp == nullptr) continue;
       for (const auto& made : {mlp->gate_proj, mlp->up_proj, mlp->gate_up_proj}) {
         if (made != nullptr) add_product_of(*made, shares, count);

@@ -7,6 +7,7 @@
 #include <c10/core/TensorOptions.h>
 
 #include "tessera/models/common/causal_lm.h"
+#include "tessera/nn/gated_delta_net.h"
 #include "tessera/ops/e4m3.h"
 
 namespace tessera::measure {
@@ -47,6 +48,11 @@ double gemm_rate(const at::TensorOptions& options, GemmPath path = GemmPath::Our
 // Returns the floating-point operations of the products.
 double gemm_flops(const std::vector<GemmShape>& gemms);
 
+// Returns the operations of a gated delta net's forward for one token, outside its projections: the products
+// of its memory with a key and a query, and that of a key with what is written, six for each element of the
+// memory of each head.
+double state_flops(const nn::GatedDeltaNet& mixer);
+
 // Floating-point operations, by what they grow with.
 struct FlopCount {
   double per_token = 0.0;
@@ -59,8 +65,8 @@ struct FlopCount {
 };
 
 // Returns the operations that a forward and backward of the layers at hand need: the products of
-// step_gemms(), and attention's, counted without its mask as the literature does (Chowdhery et al., "PaLM",
-// 2022, appendix B: 12 x layers x heads x head_dim x sequence_len a token).
+// step_gemms(), state_flops(), and attention's, counted without its mask as the literature does (Chowdhery et
+// al., "PaLM", 2022, appendix B: 12 x layers x heads x head_dim x sequence_len a token).
 FlopCount model_flops(const models::CausalLM& model);
 // Returns the operations that activation checkpointing runs once more (Korthikanti et al., "Reducing
 // Activation Recomputation in Large Transformer Models", 2022): the forward of every `checkpoint_every`-th

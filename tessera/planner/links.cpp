@@ -1,7 +1,5 @@
 #include "tessera/planner/links.h"
 
-#include <algorithm>
-
 namespace tessera::planner {
 namespace {
 
@@ -14,31 +12,40 @@ int64_t in_node(const Cluster& cluster, const Group& group) {
 
 }  // namespace
 
-double gather_seconds(const Cluster& cluster, double bytes, const Group& group) {
-  if (group.size <= 1) return 0.0;
+Transfer gather(const Cluster& cluster, double bytes, const Group& group) {
+  Transfer transfer;
+  if (group.size <= 1) return transfer;
   const auto size = static_cast<double>(group.size), near = static_cast<double>(in_node(cluster, group));
-  const double sent = bytes * (size - 1) / size;
-  const double within = near > 1 ? sent / (cluster.device.node_gb_s * kGiga) : 0.0;
-  const double latency_within = (near - 1) * cluster.node_latency_us * kMicro;
-  if (near == size) return within + latency_within;
-  const double across = sent / (near * cluster.network_gb_s * kGiga);
-  return std::max(within, across) + latency_within + (size / near - 1) * cluster.network_latency_us * kMicro;
+  const double sent = transfer.bytes_sent = bytes * (size - 1) / size;
+  if (near > 1) transfer.node_s = sent / (cluster.device.node_gb_s * kGiga);
+  transfer.latency_s = (near - 1) * cluster.node_latency_us * kMicro;
+  if (near == size) return transfer;
+  transfer.network_s = sent / (near * cluster.network_gb_s * kGiga);
+  transfer.latency_s += (size / near - 1) * cluster.network_latency_us * kMicro;
+  return transfer;
 }
 
-double exchange_seconds(const Cluster& cluster, double bytes, const Group& group) {
-  if (group.size <= 1) return 0.0;
+Transfer exchange(const Cluster& cluster, double bytes, const Group& group) {
+  Transfer transfer;
+  if (group.size <= 1) return transfer;
   const auto size = static_cast<double>(group.size), near = static_cast<double>(in_node(cluster, group));
-  const double within = bytes * (near - 1) / size / (cluster.device.node_gb_s * kGiga);
-  if (near == size) return within + cluster.node_latency_us * kMicro;
-  const double across = bytes * (size - near) / size / (cluster.network_gb_s * kGiga);
-  return std::max(within, across) + cluster.network_latency_us * kMicro;
+  transfer.bytes_sent = bytes * (size - 1) / size;
+  transfer.node_s = bytes * (near - 1) / size / (cluster.device.node_gb_s * kGiga);
+  const bool is_near = near == size;
+  if (!is_near) transfer.network_s = bytes * (size - near) / size / (cluster.network_gb_s * kGiga);
+  transfer.latency_s = (is_near ? cluster.node_latency_us : cluster.network_latency_us) * kMicro;
+  return transfer;
 }
 
-double message_seconds(const Cluster& cluster, double bytes, const Group& group) {
-  if (group.size <= 1) return 0.0;
+Transfer message(const Cluster& cluster, double bytes, const Group& group) {
+  Transfer transfer;
+  if (group.size <= 1) return transfer;
+  transfer.bytes_sent = bytes;
   const bool is_near = in_node(cluster, group) == group.size;
-  return bytes / ((is_near ? cluster.device.node_gb_s : cluster.network_gb_s) * kGiga) +
-         (is_near ? cluster.node_latency_us : cluster.network_latency_us) * kMicro;
+  double& seconds = is_near ? transfer.node_s : transfer.network_s;
+  seconds = bytes / ((is_near ? cluster.device.node_gb_s : cluster.network_gb_s) * kGiga);
+  transfer.latency_s = (is_near ? cluster.node_latency_us : cluster.network_latency_us) * kMicro;
+  return transfer;
 }
 
 }  // namespace tessera::planner

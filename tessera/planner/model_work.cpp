@@ -5,7 +5,7 @@
 namespace tessera::planner {
 
 double ModelWork::block_flops() const {
-  double flops = 0.0;
+  double flops = state_flops;
   for (const Matrix& matrix : block) flops += 2.0 * matrix.parameters() * matrix.share;
   return flops;
 }

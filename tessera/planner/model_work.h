@@ -29,6 +29,7 @@ struct ModelWork {
   bool is_gated = true;
   double experts_per_token = 0.0;  // 0 = dense
   double pair_flops = 0.0;         // of the forward of attention, for two tokens that see each other
+  double state_flops = 0.0;        // of the forward of a mixer with a state outside its matrices, for a token
 
   double embedding_parameters = 0.0;
   double head_parameters = 0.0;  // 0 where the embedding is the head
@@ -38,7 +39,7 @@ struct ModelWork {
   }
   double query_width() const { return static_cast<double>(heads) * head_dim; }
   double kv_width() const { return 2.0 * static_cast<double>(kv_heads) * head_dim; }
-  // Floating-point operations of a token's forward in the products of a block.
+  // Floating-point operations of a token's forward in a block, without attention's.
   double block_flops() const;
   // Floating-point operations of a forward and backward of one token, in a document of `sequence` tokens,
   // with attention's counted without its mask: what papers divide by the peak for the MFU (Chowdhery et al.,

@@ -7,10 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/planner/choice.h"
-#include "tessera/planner/cluster.h"
-#include "tessera/planner/constants.h"
-#include "tessera/planner/model_work.h"
+#include "tessera/planner/step_parts.h"
 
 namespace tessera::planner {
 
@@ -53,11 +50,6 @@ struct StepTime {
   double hfu() const { return done_flops / (total() * peak_flops); }
   // The largest term beside the products.
   Term limit() const;
-};
-
-// The fitted numbers, apart so that a fit can vary them.
-struct Fitted {
-  double half_dim = kHalfDim;
 };
 
 // Needs a choice with 1 <= each size that the cluster holds, and a precision that the device has.

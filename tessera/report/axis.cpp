@@ -105,7 +105,7 @@ std::vector<double> log_ticks(double low, double high) {
   return found.size() < 3 ? ticks(low, high, 5) : found;
 }
 
-std::string axes(const Frame& frame, const std::string& name, Unit unit) {
+std::string axes(const Frame& frame, const std::string& name, Unit unit, const std::string& x_name) {
   const Scale scale = scale_of(unit, std::max(std::abs(frame.low), std::abs(frame.high)));
   const double low = frame.low / scale.size, high = frame.high / scale.size;
   std::string svg;
@@ -120,7 +120,7 @@ std::string axes(const Frame& frame, const std::string& name, Unit unit) {
     svg += label(frame.x(step), Frame::kBottom + 17, "below", format_number(step));
   }
   svg += line(Frame::kLeft, Frame::kBottom, Frame::kRight, Frame::kBottom, "axis");
-  svg += label((Frame::kLeft + Frame::kRight) / 2, Frame::kHeight - 8, "below", "step");
+  svg += label((Frame::kLeft + Frame::kRight) / 2, Frame::kHeight - 8, "below", x_name);
   return svg + "<text class=\"below\" transform=\"translate(14 " +
          printed("%.1f", (Frame::kTop + Frame::kBottom) / 2) + ") rotate(-90)\">" +
          html_text(scale.name.empty() ? name : name + " (" + scale.name + ")") + "</text>";

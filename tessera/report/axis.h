@@ -42,7 +42,8 @@ std::vector<double> ticks(double low, double high, int count);
 // Gives round numbers for a logarithmic axis, which end at factors of ten where these are many.
 std::vector<double> log_ticks(double low, double high);
 
-// Draws the axes as SVG with ticks, grid and names. `name` is that of the values without their unit.
-std::string axes(const Frame& frame, const std::string& name, Unit unit);
+// Draws the axes as SVG with ticks, grid and names. `name` is that of the values without their unit, `x_name`
+// that of the other axis.
+std::string axes(const Frame& frame, const std::string& name, Unit unit, const std::string& x_name = "step");
 
 }  // namespace tessera::report

@@ -5,9 +5,9 @@
 #include "tessera/core/html_text.h"
 #include "tessera/core/strings.h"
 #include "tessera/report/chart_script.h"
+#include "tessera/report/html_page.h"
 #include "tessera/report/line_chart.h"
 #include "tessera/report/page_script.h"
-#include "tessera/report/page_style.h"
 #include "tessera/report/points.h"
 #include "tessera/report/run_charts.h"
 #include "tessera/report/run_clock.h"
@@ -15,20 +15,6 @@
 
 namespace tessera::report {
 namespace {
-
-// Writes a table. The first row is a heading, and so is the first cell of every row.
-std::string table(const std::vector<std::vector<std::string>>& rows) {
-  std::string html = "<div class=\"wide\"><table>\n";
-  for (size_t i = 0; i < rows.size(); ++i) {
-    html += i == 0 ? "<thead><tr>" : "<tr>";
-    for (size_t j = 0; j < rows[i].size(); ++j) {
-      const char* tag = i == 0 ? "th scope=\"col\"" : j == 0 ? "th scope=\"row\"" : "td";
-      html += std::string("<") + tag + ">" + html_text(rows[i][j]) + (i == 0 || j == 0 ? "</th>" : "</td>");
-    }
-    html += i == 0 ? "</tr></thead>\n<tbody>\n" : "</tr>\n";
-  }
-  return html + "</tbody></table></div>\n";
-}
 
 // Writes for each run how many tokens it had seen, and how long it had taken, by step. The page's script
 // takes the charts' other x axes from them.
@@ -46,7 +32,7 @@ std::string clocks(const std::vector<RunRecord>& runs) {
 std::string recipes(const std::vector<RunRecord>& runs) {
   std::string html;
   const auto differences = recipe_differences(runs);
-  if (differences.size() > 1) html += "<h2>Where the recipes differ</h2>\n" + table(differences);
+  if (differences.size() > 1) html += "<h2>Where the recipes differ</h2>\n" + html_table(differences);
   for (const RunRecord& run : runs) {
     if (run.recipe.empty()) continue;
     html += "<details><summary>Recipe of " + html_text(run.name) + "</summary><pre>" + html_text(run.recipe) +
@@ -60,15 +46,13 @@ std::string recipes(const std::vector<RunRecord>& runs) {
 std::string page(const std::vector<RunRecord>& runs) {
   std::vector<std::string> names;
   for (const RunRecord& run : runs) names.push_back(run.name);
-  const std::string title = html_text(join(names, ", "));
+  const std::string title = join(names, ", ");
   std::string figures;
   for (const Chart& chart : charts_of(runs)) figures += figure(chart);
-  return std::string(kPageBegin) +
-         "<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, "
-         "initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<title>" +
-         title + "</title>\n<style>" + kPageStyle + "</style>\n</head>\n<body>\n<h1>" + title + "</h1>\n" +
-         table(summary(runs)) + kChoices + clocks(runs) + "<div class=\"charts\">\n" + figures + "</div>\n" +
-         recipes(runs) + "<script>" + kChartScript + kPageScript + "</script>\n</body>\n</html>\n";
+  return html_page(kPageBegin, title,
+                   html_table(summary(runs)) + kChoices + clocks(runs) + "<div class=\"charts\">\n" +
+                       figures + "</div>\n" + recipes(runs) + "<script>" + kChartScript + kPageScript +
+                       "</script>\n");
 }
 
 }  // namespace tessera::report

@@ -202,7 +202,7 @@ TEST(AliasKeysTest, WhatLooksAtEvaluations) {
   EXPECT_THAT(message_of(data + "load_best_model_at_end: true\nsave_strategy: no\n"),
               HasSubstr("exclude each other"));
   EXPECT_THAT(message_of(data + "load_best_model_at_end: true\nmetric_for_best_model: accuracy\n"),
-              HasSubstr("evaluations measure only losses"));
+              HasSubstr("measure only losses"));
   EXPECT_THAT(message_of(data + "load_best_model_at_end: true\ngreater_is_better: true\n"),
               HasSubstr("lower is better"));
   for (const char* line : {"load_best_model_at_end: true", "lr_scheduler: reduce_lr_on_plateau",
@@ -358,20 +358,19 @@ TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
   EXPECT_EQ(message_of(kMinimal + "load_in_4bit: true\n"),
             "error[E-CONFIG-CONFLICT]: r.yaml:4:1: key 'load_in_4bit': quantised weights cannot be trained "
             "themselves; need adapter: qlora or adapter: lora. hint: leave it out to train all weights");
-  EXPECT_EQ(message_of(kMinimal + "lora_target_parameters: [a]\n"),
-            "error[E-CONFIG-UNSUPPORTED]: r.yaml:4:1: key 'lora_target_parameters': adapters on fused expert "
-            "weights are not supported; lora_target_linear: true adapts the layers of every expert; got a "
-            "list of 1");
+  EXPECT_EQ(message_of(kMinimal + "adapter: lora\nlora_target_parameters: [a]\nlora_dropout: 0.1\n"),
+            "error[E-CONFIG-CONFLICT]: r.yaml:6:1: keys 'lora_dropout' and 'lora_target_parameters' exclude "
+            "each other. hint: PEFT adds the factors of experts to their weights, and has no more for them");
   EXPECT_THAT(
       message_of(kMinimal + "adapter: loha\n"),
-      HasSubstr("key 'adapter': 'loha': not supported yet; need lora, none, qlora, ia3, ln_tuning, vera"));
+      HasSubstr("key 'adapter': 'loha': not supported yet; need lora, none, qlora, ia3, ln_tuning, vera, "
+                "prompt_tuning"));
   for (const char* line :
        {"float16: true", "fp8_recipe: rowwise", "peft_init_lora_weights: eva",
         "peft_layer_replication: [[0, 2]]", "rl: grpo", "pretraining_sample_concatenation: false",
-        "relora: true", "lora_target_parameters: [experts.down_proj]", "optimizer: apollo_adamw",
-        "chat_template: llava", "deepspeed: {zero_optimization: {zero_quantized_nontrainable_weights: true}}",
-        "deepspeed: {optimizer: {type: Muon}}", "deepspeed: {scheduler: {type: OneCycle}}",
-        "special_tokens: {additional_special_tokens: [a]}"}) {
+        "relora: true", "optimizer: apollo_adamw", "chat_template: llava",
+        "deepspeed: {zero_optimization: {zero_quantized_nontrainable_weights: true}}",
+        "deepspeed: {optimizer: {type: Muon}}", "deepspeed: {scheduler: {type: OneCycle}}"}) {
     EXPECT_THAT(message_of(kMinimal + line + '\n'), HasSubstr("error[E-CONFIG-UNSUPPORTED]: r.yaml:4:"))
         << line;
   }
@@ -391,6 +390,26 @@ TEST(AliasKeysTest, TokensAreAListOrAnOldNameOfSpecialTokens) {
   EXPECT_EQ(parse_recipe(kMinimal + "tokens: {bos_token: '<s>'}\n", "r.yaml").special_tokens.at("bos_token"),
             "<s>");
   EXPECT_THAT(message_of(kMinimal + "tokens: {begin_token: '<s>'}\n"), HasSubstr("begin_token"));
+  const Recipe more = parse_recipe(
+      kMinimal + "special_tokens: {pad_token: '<p>', additional_special_tokens: [a, b]}\n", "r.yaml");
+  EXPECT_EQ(more.additional_special_tokens, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(more.special_tokens, (std::map<std::string, std::string>{{"pad_token", "<p>"}}));
+}
+
+TEST(AliasKeysTest, ValuesOfTheModelsConfigurationAreJson) {
+  const std::string text =
+      kMinimal +
+      "overrides_of_model_config: {rope_theta: 1e6, output_router_logits: yes, act: gelu}\n"
+      "rope_scaling: {rope_type: yarn, factor: 4, short: [1, 2.5], note: 'x', none: null}\n";
+  const Recipe recipe = parse_recipe(text, "r.yaml");
+  const std::map<std::string, std::string> want = {
+      {"act", "\"gelu\""},
+      {"output_router_logits", "true"},
+      {"rope_scaling", R"({"rope_type":"yarn","factor":4,"short":[1,2.5],"note":"x","none":null})"},
+      {"rope_theta", "1000000.0"}};
+  EXPECT_EQ(recipe.model_config, want);
+  // A recipe that is written and read again says the same.
+  EXPECT_EQ(parse_recipe(dump_recipe(recipe), "again.yaml").model_config, want);
 }
 
 TEST(AliasKeysTest, WeightsThatAreDequantisedAreNoQuantisedOnes) {
@@ -456,6 +475,12 @@ TEST(AliasKeysTest, KindsOfAdaptersHaveKeysOfTheirOwn) {
   EXPECT_EQ(vera.adapter, AdapterKind::Vera);
   EXPECT_EQ(vera.vera_r, 64);
   EXPECT_THAT(message_of(kMinimal + "adapter: vera\n"), HasSubstr("vera has no layers to adapt"));
+  const Recipe prompt = parse_recipe(kMinimal + "adapter: prompt_tuning\nnum_virtual_tokens: 8\n", "r.yaml");
+  EXPECT_EQ(prompt.num_virtual_tokens, 8);
+  EXPECT_THAT(message_of(kMinimal + "adapter: prompt_tuning\nprompt_tuning_init: text\n"),
+              HasSubstr("no text to begin with; need prompt_tuning_init_text"));
+  EXPECT_THAT(message_of(kMinimal + "adapter: prompt_tuning\nlora_target_modules: [q_proj]\n"),
+              HasSubstr("keys 'lora_target_modules' and 'adapter: prompt_tuning' exclude each other"));
   const std::string norms = kMinimal + "adapter: ln_tuning\n";
   EXPECT_EQ(parse_recipe(norms, "r.yaml").adapter, AdapterKind::LnTuning);
   EXPECT_THAT(message_of(norms + "lora_modules_to_save: [lm_head]\n"),
@@ -770,7 +795,7 @@ TEST(AliasKeysTest, KeysThatOnlySayHowToExecuteAreFine) {
 TEST(AliasKeysTest, WhatAsksForNothingIsFine) {
   for (const char* key :
        {"use_kernels", "processor_type", "rl", "trl", "ebft", "mora", "diffusion", "unfrozen_parameters",
-        "plugins", "model_quantization_config", "reward_model", "num_labels", "torchdistx_path", "eot_tokens",
+        "plugins", "model_quantization_config", "reward_model", "torchdistx_path", "eot_tokens",
         "nemo_gym_enabled", "spectrum_top_fraction", "use_pose", "vllm", "image_size"}) {
     for (const char* value : {"", "false", "~", "[]", "{}"}) {
       EXPECT_EQ(warnings_of(kMinimal + key + ": " + value + "\n"), "") << key << ' ' << value;
@@ -786,8 +811,9 @@ TEST(AliasKeysTest, PluginsThatChangeResultsAreRefused) {
         HasSubstr("E-CONFIG-UNSUPPORTED]: r.yaml:6:5: key 'plugins'"))
         << name;
   }
-  EXPECT_THAT(message_of(kMinimal + "model_type: AutoModelForSequenceClassification\n"),
+  EXPECT_THAT(message_of(kMinimal + "model_type: AutoModelForTokenClassification\n"),
               HasSubstr("this kind of model is not supported yet"));
+  EXPECT_THAT(message_of(kMinimal + "num_labels: 2\n"), HasSubstr("only a classifier has labels"));
 }
 
 // Returns a JSON file with the keys of the ZeRO files that Axolotl ships.

@@ -168,7 +168,8 @@ TEST_F(ConvertRecipeTest, ArgumentsOfTheLibraries) {
   EXPECT_FALSE(recipe.shuffle_merged_datasets);
   EXPECT_EQ(recipe.early_stopping_patience, 5);
   EXPECT_THAT(refusal({}, "--finetuning_type full --default_system x"), HasSubstr("system messages"));
-  EXPECT_THAT(refusal({}, "--finetuning_type full --new_special_tokens '<a>'"), HasSubstr("vocabulary"));
+  EXPECT_THAT(refusal({}, "--finetuning_type full --new_special_tokens_config t.yaml"),
+              HasSubstr("additional_special_tokens"));
   EXPECT_THAT(refusal({}, "--finetuning_type full --ref_model m"), HasSubstr("preference"));
   EXPECT_THAT(refusal({}, "--use_peft --truncation_mode keep_end"), HasSubstr("truncation_mode"));
   EXPECT_THAT(refusal({}, "--use_peft --datasets a b"), HasSubstr("mixture"));

@@ -218,6 +218,14 @@ TEST(ParallelismTest, TheGlobalBatchDecidesTheAccumulation) {
               ::testing::HasSubstr("got 5, need a divisor of 12"));
 }
 
+TEST(ParallelismTest, TheNoiseOfAGradientNeedsMicroBatches) {
+  EXPECT_NO_THROW(validate_parallelism(
+      recipe_with("gradient_noise_steps: 5\nglobal_batch_size: 8\nmicro_batch_size: 2\n"), 2));
+  EXPECT_THAT(message_of_world(
+                  recipe_with("gradient_noise_steps: 5\nglobal_batch_size: 4\nmicro_batch_size: 2\n"), 2),
+              ::testing::HasSubstr("got one micro-batch on each rank"));
+}
+
 TEST(ParallelismTest, HoldsDeepSpeedsTotalAgainstTheProduct) {
   const Recipe recipe = recipe_with(
       "deepspeed: {train_batch_size: 32, train_micro_batch_size_per_gpu: 4, gradient_accumulation_steps: "

@@ -204,7 +204,7 @@ TEST(RecipeErrorsTest, ValuesOutsideAKeysSet) {
           "key 'lr_scheduler': unknown value; got the text 'cosin', need cosine, linear, constant, "
           "constant_with_warmup, cosine_with_restarts, polynomial, inverse_sqrt, warmup_stable_decay, wsd, "
           "one_cycle, rex, warmup_lr, warmup_decay_lr, warmup_cosine_lr, cosine_with_min_lr, "
-          "reduce_lr_on_plateau. hint: did you mean 'cosine'?"));
+          "reduce_lr_on_plateau, lr_range_test. hint: did you mean 'cosine'?"));
   EXPECT_THAT(message_of(kMinimal + "zero_stage: 4\n"), HasSubstr("E-CONFIG-VALUE]: r.yaml:4:13"));
   EXPECT_THAT(message_of("base_model: m\nlearning_rate: 1\ndatasets: [{path: d, type: alpacca}]\n"),
               HasSubstr("key 'datasets.0.type': unknown value"));
@@ -227,11 +227,24 @@ TEST(RecipeErrorsTest, UpdatesInTheBackwardNeedNoWholeGradient) {
   EXPECT_TRUE(parse_recipe(updates + "max_grad_norm: 0\nspike_action: warn\n", "r.yaml").update_in_backward);
   for (const char* line :
        {"gradient_accumulation_steps: 2", "pipeline_parallel_size: 2", "fp16: true", "spike_action: skip",
-        "spike_action: rollback\nsave_steps: 5", "loss_watchdog_threshold: 5"}) {
+        "spike_action: rollback\nsave_steps: 5", "loss_watchdog_threshold: 5", "gradient_noise_steps: 5"}) {
     EXPECT_THAT(message_of(updates + "max_grad_norm: 0\n" + line + '\n'),
                 HasSubstr("keys 'update_in_backward' and '"))
         << line;
   }
+}
+
+TEST(RecipeErrorsTest, TasksTakeTheirKeysAlone) {
+  const std::string head = "base_model: m\nlearning_rate: 1\ntask: classification\n";
+  const std::string rows = head + "datasets: [{path: d}]\n";
+  EXPECT_EQ(parse_recipe(rows + "label_names: [a, b]\n", "r.yaml").task, Task::Classification);
+  const std::pair<std::string, const char*> cases[] = {
+      {kMinimal + "num_labels: 2\n", "only a classifier has labels"},
+      {rows + "num_labels: 3\nlabel_names: [a, b]\n", "got 3 and 2 names"},
+      {rows + "label_names: [a, a]\n", "a name stands twice; got a"},
+      {head + "datasets: [{path: d, type: alpaca}]\n", "got type: alpaca"},
+      {rows + "adapter: prompt_tuning\n", "adapter: lora trains a classifier"}};
+  for (const auto& [recipe, part] : cases) EXPECT_THAT(message_of(recipe), HasSubstr(part)) << recipe;
 }
 
 TEST(RecipeErrorsTest, WeightsInBfloat16) {
@@ -321,7 +334,7 @@ TEST(RecipeErrorsTest, WhatFollowsFromAMistakeIsNotTold) {
   EXPECT_EQ(lines_of(message_of(kMinimal + "adapter: mora\nlora_r: 4\nwandb_project: x\n")).size(), 1u);
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
   EXPECT_EQ(lines_of(message_of(kMinimal + "adapter: lora\nlora_target_modules: {a: b}\n")).size(), 1u);
-  EXPECT_EQ(lines_of(message_of(kMinimal + "adapter: lora\nlora_target_parameters: [a]\n")).size(), 1u);
+  EXPECT_EQ(lines_of(message_of(kMinimal + "adapter: lora\nlora_target_parameters: {a: b}\n")).size(), 1u);
   EXPECT_EQ(lines_of(message_of("base_model: m\ndatasets: x\nlearning_rate: y\n")).size(), 2u);
   EXPECT_EQ(lines_of(message_of("base_model: m\npretraining_dataset: [{path: d, x: 1}]\nlearning_rate: 1\n"))
                 .size(),

@@ -8,6 +8,8 @@
 #include "tessera/nn/e4m3_layers.h"
 #include "tessera/peft/lora.h"
 
+#include "tests/models/reference_models.h"
+
 namespace tessera::measure {
 namespace {
 
@@ -98,6 +100,21 @@ TEST(ModelFlops, RecomputedAreOneForward) {
   EXPECT_EQ(mlps.per_token, 2.0 * 3 * 2 * 12 * 7);
   EXPECT_EQ(mlps.per_pair, 0.0);
   EXPECT_EQ(mlps.per_label, 0.0);
+}
+
+// One layer of three has attention, four heads of 16; the others have 12 value heads of 5, with keys of 3.
+TEST(ModelFlops, ADeltaNetReadsAndWritesItsMemory) {
+  const auto model = models::build_model(models::reference_folder("qwen3_5"), at::kFloat);
+  double weights = 0.0;
+  for (const auto& module : model->modules(/*include_self=*/false)) {
+    if (const auto* linear = dynamic_cast<const nn::Linear*>(module.get()))
+      weights += static_cast<double>(linear->weight.numel());
+  }
+  constexpr double kState = 6.0 * 12 * 5 * 3;
+  const FlopCount count = model_flops(*model), again = recomputed_flops(*model, 1, false);
+  EXPECT_DOUBLE_EQ(count.per_token, 6.0 * weights + 3.0 * 2 * kState);
+  EXPECT_DOUBLE_EQ(again.per_token, 2.0 * weights + 2 * kState);
+  EXPECT_EQ(count.per_pair, 12.0 * 4 * 16);
 }
 
 // The sizes are hidden 16, queries 32, keys and values 8, MLP 24. The last two are no multiples of 16, so

@@ -76,12 +76,12 @@ TEST(PipelineFactorTest, IsWhatASimulationTakes) {
 TEST(LinksTest, TheSlowerLinkDecides) {
   const Cluster one = cluster_of(1, 8), two = cluster_of(2, 8);
   // 7/8 of the bytes over NVLink.
-  EXPECT_NEAR(gather_seconds(one, 450e9, {8, 1}), 7.0 / 8.0 + 7 * 3e-6, 1e-9);
+  EXPECT_NEAR(gather(one, 450e9, {8, 1}).seconds(), 7.0 / 8.0 + 7 * 3e-6, 1e-9);
   // All eight ranks of a node use their links to the network together.
-  EXPECT_NEAR(gather_seconds(two, 450e9, {16, 1}), 15.0 / 16.0 * 450.0 / 400.0 + 7 * 3e-6 + 10e-6, 1e-9);
+  EXPECT_NEAR(gather(two, 450e9, {16, 1}).seconds(), 15.0 / 16.0 * 450.0 / 400.0 + 7 * 3e-6 + 10e-6, 1e-9);
   // Ranks eight apart are on different nodes, each with its own link.
-  EXPECT_NEAR(gather_seconds(two, 50e9, {2, 8}), 0.5 + 10e-6, 1e-9);
-  EXPECT_EQ(gather_seconds(two, 1e9, {1, 1}), 0.0);
+  EXPECT_NEAR(gather(two, 50e9, {2, 8}).seconds(), 0.5 + 10e-6, 1e-9);
+  EXPECT_EQ(gather(two, 1e9, {1, 1}).seconds(), 0.0);
 }
 
 TEST(StepTimeTest, MoreWorkTakesLonger) {

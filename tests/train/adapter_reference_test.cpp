@@ -25,8 +25,10 @@ struct Axes {
 std::vector<Axes> layouts_of(int64_t ranks, const Curve& curve) {
   if (ranks == 1) return {{"", 1}};
   if (ranks == 2) return {{"", 2}, {"zero_stage: 2\n", 2}, {"tensor_parallel_size: 2\n", 1}};
-  if (ranks == 3 && curve.options.at("model") == "llama2")
-    return {{"context_parallel_size: 3\n", 1}};  // two layers
+  const std::string model = curve.options.at("model");
+  const bool has_two_layers = model == "llama2" || model == "mixtral";
+  if (ranks == 2 && curve.options.contains("rows")) return {{"expert_parallel_size: 2\n", 2}};
+  if (ranks == 3 && has_two_layers) return {{"context_parallel_size: 3\n", 1}};
   if (ranks == 3) return {{"context_parallel_size: 3\n", 1}, {"pipeline_parallel_size: 3\n", 1}};
   return {{"tensor_parallel_size: 2\n", 2}, {"pipeline_parallel_size: 2\n", 2}};
 }
@@ -39,6 +41,7 @@ class AdapterReferenceTest : public ::testing::TestWithParam<const char*> {
     const std::string kind = GetParam();
     const std::string adapter = kind == "ia3" || kind == "ln_tuning" ? kind
                                 : kind.starts_with("vera")           ? "vera"
+                                : kind == "prompt"                   ? "prompt_tuning"
                                                                      : "lora";
     if (!makes_its_start()) return "adapter: " + adapter + "\nlora_model_dir: " + data_ + "_initial\n";
     return "adapter: lora\nlora_target_linear: true\nlora_r: 4\nlora_alpha: 8\npeft_init_lora_weights: " +
@@ -69,7 +72,25 @@ class AdapterReferenceTest : public ::testing::TestWithParam<const char*> {
     const models::TensorFile logits(data_ + ".safetensors");
     const auto loaded = generation::load_for_inference(model, adapter, at::kFloat);
     loaded->eval();
-    return models::max_difference(loaded->logits(models::pack_ids(logits.get("ids"))), logits.get(want));
+    const int64_t own = loaded->num_virtual_tokens(), first = loaded->config().vocab_size;
+    const at::Tensor ids = at::cat({at::arange(first, first + own), logits.get("ids")});
+    return models::max_difference(loaded->logits(models::pack_ids(ids)), logits.get(want));
+  }
+
+  // A prompt is put before the first tokens of a sequence, and before those alone.
+  void expect_same_next_logits() const {
+    const models::TensorFile logits(data_ + ".safetensors");
+    const auto model = generation::load_for_inference(base(), data_ + "_initial", at::kFloat);
+    const at::Tensor ids = logits.get("ids").to(at::kLong), want = logits.get("logits_initial");
+    nn::KvCache cache(model->cache_options());
+    const int64_t sequence = cache.add(), half = ids.size(0) / 2;
+    int64_t fed = 0;
+    for (const int64_t end : {half, ids.size(0)}) {
+      std::vector<int64_t> next;
+      for (; fed < end; ++fed) next.push_back(ids[fed].item<int64_t>());
+      const at::Tensor got = model->next_logits(cache, {{sequence, next}});
+      EXPECT_LE(models::max_difference(got[0], want[model->num_virtual_tokens() + end - 1]), 1e-4);
+    }
   }
 
   const std::shared_ptr<comm::Communicator> world_ = testing::world();
@@ -85,7 +106,9 @@ TEST_P(AdapterReferenceTest, FollowsPeft) {
     follow(axes, "float32");
   if (world_->rank() != 0) return;
   EXPECT_LE(difference(base(), output_, "logits_final"), 2e-3);
-  peft::merge_adapter(base(), output_, folder_ / "merged");
+  if (std::string(GetParam()) == "prompt") return expect_same_next_logits();
+  const auto experts = generation::expert_base(base(), output_);
+  peft::merge_adapter(base(), output_, folder_ / "merged", false, {}, experts ? &*experts : nullptr);
   EXPECT_LE(difference(folder_ / "merged", "", "logits_merged"), 2e-3);
   if (makes_its_start()) return;
   EXPECT_LE(difference(base(), data_ + "_initial", "logits_initial"), 1e-4);
@@ -104,12 +127,14 @@ std::string name_of_kind(const ::testing::TestParamInfo<const char*>& info) { re
 
 INSTANTIATE_TEST_SUITE_P(Kinds, AdapterReferenceTest,
                          ::testing::Values("selection", "dora", "lora_bias", "ia3", "ln_tuning", "vera",
-                                           "vera_generated", "tokens", "tokens_tied", "pissa", "olora",
+                                           "vera_generated", "tokens", "tokens_tied", "experts",
+                                           "experts_down", "experts_gpt_oss", "prompt", "pissa", "olora",
                                            "pissa_dora"),
                          name_of_kind);
 INSTANTIATE_TEST_SUITE_P(Kinds, AdapterInFloat64Test,
                          ::testing::Values("selection", "dora", "lora_bias", "ia3", "ln_tuning", "vera",
-                                           "tokens", "tokens_tied"),
+                                           "tokens", "tokens_tied", "experts", "experts_down",
+                                           "experts_gpt_oss", "prompt"),
                          name_of_kind);
 
 }  // namespace

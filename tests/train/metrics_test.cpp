@@ -163,8 +163,8 @@ struct Writers {
     events.on_line(line);
   }
   void write_eval(int64_t step, double loss) {
-    lines.on_evaluation(step, loss, {});
-    events.on_evaluation(step, loss, {});
+    lines.on_evaluation(step, {.loss = loss});
+    events.on_evaluation(step, {.loss = loss});
   }
   RunLogs logs;
   MetricsFile lines{logs};

@@ -60,6 +60,11 @@ inline const std::vector<ParityFamily>& parity_families() {
       {"gpt_oss", 4, 2, Experts | Products, 5, {}, "norm", "num_hidden_layers", {"o_proj"}},
       // Latent attention, and experts that are chosen in groups with a correction.
       {"deepseek_v3", 4, 4, Experts | Products, 6},
+      // Gated delta nets beside attention with gated outputs, with three value heads for each key head; in
+      // one family with experts and joined projections, in the other one without.
+      {"qwen3_next", 4, 2, Experts | Products, 5},
+      {"qwen3_5", 4, 2, Layouts | Pipelines},
+      {"qwen3_5_multimodal", 4, 2, Layouts},
       {"qwen2", 4, 2, Layouts},
       // Windows on some layers.
       {"qwen2_sliding", 4, 2, ContextParallel},
@@ -98,6 +103,26 @@ inline const std::vector<ParityFamily>& parity_families() {
        "num_hidden_layers",
        {"gate_up_proj", "down_proj"}},
       {"ministral3", 4, 2, ContextParallel},
+      // Output projections with a bias, and what older families have otherwise: parts of heads that are
+      // rotated by neighbours, learned positions, and layers of the MLP that stand beside it.
+      {"phi", 4, 2, Layouts | Pipelines, 1, {}, "final_layernorm", "num_hidden_layers", {"fc1", "fc2"}},
+      {"gptj", 3, 3, Layouts, 1, {}, "ln_f", "n_layer", {"fc_in", "fc_out"}},
+      // Linear biases of scores, and a norm of the embedding; blocks of codes allow three ranks.
+      {"bloom", 3, 3, Layouts | Pipelines, 1, {}, "ln_f", "n_layer", {"dense_h_to_4h", "dense_4h_to_h"}},
+      {"falcon_rw",
+       6,
+       6,
+       ContextParallel,
+       1,
+       {},
+       "ln_f",
+       "num_hidden_layers",
+       {"dense_h_to_4h", "dense_4h_to_h"}},
+      // Norms whose scales files hold head by head.
+      {"stablelm_norms", 4, 2, Layouts},
+      // Gated short convolutions, which tensor parallelism refuses.
+      {"lfm2", 1, 1, Layouts | Pipelines, 1, {}, "embedding_norm", "num_hidden_layers", {"w3", "w2"}},
+      {"lfm2_moe", 1, 1, Experts, 5, {}, "embedding_norm", "num_hidden_layers", {"w3", "w2"}},
       // The heads can be shared by eight ranks.
       {"llama2",
        8,

@@ -12,6 +12,7 @@
 #include "tessera/models/registry.h"
 #include "tessera/planner/search.h"
 
+#include "tests/models/reference_models.h"
 #include "tests/testing/temp_folder.h"
 #include "tests/testing/tiny_model.h"
 
@@ -72,6 +73,18 @@ TEST(PlannedWorkTest, AModelHasTheWorkOfItsShape) {
     };
     EXPECT_DOUBLE_EQ(cut(got), cut(want));
   }
+}
+
+// Two of three layers are delta nets: 12 value heads of 5, with keys of 3. The other has attention, with a
+// gate.
+TEST(PlannedWorkTest, AModelWithDeltaNetsHasAttentionInSomeLayers) {
+  const auto config = models::read_model_config(models::reference_folder("qwen3_5"));
+  const planner::ModelWork work = work_of(*models::build_model(*config, at::kFloat), *config);
+  EXPECT_DOUBLE_EQ(work.pair_flops, 4.0 * 4 * 16 / 3);
+  EXPECT_DOUBLE_EQ(work.state_flops, 6.0 * 12 * 5 * 3 * 2 / 3);
+  constexpr double kMixer = 16.0 * (84 + 60 + 12 + 12 + 60), kAttention = 16.0 * (128 + 32 + 32 + 64);
+  EXPECT_DOUBLE_EQ(work.block_flops(),
+                   2.0 * (2 * kMixer + kAttention) / 3 + 2.0 * 3 * 16 * 18 + work.state_flops);
 }
 
 class PlannedRecipeTest : public ::testing::Test {

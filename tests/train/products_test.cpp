@@ -109,7 +109,8 @@ struct ProductCase {
 
 constexpr Trained kTrained[] = {Trained::All,           Trained::LoraWithDropout, Trained::QloraWithDropout,
                                 Trained::DoraFromPissa, Trained::LoraWithBias,    Trained::Ia3,
-                                Trained::Norms,         Trained::VeraWithDropout, Trained::TokenRows};
+                                Trained::Norms,         Trained::VeraWithDropout, Trained::TokenRows,
+                                Trained::Prompt};
 
 std::vector<ProductCase> all_cases(const std::vector<ParallelDims>& products) {
   std::vector<ProductCase> cases;

@@ -35,7 +35,7 @@ inline std::string recipe_text(const nlohmann::json& options, const std::string&
                 options.at("gradient_accumulation_steps").get<int64_t>(),
             4);
   return "base_model: " + reference_data("models/" + options.at("model").get<std::string>()) +
-         "\ndatasets:\n  - path: " + reference_data("training/rows.jsonl") +
+         "\ndatasets:\n  - path: " + reference_data(options.value("rows", "training/rows.jsonl")) +
          "\nshuffle_merged_datasets: false\nsample_packing: false\nsequence_len: 64\nlr_scheduler: cosine\n"
          "optimizer: adamw_torch\ndtype: " +
          dtype + "\nmicro_batch_size: " + std::to_string(micro_batch) +

@@ -12,9 +12,9 @@
 namespace tessera::train {
 namespace {
 
-constexpr Trained kTrained[] = {Trained::All,           Trained::LoraWithDropout,
-                                Trained::DoraFromPissa, Trained::LoraWithBias,
-                                Trained::Ia3,           Trained::VeraWithDropout};
+constexpr Trained kTrained[] = {
+    Trained::All, Trained::LoraWithDropout, Trained::DoraFromPissa, Trained::LoraWithBias,
+    Trained::Ia3, Trained::VeraWithDropout, Trained::LoraOfExperts};
 constexpr config::ZeroStage kStages[] = {config::ZeroStage::Zero3, config::ZeroStage::Zero1,
                                          config::ZeroStage::Zero2};
 constexpr config::Checkpointing kCheckpointing[] = {config::Checkpointing::Off, config::Checkpointing::Block,
@@ -66,7 +66,7 @@ TEST(StepExpertTest, StagesOfAPipeline) {
     if (world % pp != 0) continue;
     for (const auto& [kind, tp] :
          {std::pair{PipelineKind::OneFOneB, 1}, {PipelineKind::ZeroBubble, 1}, {PipelineKind::GPipe, 2}}) {
-      for (const Trained trained : {Trained::All, Trained::LoraWithDropout}) {
+      for (const Trained trained : {Trained::All, Trained::LoraWithDropout, Trained::LoraOfExperts}) {
         const int64_t sharing = world / pp / tp;
         if (world % (pp * tp) != 0) continue;
         LayoutCase layout{.family = "qwen3_moe", .tp = tp, .pp = pp, .trained = trained, .schedule = kind};

@@ -22,7 +22,7 @@ inline constexpr int64_t kVocabulary = 61;  // the smallest vocabulary of the fa
 
 // QloraWithDropout is LoraWithDropout over base weights of four bits, those of experts too. Dora has no
 // dropout; the start of DoraFromPissa is a part of the base's weights. QDora is Dora over a base of four
-// bits, from LoftQ's factors.
+// bits, from LoftQ's factors. LoraOfExperts adapts the parameters in which Transformers joins all experts.
 enum class Trained {
   All,
   LoraWithDropout,
@@ -35,7 +35,9 @@ enum class Trained {
   Ia3,
   Norms,
   VeraWithDropout,
-  TokenRows
+  TokenRows,
+  LoraOfExperts,
+  Prompt
 };
 
 // Below the norm of every family's gradients, so that clipping does something.
@@ -118,6 +120,16 @@ inline config::Recipe recipe_of(const LayoutCase& layout) {
     }
     // The first and the last rows, which two ranks of tp have.
     if (layout.trained == Trained::TokenRows) recipe.peft_trainable_token_indices = {60, 3, 7, 31, 0};
+    if (layout.trained == Trained::Prompt) {
+      recipe.adapter = config::AdapterKind::PromptTuning;
+      recipe.num_virtual_tokens = 3;
+      recipe.lora_target_linear = false;
+      recipe.lora_modules_to_save.clear();
+    }
+    if (layout.trained == Trained::LoraOfExperts) {
+      recipe.lora_dropout = 0.0;
+      recipe.lora_target_parameters = {"experts.gate_up_proj", "experts.down_proj"};
+    }
     if (layout.trained == Trained::VeraWithDropout) {
       recipe.adapter = config::AdapterKind::Vera;
       recipe.vera_r = 5;
@@ -178,7 +190,8 @@ inline TrainedModel set_up(const LayoutCase& layout, const parallel::DeviceMesh&
   for (const auto& parameter : trained.sharded->parameters()) {
     // Gives adapters values under which they have an effect from the start.
     const auto is = [&](const char* part) { return parameter.name.find(part) != std::string::npos; };
-    if ((!is("lora_B") && !is("vera_lambda_b")) || parameter.tile.numel() == 0) continue;
+    const bool is_adapter = is("lora_B") || is("vera_lambda_b") || is("prompt_adapter");
+    if (!is_adapter || parameter.tile.numel() == 0) continue;
     checkpoint::fill_box(parameter.tile.detach(), "b." + std::to_string(parameter.name.size()) + ".weight",
                          parameter.layout.shape(), parameter.box, nn::InitialValue::normal(0.1), 9);
   }

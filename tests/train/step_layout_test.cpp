@@ -57,7 +57,7 @@ void check_layouts(const std::vector<LayoutCase>& layouts) {
     for (const Trained trained :
          {Trained::All, Trained::LoraWithDropout, Trained::QloraWithDropout, Trained::SomeFrozen,
           Trained::Dora, Trained::QDora, Trained::DoraFromPissa, Trained::LoraWithBias, Trained::Ia3,
-          Trained::Norms, Trained::VeraWithDropout, Trained::TokenRows}) {
+          Trained::Norms, Trained::VeraWithDropout, Trained::TokenRows, Trained::Prompt}) {
       layout.trained = trained;
       ++index;
       for (const config::Checkpointing kind : kKinds) {

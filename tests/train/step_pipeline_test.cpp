@@ -17,7 +17,7 @@ constexpr ScheduleCase kSchedules[] = {{PipelineKind::GPipe, 1},       {Pipeline
                                        {PipelineKind::ZeroBubble, 2},  {PipelineKind::GPipe, 2}};
 constexpr Trained kTrained[] = {
     Trained::All, Trained::LoraWithDropout, Trained::DoraFromPissa, Trained::LoraWithBias,
-    Trained::Ia3, Trained::VeraWithDropout, Trained::TokenRows};
+    Trained::Ia3, Trained::VeraWithDropout, Trained::TokenRows,     Trained::Prompt};
 constexpr config::ZeroStage kStages[] = {config::ZeroStage::Zero3, config::ZeroStage::Zero1,
                                          config::ZeroStage::Zero2, config::ZeroStage::Ddp};
 constexpr config::Checkpointing kCheckpointing[] = {config::Checkpointing::Off, config::Checkpointing::Block,

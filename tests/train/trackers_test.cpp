@@ -128,7 +128,7 @@ TEST(Wandb, TheFileHoldsTheRunAndItsHistory) {
   RunLogs logs(here.path());
   WandbFile wandb(logs, recipe());
   wandb.on_line(line_of(1));
-  wandb.on_evaluation(1, 2.5, {{"chats", 2.25, 4}});
+  wandb.on_evaluation(1, {2.5, 0, {{"chats", 2.25, 4}}});
   const std::string file = only_file(here.path());
   EXPECT_NE(file.find("/wandb/offline-run-"), std::string::npos) << file;
   EXPECT_TRUE(file.ends_with(".wandb"));
@@ -207,7 +207,7 @@ TEST(Prometheus, TheFileHoldsTheNewestNumbers) {
   const TempFolder here;
   PrometheusFile file(here / "run.prom", "out");
   file.on_line(line_of(3));
-  file.on_evaluation(3, 2.5, {});
+  file.on_evaluation(3, {.loss = 2.5});
   file.on_line(line_of(4));
   const std::string text = read_text(here / "run.prom");
   EXPECT_NE(text.find("tessera_train_step{run=\"out\"} 4\n"), std::string::npos) << text;
@@ -249,7 +249,7 @@ TEST(Otlp, ARunThatGoesOnKeepsItsFile) {
   RunLogs logs(first.path());
   OtlpFile file(logs, recipe().output_dir);
   file.on_line(line_of(1));
-  file.on_evaluation(1, 2.5, {});
+  file.on_evaluation(1, {.loss = 2.5});
   const auto kept = logs.contents();
   RunLogs again(second.path(), {kept.begin(), kept.end()});
   OtlpFile resumed(again, recipe().output_dir);
@@ -293,7 +293,7 @@ TEST(Mlflow, TheFolderHoldsTheRun) {
     line.datasets = {{"a:b/c", 1.25, 10}};
     run.on_step(state, line);
     run.on_line(line);
-    run.on_evaluation(2, 2.5, {});
+    run.on_evaluation(2, {.loss = 2.5});
     is_done = true;
   }
   const std::string meta = read_text(folder + "/meta.yaml");
@@ -374,7 +374,7 @@ TEST(Trackers, ADiskThatIsFullOrReadOnlyStopsNoneThatHasBegun) {
       for (int64_t step = 1; step <= 3; ++step) {
         for (Reporter* tracker : std::initializer_list<Reporter*>{&wandb, &otlp, &prometheus, &mlflow}) {
           EXPECT_NO_THROW(tracker->on_line(line_of(step)));
-          EXPECT_NO_THROW(tracker->on_evaluation(step, 2.5, {{"chats", 2.25, 4}}));
+          EXPECT_NO_THROW(tracker->on_evaluation(step, {2.5, 0, {{"chats", 2.25, 4}}}));
         }
       }
     }

@@ -1,9 +1,13 @@
 // Tests that a step sends along each axis the bytes that the formulas of the methods give.
 #include <gtest/gtest.h>
 
+#include "tessera/models/registry.h"
 #include "tessera/nn/sparse_mlp.h"
 #include "tessera/parallel/expert_parallel/expert_dispatch.h"
 #include "tessera/parallel/layout.h"
+#include "tessera/planner/step_traffic.h"
+#include "tessera/train/run/planned_work.h"
+#include "tessera/train/run/step_forecast.h"
 #include "tessera/train/step/step.h"
 
 #include "tests/testing/mpi_world.h"
@@ -264,6 +268,53 @@ TEST(TrafficTest, OfExpertsIsTheRowsThatTravel) {
   const int64_t travel =
       all.select(0, group->rank()).sum().item<int64_t>() + all.select(1, group->rank()).sum().item<int64_t>();
   sent.expect_bytes("ep", 2.0 * static_cast<double>(travel * sent.hidden_size * 4));
+}
+
+struct PlannedCase {
+  std::string axes, family;
+  void (*set)(config::Recipe&, int64_t ranks);
+};
+
+// Compares the planner's bytes, which know of no embedding, head or bias that an axis sends beside its
+// blocks.
+TEST(TrafficTest, IsWhatThePlannerForesees) {
+  constexpr int64_t kBatches = 20;
+  using config::Recipe, config::ZeroStage;
+  const PlannedCase cases[] = {
+      {"ddp", "llama3", [](Recipe& r, int64_t n) { r.dp_replicate_size = n; }},
+      {"zero 1", "llama3", [](Recipe& r, int64_t) { r.zero_stage = ZeroStage::Zero1; }},
+      {"zero 2", "llama3", [](Recipe& r, int64_t) { r.zero_stage = ZeroStage::Zero2; }},
+      {"zero 3", "llama3", [](Recipe& r, int64_t) { r.zero_stage = ZeroStage::Zero3; }},
+      {"tp", "llama3", [](Recipe& r, int64_t) { r.tensor_parallel_size = 2; }},
+      {"cp", "llama3", [](Recipe& r, int64_t n) { r.context_parallel_size = n; }},
+      {"pp", "llama3", [](Recipe& r, int64_t) { r.pipeline_parallel_size = 2; }},
+  };
+  const int64_t n = testing::world()->size();
+  planner::Cluster cluster = planner::load_cluster("8xH100");
+  cluster.devices_per_node = n;
+  for (const PlannedCase& c : cases) {
+    SCOPED_TRACE(c.axes);
+    Recipe recipe;
+    recipe.sequence_len = kTokens;
+    recipe.micro_batch_size = 1;
+    recipe.gradient_accumulation_steps = kBatches;
+    c.set(recipe, n);
+    std::map<std::string, AxisTraffic> sent;
+    for (const auto& [axis, traffic] : run(recipe, kBatches, c.family).by_axis)
+      sent[axis] = {traffic.bytes_sent, 0.0};
+    const auto config =
+        models::read_model_config(testing::source_folder() + "/tests/reference/data/models/" + c.family);
+    const planner::ModelWork work = work_of(*models::build_model(*config, at::kFloat), *config);
+    const planner::Choice choice = choice_of(recipe, n);
+    const planner::StepTraffic planned =
+        planner::step_traffic(planner::step_parts(work, cluster, job_of(recipe, n), choice), choice,
+                              static_cast<double>(work.layers));
+    const planner::StepTraffic measured = sent_by_purpose(sent);
+    for (size_t i = 0; i < planner::kNumPurposes && testing::world()->rank() == 0; ++i) {
+      EXPECT_NEAR(measured.bytes[i], planned.bytes[i], 0.15 * planned.bytes[i] + 2 * kSmall)
+          << purpose_name(static_cast<planner::Purpose>(i));
+    }
+  }
 }
 
 }  // namespace

@@ -20,6 +20,9 @@ class Light : public Reporter {
   // a peak of their own: each counts as the share of another operation that takes as long.
   Light(const config::Recipe& recipe, const TrainedModel& trained, const parallel::DeviceMesh& mesh);
 
+  // Returns the operations a second of a large product on all ranks at once, other than in fp8.
+  double peak() const { return peak_; }
+
   // Adds sol, mfu and hfu to the metrics. Not collective.
   void on_step(const TrainState& state, StepMetrics& metrics) override;
 

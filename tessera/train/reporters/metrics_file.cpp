@@ -26,6 +26,7 @@ void MetricsFile::on_line(const StepMetrics& line) {
     json["router_balance"] = line.routers->balance;
     json["router_z_loss"] = line.routers->z_loss;
   }
+  if (line.gradient_noise.steps > 0) json["gradient_noise"] = to_json(line.gradient_noise);
   if (line.save_stall_s > 0.0) json["save_stall_s"] = line.save_stall_s;
   if (line.skipped_steps > 0) json["skipped_steps"] = line.skipped_steps;
   if (line.loss_scale != 1.0) json["loss_scale"] = line.loss_scale;
@@ -39,9 +40,9 @@ void MetricsFile::on_line(const StepMetrics& line) {
   logs_.append(file_, json.dump() + "\n");
 }
 
-void MetricsFile::on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) {
-  nlohmann::ordered_json json = {{"step", step}, {"eval_loss", loss}};
-  if (!datasets.empty()) json["eval_losses"] = to_json(datasets);
+void MetricsFile::on_evaluation(int64_t step, const Evaluated& evaluated) {
+  nlohmann::ordered_json json = {{"step", step}};
+  json.update(to_json(evaluated));
   logs_.append(file_, json.dump() + "\n");
 }
 

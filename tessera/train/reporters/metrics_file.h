@@ -15,7 +15,7 @@ class MetricsFile : public Reporter {
   void on_line(const StepMetrics& line) override;
   // Writes {"step": s, "eval_loss": x} as a line of its own, with "eval_losses" where there are several
   // datasets.
-  void on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) override;
+  void on_evaluation(int64_t step, const Evaluated& evaluated) override;
 
  private:
   RunLogs& logs_;

@@ -233,8 +233,8 @@ void MlflowRun::on_step(const TrainState&, StepMetrics&) { has_step_ = true; }
 
 void MlflowRun::on_line(const StepMetrics& line) { add_all(scalars_of(line), line.step); }
 
-void MlflowRun::on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) {
-  add_all(scalars_of_evaluation(loss, datasets), step);
+void MlflowRun::on_evaluation(int64_t step, const Evaluated& evaluated) {
+  add_all(scalars_of_evaluation(evaluated), step);
 }
 
 }  // namespace tessera::train

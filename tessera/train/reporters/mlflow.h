@@ -37,7 +37,7 @@ class MlflowRun : public Reporter {
 
   void on_step(const TrainState& state, StepMetrics& metrics) override;
   void on_line(const StepMetrics& line) override;
-  void on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) override;
+  void on_evaluation(int64_t step, const Evaluated& evaluated) override;
 
   const std::string& folder() const { return folder_; }
 

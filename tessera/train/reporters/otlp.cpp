@@ -60,8 +60,8 @@ void OtlpFile::on_line(const StepMetrics& line) {
   logs_.append(file_, otlp_line(scalars_of(line), line.step, run_, unix_time_ns()));
 }
 
-void OtlpFile::on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) {
-  logs_.append(file_, otlp_line(scalars_of_evaluation(loss, datasets), step, run_, unix_time_ns()));
+void OtlpFile::on_evaluation(int64_t step, const Evaluated& evaluated) {
+  logs_.append(file_, otlp_line(scalars_of_evaluation(evaluated), step, run_, unix_time_ns()));
 }
 
 }  // namespace tessera::train

@@ -20,7 +20,7 @@ class OtlpFile : public Reporter {
   OtlpFile(RunLogs& logs, std::string run);
 
   void on_line(const StepMetrics& line) override;
-  void on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) override;
+  void on_evaluation(int64_t step, const Evaluated& evaluated) override;
 
  private:
   RunLogs& logs_;

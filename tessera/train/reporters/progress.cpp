@@ -28,6 +28,17 @@ std::string of_datasets(const std::vector<DatasetLoss>& datasets) {
   return shown.empty() ? shown : shown + ")";
 }
 
+// Returns ", accuracy 0.8431, f1 0.8889"; nothing without metrics.
+std::string of_metrics(const NamedMetrics& metrics) {
+  std::string shown;
+  char text[64];
+  for (const auto& [name, value] : metrics) {
+    std::snprintf(text, sizeof text, ", %.32s %.4f", name.c_str(), value);
+    shown += text;
+  }
+  return shown;
+}
+
 // Returns the count in a short form, such as "950", "2.1k" or "1.35B".
 std::string short_count(int64_t count) {
   const char* const units[] = {"", "k", "M", "B", "T"};
@@ -95,12 +106,13 @@ void Progress::show(const std::string& line, bool is_due) {
   }
 }
 
-void Progress::on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) {
+void Progress::on_evaluation(int64_t step, const Evaluated& evaluated) {
   // The line of the evaluation is of no use once its loss is there; that of a step stays.
   if (is_evaluating_) log::clear_open_line();
   is_evaluating_ = false;
-  char text[320];
-  std::snprintf(text, sizeof text, "eval loss %.4f%s after step %ld", loss, of_datasets(datasets).c_str(),
+  char text[480];
+  std::snprintf(text, sizeof text, "eval loss %.4f%s%s after step %ld", evaluated.loss,
+                of_datasets(evaluated.datasets).c_str(), of_metrics(evaluated.metrics).c_str(),
                 static_cast<long>(step));
   log::info(text);
 }

@@ -27,7 +27,7 @@ class Progress : public Reporter {
   // Shows "step 12/40  evaluating 3/12", where 3/12 are steps of the evaluation.
   void on_evaluating(int64_t done, int64_t total) override;
   // Writes "eval loss 1.2345 after step 12".
-  void on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) override;
+  void on_evaluation(int64_t step, const Evaluated& evaluated) override;
 
  private:
   void show(const std::string& line, bool is_due);

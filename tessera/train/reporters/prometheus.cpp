@@ -53,9 +53,9 @@ void PrometheusFile::on_line(const StepMetrics& line) {
   write();
 }
 
-void PrometheusFile::on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) {
+void PrometheusFile::on_evaluation(int64_t step, const Evaluated& evaluated) {
   step_ = step;
-  evaluation_ = scalars_of_evaluation(loss, datasets);
+  evaluation_ = scalars_of_evaluation(evaluated);
   write();
 }
 

@@ -21,7 +21,7 @@ class PrometheusFile : public Reporter {
   PrometheusFile(std::string path, std::string run) : path_(std::move(path)), run_(std::move(run)) {}
 
   void on_line(const StepMetrics& line) override;
-  void on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) override;
+  void on_evaluation(int64_t step, const Evaluated& evaluated) override;
 
  private:
   void write();

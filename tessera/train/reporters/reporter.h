@@ -31,10 +31,9 @@ class Reporter {
     (void)done;
     (void)total;
   }
-  virtual void on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) {
+  virtual void on_evaluation(int64_t step, const Evaluated& evaluated) {
     (void)step;
-    (void)loss;
-    (void)datasets;
+    (void)evaluated;
   }
 };
 

@@ -22,6 +22,8 @@ Scalars scalars_of(const StepMetrics& line) {
   if (line.peak_device > 0)
     scalars.emplace_back("train/peak_device_gib", static_cast<double>(line.peak_device) / 1073741824.0);
   if (line.states) scalars.emplace_back("train/states_wait_s", line.states->wait_s);
+  if (const GradientNoise& noise = line.gradient_noise; noise.steps > 0 && noise.signal > 0.0)
+    scalars.emplace_back("train/noise_scale_tokens", noise.noise / noise.signal);
   if (line.routers) {
     scalars.emplace_back("train/router_balance", line.routers->balance);
     scalars.emplace_back("train/router_z_loss", line.routers->z_loss);
@@ -36,9 +38,10 @@ ScalarName split_name(const std::string& name) {
   return {name.substr(0, second), name.substr(second + 1)};
 }
 
-Scalars scalars_of_evaluation(double loss, const std::vector<DatasetLoss>& datasets) {
-  Scalars scalars = {{"eval/loss", loss}};
-  add_datasets("eval/loss/", datasets, scalars);
+Scalars scalars_of_evaluation(const Evaluated& evaluated) {
+  Scalars scalars = {{"eval/loss", evaluated.loss}};
+  add_datasets("eval/loss/", evaluated.datasets, scalars);
+  for (const auto& [name, value] : evaluated.metrics) scalars.emplace_back("eval/" + name, value);
   return scalars;
 }
 

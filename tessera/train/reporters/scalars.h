@@ -20,7 +20,7 @@ struct ScalarName {
   std::optional<std::string> dataset;
 };
 ScalarName split_name(const std::string& name);
-// Returns the numbers of an evaluation as "eval/loss", "eval/loss/<dataset>".
-Scalars scalars_of_evaluation(double loss, const std::vector<DatasetLoss>& datasets);
+// Returns the numbers of an evaluation as "eval/loss", "eval/loss/<dataset>", "eval/accuracy", ...
+Scalars scalars_of_evaluation(const Evaluated& evaluated);
 
 }  // namespace tessera::train

@@ -88,8 +88,8 @@ void TensorBoardFile::on_line(const StepMetrics& line) {
   logs_.append(file_, tensorboard_event(unix_time_s(), line.step, scalars_of(line)));
 }
 
-void TensorBoardFile::on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) {
-  logs_.append(file_, tensorboard_event(unix_time_s(), step, scalars_of_evaluation(loss, datasets)));
+void TensorBoardFile::on_evaluation(int64_t step, const Evaluated& evaluated) {
+  logs_.append(file_, tensorboard_event(unix_time_s(), step, scalars_of_evaluation(evaluated)));
 }
 
 }  // namespace tessera::train

@@ -19,7 +19,7 @@ class TensorBoardFile : public Reporter {
   explicit TensorBoardFile(RunLogs& logs);
 
   void on_line(const StepMetrics& line) override;
-  void on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) override;
+  void on_evaluation(int64_t step, const Evaluated& evaluated) override;
 
  private:
   RunLogs& logs_;

@@ -158,8 +158,8 @@ void WandbFile::add(int64_t number, int64_t step, const Scalars& scalars) {
 // Numbers of records must rise, and a step may have a line and an evaluation: each has a number of its own.
 void WandbFile::on_line(const StepMetrics& line) { add(2 * line.step, line.step, scalars_of(line)); }
 
-void WandbFile::on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) {
-  add(2 * step + 1, step, scalars_of_evaluation(loss, datasets));
+void WandbFile::on_evaluation(int64_t step, const Evaluated& evaluated) {
+  add(2 * step + 1, step, scalars_of_evaluation(evaluated));
 }
 
 }  // namespace tessera::train

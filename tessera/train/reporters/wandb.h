@@ -26,7 +26,7 @@ class WandbFile : public Reporter {
   WandbFile(RunLogs& logs, const config::Recipe& recipe);
 
   void on_line(const StepMetrics& line) override;
-  void on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) override;
+  void on_evaluation(int64_t step, const Evaluated& evaluated) override;
 
  private:
   // Adds a history record with this number.

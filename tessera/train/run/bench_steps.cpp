@@ -8,13 +8,28 @@
 #include "tessera/data/curriculum_loader.h"
 #include "tessera/data/loader_options.h"
 #include "tessera/train/setup/recipe_data.h"
+#include "tessera/train/setup/recipe_tokenizer.h"
 
 namespace tessera::train {
 namespace {
 
+// Returns how many tokens of a document of an encoder-decoder are its source; the rest is its target.
+int64_t source_tokens(const config::Recipe& recipe) { return recipe.sequence_len - recipe.sequence_len / 2; }
+
+int64_t labels_of_document(const config::Recipe& recipe, const models::ModelConfig& model) {
+  if (model.classification) return 1;
+  return recipe.sequence_len - 1 - (model.is_encoder_decoder ? source_tokens(recipe) : 0);
+}
+
+void add_sides(const config::Recipe& recipe, data::MicroBatch& batch) {
+  for (const int64_t position : batch.position_ids)
+    batch.type_ids.push_back(position < source_tokens(recipe) ? 0 : 1);
+}
+
 // Makes micro-batch `index` of a step, counted over all data-parallel ranks. Document number d of the step
-// holds the same tokens for any number of ranks.
-data::MicroBatch random_batch(const config::Recipe& recipe, int64_t vocab_size, int64_t index) {
+// holds the same tokens for any number of ranks. The targets of a classifier are 0.
+data::MicroBatch random_batch(const config::Recipe& recipe, const models::ModelConfig& model, int64_t index) {
+  const int64_t vocab_size = model.vocab_size;
   data::MicroBatch batch;
   batch.document_starts = {0};
   for (int64_t document = 0; document < recipe.micro_batch_size; ++document) {
@@ -29,25 +44,39 @@ data::MicroBatch random_batch(const config::Recipe& recipe, int64_t vocab_size, 
   }
   batch.sequence_starts = batch.document_starts;
   batch.first_sequence = index * recipe.micro_batch_size;
+  if (model.classification) {
+    batch.labels.assign(batch.input_ids.size(), kIgnoreLabel);
+    for (int64_t d = 0; d < recipe.micro_batch_size; ++d)
+      batch.labels[static_cast<size_t>((d + (model.is_encoder ? 0 : 1)) * recipe.sequence_len -
+                                       (model.is_encoder ? 0 : 1))] = d;
+    batch.label_tokens = recipe.micro_batch_size;
+    batch.targets.resize(static_cast<size_t>(batch.label_tokens * model.classification->target_width()));
+    return batch;
+  }
+  if (model.is_encoder_decoder) add_sides(recipe, batch);
   batch.labels.assign(batch.input_ids.begin() + 1, batch.input_ids.end());
   batch.labels.push_back(kIgnoreLabel);
   for (size_t d = 1; d < batch.document_starts.size(); ++d) {
     batch.labels[batch.document_starts[d] - 1] = kIgnoreLabel;
   }
-  batch.label_tokens = recipe.micro_batch_size * (recipe.sequence_len - 1);
+  for (size_t i = 0; i < batch.type_ids.size(); ++i) {
+    if (batch.type_ids[i] == 0) batch.labels[i] = kIgnoreLabel;
+  }
+  batch.label_tokens = recipe.micro_batch_size * labels_of_document(recipe, model);
   return batch;
 }
 
 // Gives the same step of random tokens again and again.
 class RandomSteps : public data::StepSource {
  public:
-  RandomSteps(const config::Recipe& recipe, int64_t vocab_size, int64_t dp_rank, int64_t dp_size)
+  RandomSteps(const config::Recipe& recipe, const models::ModelConfig& model, int64_t dp_rank,
+              int64_t dp_size)
       : samples_(dp_size * recipe.gradient_accumulation_steps * recipe.micro_batch_size) {
     for (int64_t m = 0; m < recipe.gradient_accumulation_steps; ++m) {
-      step_.micro_batches.push_back(random_batch(recipe, vocab_size, m * dp_size + dp_rank));
+      step_.micro_batches.push_back(random_batch(recipe, model, m * dp_size + dp_rank));
     }
     step_.tokens = samples_ * recipe.sequence_len;
-    step_.label_tokens = samples_ * (recipe.sequence_len - 1);
+    step_.label_tokens = samples_ * labels_of_document(recipe, model);
   }
 
   data::Step next_step() override { return step_; }
@@ -68,8 +97,7 @@ std::unique_ptr<BenchSteps> bench_steps(const config::Recipe& recipe, bool train
                                         const models::ModelConfig& model, const parallel::DeviceMesh& mesh) {
   const int64_t dp_rank = mesh.coordinate(parallel::kAxisDp), dp_size = mesh.size(parallel::kAxisDp);
   if (!trains_on_data) {
-    return std::make_unique<BenchSteps>(
-        std::make_unique<RandomSteps>(recipe, model.vocab_size, dp_rank, dp_size));
+    return std::make_unique<BenchSteps>(std::make_unique<RandomSteps>(recipe, model, dp_rank, dp_size));
   }
   config::Problems problems;
   std::optional<text::Tokenizer> tokenizer = load_recipe_tokenizer(recipe, problems);

@@ -34,7 +34,7 @@ constexpr std::string_view kOthers[] = {
     // Trackers, and guards that only end a run.
     "use_wandb", "wandb_project", "wandb_entity", "wandb_name", "wandb_run_id", "wandb_mode",
     "prometheus_file", "use_mlflow", "mlflow_tracking_uri", "mlflow_experiment_name", "mlflow_run_name",
-    "use_otel_metrics", "loss_watchdog_threshold", "loss_watchdog_patience", "replica_check_steps",
+    "use_otel_metrics", "cluster", "loss_watchdog_threshold", "loss_watchdog_patience", "replica_check_steps",
     "strict_finite"};
 
 // Keys of the evaluations, which change the learning rate where it falls on a plateau of their loss.

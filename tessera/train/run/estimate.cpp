@@ -14,6 +14,7 @@
 #include "tessera/device/memory_scope.h"
 #include "tessera/device/meta_memory.h"
 #include "tessera/train/run/bench_steps.h"
+#include "tessera/train/setup/recipe_tokenizer.h"
 #include "tessera/train/setup/setup.h"
 #include "tessera/train/step/backward_updates.h"
 #include "tessera/train/step/forward_backward.h"
@@ -68,7 +69,7 @@ RankMemory estimate_memory(const config::Recipe& asked, int64_t num_ranks, int64
   if (spill) recipe.offload_optimizer_device = config::OffloadDevice::None;
   const parallel::DeviceMesh mesh(comm::make_dry_world(rank, num_ranks, /*shares_memory=*/true), dims);
   config::Problems problems;
-  PlannedModel planned = plan_model(recipe, models::BaseModel::open(recipe.base_model), problems);
+  PlannedModel planned = plan_model(recipe, open_recipe_base(recipe), problems);
   problems.settle();
   planned.source = std::make_shared<const NoValues>();
   const auto steps = bench_steps(recipe, /*trains_on_data=*/false, planned.model->config(), mesh);

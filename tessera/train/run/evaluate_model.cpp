@@ -70,18 +70,22 @@ TrainedModel load(const config::Recipe& recipe, PlannedModel planned, const mode
   return set_up_model(recipe, std::move(planned), mesh);
 }
 
-nlohmann::ordered_json figures(double loss, int64_t label_tokens) {
-  return {{"loss", loss}, {"perplexity", std::exp(loss)}, {"label_tokens", label_tokens}};
+nlohmann::ordered_json figures(double loss, int64_t label_tokens, bool is_of_tokens) {
+  nlohmann::ordered_json json = {{"loss", loss}};
+  if (is_of_tokens) json["perplexity"] = std::exp(loss);
+  json["label_tokens"] = label_tokens;
+  return json;
 }
 
 }  // namespace
 
 std::string ModelEvaluation::to_json() const {
-  nlohmann::ordered_json json = figures(loss, label_tokens);
+  nlohmann::ordered_json json = figures(loss, label_tokens, metrics.empty());
+  for (const auto& [name, value] : metrics) json[name] = value;
   json["rows"] = is_of_training_rows ? "train" : "eval";
   json["seconds"] = seconds;
   for (const DatasetLoss& one : datasets) {
-    json["datasets"][one.name] = figures(one.loss, one.label_tokens);
+    json["datasets"][one.name] = figures(one.loss, one.label_tokens, metrics.empty());
   }
   return json.dump();
 }
@@ -127,6 +131,7 @@ ModelEvaluation evaluate_model(config::Recipe recipe, const std::string& checkpo
   result.loss = evaluated->loss;
   result.label_tokens = evaluated->label_tokens;
   result.datasets = evaluated->datasets;
+  result.metrics = evaluated->metrics;
   result.is_of_training_rows = prepared.eval.size() == 0;
   result.seconds = timer.seconds();
   return result;

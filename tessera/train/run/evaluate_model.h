@@ -13,14 +13,16 @@
 namespace tessera::train {
 
 struct ModelEvaluation {
-  // The loss is the mean of the cross-entropy over the label tokens, in nats.
+  // The loss is the mean over the label tokens: of a language model that of the cross-entropy, in nats.
   double loss = 0.0;
   std::vector<DatasetLoss> datasets;  // the same for each; empty unless there are several
+  NamedMetrics metrics;               // of a classifier
   int64_t label_tokens = 0;
   bool is_of_training_rows = false;  // the recipe has no evaluation data
   double seconds = 0.0;              // without the time to load model and data
 
-  // Returns {"loss": ..., "perplexity": ..., "label_tokens": ..., "datasets": {"chats": {...}, ...}, ...}.
+  // Returns {"loss": ..., "perplexity": ..., "label_tokens": ..., "datasets": {"chats": {...}, ...}, ...}; of
+  // a classifier {"loss": ..., "accuracy": ..., "label_tokens": ..., ...}.
   std::string to_json() const;
 };
 

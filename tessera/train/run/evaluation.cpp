@@ -19,10 +19,15 @@ Evaluation::Evaluation(Training& training, const parallel::DeviceMesh& mesh, dat
       loader_(std::move(loader)),
       tell_(std::move(tell)),
       goes_on_(std::move(goes_on)) {
-  std::vector<DatasetLoss> datasets;
+  Evaluated expected;
   const std::vector<std::string> names = loader_.datasets();
-  for (size_t i = 0; names.size() > 1 && i < names.size(); ++i) datasets.push_back({names[i], 0.0, 0});
-  deciding_loss(training.recipe(), 0.0, datasets);
+  for (size_t i = 0; names.size() > 1 && i < names.size(); ++i)
+    expected.datasets.push_back({names[i], 0.0, 0});
+  if (const auto& classes = training.trained().model->config().classification) {
+    const std::vector<double> nothing(static_cast<size_t>(num_class_statistics(*classes)));
+    expected.metrics = class_metrics(*classes, nothing);
+  }
+  deciding_loss(training.recipe(), expected);
 }
 
 bool Evaluation::after_step() {
@@ -46,11 +51,14 @@ bool Evaluation::after_step() {
         .got(std::to_string(loss))
         .hint("no result is saved; lower learning_rate, or check the data");
   }
-  tell_([&](Reporter& reporter) { reporter.on_evaluation(state.step, loss, evaluated->datasets); });
-  if (training_.note_evaluation(loss, evaluated->datasets)) {
+  tell_([&](Reporter& reporter) { reporter.on_evaluation(state.step, *evaluated); });
+  if (training_.note_evaluation(*evaluated)) {
     char best[32];
-    std::snprintf(best, sizeof best, "%.4f", state.early_stopping.best_loss());
-    log::info("stopped early after step " + std::to_string(state.step) + ": no evaluation loss below " +
+    const double deciding = state.early_stopping.best_loss();
+    std::snprintf(best, sizeof best, "%.4f", std::abs(deciding));
+    log::info("stopped early after step " + std::to_string(state.step) +
+              (deciding < 0.0 ? ": no " + recipe.metric_for_best_model + " above "
+                              : ": no evaluation loss below ") +
               best + " in " + std::to_string(recipe.early_stopping_patience) + " evaluations");
   }
   return true;

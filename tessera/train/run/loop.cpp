@@ -1,5 +1,6 @@
 #include "tessera/train/run/loop.h"
 
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -121,9 +122,11 @@ void TrainLoop::take_best() {
   if (!state_.best.loss) return log::warn("nothing was evaluated: the result is that of the last step");
   const int64_t step = checkpoints_ ? checkpoints_->load_best() : -1;
   char loss[32];
-  std::snprintf(loss, sizeof loss, "%.4f", *state_.best.loss);
-  const std::string best =
-      "the best evaluation, after step " + std::to_string(state_.best.step) + " (loss " + loss + ")";
+  // The negative of a metric of which higher is better (deciding_loss()).
+  const bool is_metric = *state_.best.loss < 0.0;
+  std::snprintf(loss, sizeof loss, "%.4f", std::abs(*state_.best.loss));
+  const std::string best = "the best evaluation, after step " + std::to_string(state_.best.step) + " (" +
+                           (is_metric ? training_.recipe().metric_for_best_model : "loss") + " " + loss + ")";
   if (step < 0) {
     log::warn("there is no complete checkpoint of " + best + ": the result is that of the last step");
   } else {

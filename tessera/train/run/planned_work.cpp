@@ -3,8 +3,11 @@
 #include <algorithm>
 
 #include "tessera/config/load_recipe.h"
+#include "tessera/config/parallelism.h"
 #include "tessera/core/error.h"
+#include "tessera/measure/speed_of_light.h"
 #include "tessera/nn/attention.h"
+#include "tessera/nn/gated_convolution.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/mlp.h"
 #include "tessera/nn/sparse_mlp.h"
@@ -27,6 +30,12 @@ class BlockWork {
         add_linear(*attention->o_proj, {.cuts_input = true});
         work_.pair_flops += 4.0 * static_cast<double>(attention->o_proj->in_features());
       }
+      if (const auto* mixer = dynamic_cast<const nn::GatedDeltaNet*>(module.get())) {
+        add_linear(*mixer->out_proj, {.cuts_input = true});
+        work_.state_flops += measure::state_flops(*mixer);
+      }
+      if (const auto* mixer = dynamic_cast<const nn::GatedConvolution*>(module.get()))
+        add_linear(*mixer->out_proj, {.cuts_input = true});
       if (const auto* sparse = dynamic_cast<const nn::SparseMLP*>(module.get())) {
         const double share = static_cast<double>(sparse->options().experts_per_token) /
                              static_cast<double>(sparse->options().num_experts);
@@ -49,6 +58,7 @@ class BlockWork {
     work_.block_parameters /= layers;
     work_.mlp_width /= layers;
     work_.pair_flops /= layers;
+    work_.state_flops /= layers;
   }
 
  private:
@@ -109,12 +119,18 @@ double state_bytes(const config::Recipe& recipe) {
 }  // namespace
 
 ModelWork work_of(const models::CausalLM& model, const models::ModelConfig& config) {
+  if (config.is_encoder_decoder) {
+    throw Error(ErrorKind::Model, "TASK",
+                "the planner does not know encoder-decoders, whose tokens pass the blocks of one side alone")
+        .in(config.source_file)
+        .hint("tessera estimate counts the memory of a recipe");
+  }
   ModelWork work;
   work.layers = config.num_layers;
   work.hidden = config.hidden_size;
   work.heads = config.num_heads;
   work.kv_heads = std::max<int64_t>(1, config.num_kv_heads);
-  work.vocab = config.vocab_size;
+  work.vocab = model.head().weight().size(0);
   work.head_dim = static_cast<double>(config.head_dim);
   work.experts_per_token = static_cast<double>(config.experts_per_token);
   BlockWork blocks(work);
@@ -160,6 +176,48 @@ planner::Choice kept_choice(const config::Recipe& recipe) {
   if (recipe.adapter != config::AdapterKind::None) {
     choice.adapter_rank = recipe.adapter == config::AdapterKind::Lora ? recipe.lora_r : 1;
     if (recipe.load_in_4bit) choice.base = planner::Base::FourBit;
+  }
+  return choice;
+}
+
+planner::Choice choice_of(const config::Recipe& given, int64_t num_ranks) {
+  const ParallelDims dims = config::validate_parallelism(given, num_ranks);
+  const config::Recipe recipe = config::with_accumulation(given, dims.dp_replicate * dims.dp_shard);
+  planner::Choice choice = kept_choice(recipe);
+  choice.dp_replicate = dims.dp_replicate;
+  choice.dp_shard = dims.dp_shard;
+  choice.cp = dims.cp;
+  choice.tp = dims.tp;
+  choice.pp = dims.pp;
+  choice.ep = dims.ep;
+  choice.hpz = dims.hpz;
+  choice.zero = choice.dp_shard * choice.cp > 1 ? static_cast<int64_t>(recipe.zero_stage) : 0;
+  choice.micro_batch = recipe.micro_batch_size;
+  choice.accumulation = recipe.gradient_accumulation_steps;
+  if (choice.pp > 1) {
+    choice.schedule = recipe.pipeline_schedule;
+    choice.stages_per_rank = recipe.pipeline_stages_per_rank > 0 ? recipe.pipeline_stages_per_rank
+                             : recipe.pipeline_schedule == PipelineKind::Interleaved ? 2
+                                                                                     : 1;
+    if (recipe.pipeline_microbatches > 0) {
+      // At least a sequence each, as the trainer cuts them.
+      choice.micro_batch =
+          std::max<int64_t>(1, choice.micro_batch * choice.accumulation / recipe.pipeline_microbatches);
+      choice.accumulation = recipe.pipeline_microbatches;
+    }
+  }
+  switch (recipe.gradient_checkpointing) {
+    case config::Checkpointing::Off: break;
+    case config::Checkpointing::Mlp: choice.recompute = planner::Recompute::Mlp; break;
+    case config::Checkpointing::Block:
+      choice.recompute = planner::Recompute::Block;
+      choice.recomputed_blocks = 1.0 / static_cast<double>(recipe.gradient_checkpointing_every);
+      break;
+  }
+  switch (recipe.offload_optimizer_device) {
+    case config::OffloadDevice::None: break;
+    case config::OffloadDevice::Cpu: choice.offload = planner::Offload::HostStates; break;
+    case config::OffloadDevice::Nvme: choice.offload = planner::Offload::DriveStates; break;
   }
   return choice;
 }

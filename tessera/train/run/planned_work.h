@@ -27,6 +27,10 @@ planner::Job job_of(const config::Recipe& recipe, int64_t num_ranks);
 // base. Throws Error(Config) for float64, which the planner does not know.
 planner::Choice kept_choice(const config::Recipe& recipe);
 
+// Returns all that the recipe itself chooses on `num_ranks` ranks. Throws Error(Config) where its sizes do
+// not make them, and as kept_choice().
+planner::Choice choice_of(const config::Recipe& recipe, int64_t num_ranks);
+
 // Reads the recipe with the lines of a choice and counts the memory of a rank (estimate_memory()), on any
 // device: the recipe's own `device` is not asked. With a pipeline, of a rank of the first stage and of one of
 // the last. Optimizer states that the choice puts elsewhere are counted on the device. Throws what

@@ -41,6 +41,7 @@
 #include "tessera/train/run/run_output.h"
 #include "tessera/train/run/same_inputs.h"
 #include "tessera/train/run/same_recipe.h"
+#include "tessera/train/run/step_forecast.h"
 #include "tessera/train/setup/compute_type.h"
 #include "tessera/train/setup/measured_split.h"
 #include "tessera/train/setup/plan_recipe.h"
@@ -84,7 +85,7 @@ class Run {
     const std::optional<int64_t> expected_bytes = expect_memory(recipe_, *mesh_.world());
     if (recipe_.uploads()) prepare_result_upload(recipe_, *mesh_.world());
     prepare_data();
-    prepare_model();
+    prepare_model(expected_bytes);
     output_.begin(recipe_, training_->trained(), tokenizer_, checkpoint_.get(),
                   saves() ? checkpoint::checkpoint_bytes(training_->tensors()) : 0);
     const Timer timer;
@@ -172,7 +173,7 @@ class Run {
     data_ = std::make_unique<data::StepsAhead>(std::move(source), 2, dp_size * data::kTokensAhead);
   }
 
-  void prepare_model() {
+  void prepare_model(std::optional<int64_t> expected_bytes) {
     const Timer timer;
     // Ranks must agree on the model with each other and with the checkpoint before any of them allocates.
     check_same_model(planned_, base_->files().config, *mesh_.world());
@@ -199,10 +200,13 @@ class Run {
     }
     describe_model(training_->trained(), mesh_, timer.seconds());
     check_finite_weights(training_->trained(), *mesh_.world(), recipe_.strict_finite);
-    measuring_.push_back(std::make_unique<Light>(recipe_, training_->trained(), mesh_));
+    auto light = std::make_unique<Light>(recipe_, training_->trained(), mesh_);
+    const auto foreseen = foresee_step(recipe_, base_->config(), mesh_, light->peak());
+    measuring_.push_back(std::move(light));
     measuring_.push_back(std::make_unique<Memory>(*mesh_.world()));
     measuring_.push_back(std::make_unique<Network>(mesh_));
     measuring_.push_back(std::make_unique<Stragglers>(mesh_));
+    if (foreseen) measuring_.push_back(std::make_unique<StepForecast>(*foreseen, expected_bytes));
   }
 
   RunSignals& signals_;

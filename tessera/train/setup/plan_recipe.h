@@ -16,7 +16,8 @@ struct PlannedRecipe {
   std::optional<text::Tokenizer> tokenizer;  // nothing where every dataset is token ids
 };
 
-// Opens base_model, plans the model (plan_model()) and loads the tokenizer (load_recipe_tokenizer()). What is
+// Loads the tokenizer (load_recipe_tokenizer()), opens base_model with a vocabulary for it
+// (open_recipe_base()) and plans the model (plan_model()). What is
 // wrong with the recipe is told at once. Not collective.
 PlannedRecipe plan_recipe(const config::Recipe& recipe);
 

@@ -1,4 +1,4 @@
-// Makes the tokenised rows of a recipe, and loads the tokenizer for them.
+// Makes the tokenised rows of a recipe.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "tessera/comm/communicator.h"
-#include "tessera/config/problems.h"
 #include "tessera/config/recipe.h"
 #include "tessera/data/prepare.h"
 #include "tessera/data/stream/stream_loader.h"
@@ -14,12 +13,6 @@
 #include "tessera/text/tokenizer/tokenizer.h"
 
 namespace tessera::train {
-
-// Returns the tokenizer with the recipe's special tokens; nothing where the model has no tokenizer and every
-// dataset is token ids. Not collective. Throws what Tokenizer::from_folder() throws; what is wrong with the
-// recipe itself is added to `problems`.
-std::optional<text::Tokenizer> load_recipe_tokenizer(const config::Recipe& recipe,
-                                                     config::Problems& problems);
 
 // Tokenises every dataset on `num_threads` threads (0 = one a core), then gives the tokenizer, which comes
 // from load_recipe_tokenizer(), the chat template that is trained with. `model` is the config of the recipe's

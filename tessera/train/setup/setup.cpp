@@ -29,8 +29,10 @@
 #include "tessera/parallel/tensor_parallel/tensor_parallel.h"
 #include "tessera/peft/adapter_files.h"
 #include "tessera/peft/adapter_start.h"
+#include "tessera/peft/carried_parameters.h"
 #include "tessera/train/setup/freeze.h"
 #include "tessera/train/setup/parameter_rates.h"
+#include "tessera/train/setup/recipe_tokenizer.h"
 
 namespace tessera::train {
 namespace {
@@ -137,9 +139,12 @@ void for_each_lora_key(Keys& keys, Options& options, const F& f) {
   f(keys.vera_d_initial, options.vera.d_initial);
   f(keys.vera_projection_prng_key, options.vera.projection_prng_key);
   f(keys.vera_save_projection, options.vera.save_projection);
+  f(keys.num_virtual_tokens, options.prompt.num_virtual_tokens);
+  f(keys.prompt_tuning_init_text, options.prompt.init_text);
   f(keys.lora_target_linear, options.all_linear);
   f(keys.lora_target_regex, options.target_regex);
   f(keys.lora_target_modules, options.target_modules);
+  f(keys.lora_target_parameters, options.target_parameters);
   f(keys.lora_exclude_regex, options.exclude_regex);
   f(keys.lora_exclude_modules, options.exclude_modules);
   f(keys.peft_layers_to_transform, options.layers_to_transform);
@@ -154,14 +159,23 @@ void for_each_lora_key(Keys& keys, Options& options, const F& f) {
 peft::LoraOptions lora_options(const config::LoraConfig& keys) {
   peft::LoraOptions options;
   for_each_lora_key(keys, options, [](const auto& key, auto& option) { option = key; });
+  // Torch's name for a module whose activations are recomputed, which recipes for FSDP have in their names.
+  constexpr std::string_view kWrapper = "._checkpoint_wrapped_module";
+  for (std::string& name : options.target_parameters) {
+    if (const size_t at = name.find(kWrapper); at != std::string::npos) name.erase(at, kWrapper.size());
+  }
   return options;
 }
 
 peft::LoraOptions adapter_options(const config::Recipe& recipe) {
   peft::LoraOptions options = lora_options(recipe);
+  options.is_of_classifier = recipe.task == config::Task::Classification;
+  options.is_seq2seq = recipe.task == config::Task::Seq2Seq;
   if (recipe.adapter == config::AdapterKind::Ia3) options.method = peft::AdapterMethod::Ia3;
   if (recipe.adapter == config::AdapterKind::LnTuning) options.method = peft::AdapterMethod::Norms;
   if (recipe.adapter == config::AdapterKind::Vera) options.method = peft::AdapterMethod::Vera;
+  if (recipe.adapter == config::AdapterKind::PromptTuning) options.method = peft::AdapterMethod::Prompt;
+  if (recipe.prompt_tuning_init != "text") options.prompt.init_text.clear();
   if (options.method == peft::AdapterMethod::Norms) options.all_linear = false;
   if (options.method != peft::AdapterMethod::Lora) {
     // Keys without effect, of which the recipe's check has warned.
@@ -170,6 +184,7 @@ peft::LoraOptions adapter_options(const config::Recipe& recipe) {
     options.has_bias = defaults.has_bias;
     options.start = defaults.start;
     options.trainable_token_indices.clear();
+    options.target_parameters.clear();
   }
   return options;
 }
@@ -245,11 +260,14 @@ void check_continued(const config::Recipe& recipe, const models::CausalLM& model
   hold("vera_r", given.vera.rank, adapter.options.vera.rank);
   hold("vera_projection_prng_key", given.vera.projection_prng_key, adapter.options.vera.projection_prng_key);
   hold("vera_save_projection", given.vera.save_projection, adapter.options.vera.save_projection);
+  hold("num_virtual_tokens", given.prompt.num_virtual_tokens, adapter.options.prompt.num_virtual_tokens);
   hold("lora_r", given.rank, adapter.options.rank);
   hold("lora_alpha", given.alpha, adapter.options.alpha);
   hold("peft_use_rslora", given.use_rslora, adapter.options.use_rslora);
   hold("peft_use_dora", given.use_dora, adapter.options.use_dora);
   hold("lora_bias", given.has_bias, adapter.options.has_bias);
+  if (!same_names(given.target_parameters, adapter.options.target_parameters))
+    hold("lora_target_parameters", given.target_parameters, adapter.options.target_parameters);
   hold("peft_trainable_token_indices", given.trainable_token_indices,
        adapter.options.trainable_token_indices);
   hold("lora_rank_pattern", given.rank_pattern, adapter.options.rank_pattern);
@@ -290,6 +308,22 @@ void check_continued(const config::Recipe& recipe, const models::CausalLM& model
   });
 }
 
+// Finds the tokens whose embeddings a prompt begins with: those of its text, again and again.
+void set_prompt_ids(peft::PromptOptions& prompt, const config::Recipe& recipe, config::Problems& problems) {
+  const auto tokenizer = load_recipe_tokenizer(recipe, problems);
+  std::vector<int32_t> ids;
+  if (tokenizer) ids = tokenizer->encode(prompt.init_text, {.add_special_tokens = true});
+  if (ids.empty()) {
+    const char* const key = "prompt_tuning_init_text";
+    problems.add(
+        key, recipe.place_of({key}),
+        recipe.error("PROMPT", tokenizer ? "the text has no tokens" : "no tokenizer reads the text", {key}));
+    return;
+  }
+  for (int64_t i = 0; i < prompt.num_virtual_tokens; ++i)
+    prompt.init_ids.push_back(ids[static_cast<size_t>(i) % ids.size()]);
+}
+
 // Puts the recipe's adapter on the model: a new one, or the one of lora_model_dir, of which only the dropout
 // is the recipe's; then `files` become those of lora_model_dir.
 AdapterSetup put_adapter(models::CausalLM& model, const config::Recipe& recipe,
@@ -297,6 +331,7 @@ AdapterSetup put_adapter(models::CausalLM& model, const config::Recipe& recipe,
   AdapterSetup adapter;
   if (recipe.lora_model_dir.empty()) {
     adapter.options = adapter_options(recipe);
+    if (!adapter.options.prompt.init_text.empty()) set_prompt_ids(adapter.options.prompt, recipe, problems);
     attempt_targets(recipe, problems, [&] {
       adapter.targets = peft::apply_lora(model, adapter.options, shared_modules(model));
     });
@@ -306,6 +341,7 @@ AdapterSetup put_adapter(models::CausalLM& model, const config::Recipe& recipe,
   files = std::make_shared<const io::ModelFiles>(peft::open_adapter(recipe.lora_model_dir));
   check_continued(recipe, model, continued, problems);
   continued.options.dropout = recipe.lora_dropout;
+  continued.options.is_seq2seq = recipe.task == config::Task::Seq2Seq;
   adapter.options = continued.options;
   adapter.targets = peft::apply_adapter(model, continued, *files, model.tied_modules());
   return adapter;
@@ -387,6 +423,18 @@ void check_start(const config::Recipe& recipe, const checkpoint::StoredTensors* 
                    .hint("write peft_init_lora_weights: true, or take the model that this one was made of"));
 }
 
+// Returns the recipe with the head of a classifier among lora_modules_to_save, as PEFT has it, and with what
+// the files lack of the head.
+config::Recipe with_saved_head(config::Recipe recipe, const models::CausalLM& model,
+                               const checkpoint::StoredTensors* files) {
+  if (recipe.task != config::Task::Classification || !recipe.lora_model_dir.empty()) return recipe;
+  std::vector<std::string>& saved = recipe.lora_modules_to_save;
+  for (const std::string& module : models::head_modules(model, files)) {
+    if (std::ranges::count(saved, module) == 0) saved.push_back(module);
+  }
+  return recipe;
+}
+
 // Freezes all that unfrozen_parameters leaves out; nothing where the recipe has no such key.
 void freeze_parameters(PlannedModel& planned, const config::Recipe& recipe, config::Problems& problems) {
   if (recipe.unfrozen_parameters.empty()) return;
@@ -404,8 +452,9 @@ void freeze_parameters(PlannedModel& planned, const config::Recipe& recipe, conf
 
 }  // namespace
 
-PlannedModel plan_model(const config::Recipe& recipe, const models::BaseModel& base,
+PlannedModel plan_model(const config::Recipe& given, const models::BaseModel& base,
                         config::Problems& problems) {
+  config::Recipe recipe = given;
   const models::ModelConfig& config = base.config();
   PlannedModel planned;
   planned.model = models::build_model(config, run_types(recipe).stored);
@@ -418,6 +467,8 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::BaseModel& b
   planned.saved = models::state_dict_adapter(model);
   check_tensor_parallel(model, recipe);
   check_expert_parallel(model, recipe);
+  at_place_of(recipe, {"context_parallel_size"},
+              [&] { models::check_context_parallel(model, recipe.context_parallel_size); });
   warn_of_unused_routers(recipe, config);
   if (recipe.router_aux_loss_coef) model.set_router_aux_loss_coef(*recipe.router_aux_loss_coef);
   model.set_router_z_loss_coef(recipe.router_z_loss_coef);
@@ -434,7 +485,10 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::BaseModel& b
   } else {
     base_files = base.tensors();
     planned.files.push_back(base_files);
-    models::check_tensors(model, *base_files);
+    const auto added = models::check_tensors(model, *base_files, recipe.task == config::Task::Classification);
+    if (!added.empty() && recipe.lora_model_dir.empty())
+      log::warn("the base model lacks the head of a classifier, which begins with random values: " +
+                join(added, ", "));
     planned.base_dtype = checkpoint::main_dtype(*base_files);
     sources.push_back(checkpoint::stored_source(base_files, planned.saved));
   }
@@ -446,12 +500,16 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::BaseModel& b
   if (recipe.adapter == config::AdapterKind::None) {
     planned.whole = base.whole();
   } else {
+    recipe = with_saved_head(std::move(recipe), model, base_files.get());
     coded = at_place_of(recipe, {"tensor_parallel_size"}, [&] {
       return models::quantize_layers(model, planned.saved, base_files.get(), quantize_options(recipe));
     });
     check_start(recipe, base_files.get(), problems);
     std::shared_ptr<const io::ModelFiles> files;
     planned.adapter = put_adapter(model, recipe, files, problems);
+    if (base.has_new_vocabulary() && files == nullptr)
+      peft::carry_token_tables(model, models::token_tables(model), model.tied_modules(),
+                               planned.adapter->targets);
     planned.saved = peft::adapter_table(model, planned.adapter->targets);
     if (files != nullptr) {
       planned.files.push_back(checkpoint::stored_tensors(files));
@@ -483,7 +541,7 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::BaseModel& b
 
 TrainedModel set_up_model(const config::Recipe& recipe, const parallel::DeviceMesh& mesh) {
   config::Problems problems;
-  PlannedModel planned = plan_model(recipe, models::BaseModel::open(recipe.base_model), problems);
+  PlannedModel planned = plan_model(recipe, open_recipe_base(recipe), problems);
   problems.settle();
   return set_up_model(recipe, std::move(planned), mesh);
 }
@@ -550,6 +608,8 @@ checkpoint::FolderPlan result_folder(const TrainedModel& trained, const config::
     const std::string base_model = std::filesystem::absolute(recipe.base_model).lexically_normal().string();
     plan =
         peft::adapter_folder(trained.saved, trained.adapter->options, trained.adapter->targets, base_model);
+    // It tells the labels, of which an adapter says nothing.
+    if (trained.model->config().classification) plan.files.emplace_back("config.json", base.config);
   } else {
     const auto files =
         tokenizer ? checkpoint::with_special_tokens(base, chosen_tokens(recipe, *tokenizer)) : base;

@@ -32,16 +32,20 @@ bool keeps_best(const config::CheckpointConfig& keys) {
   return keys.load_best_model_at_end || keys.save_strategy == config::Cadence::Best;
 }
 
-double deciding_loss(const config::Recipe& recipe, double loss, const std::vector<DatasetLoss>& datasets) {
+double deciding_loss(const config::Recipe& recipe, const Evaluated& evaluated) {
   const std::string& metric = recipe.metric_for_best_model;
-  if (metric.empty() || metric == "loss" || metric == "eval_loss") return loss;
+  if (metric.empty() || metric == "loss" || metric == "eval_loss") return evaluated.loss;
   std::vector<std::string> names = {"eval_loss"};
-  for (const DatasetLoss& dataset : datasets) {
+  for (const DatasetLoss& dataset : evaluated.datasets) {
     names.push_back("eval_" + dataset.name + "_loss");
     if (names.back() == metric) return dataset.loss;
   }
+  for (const auto& [name, value] : evaluated.metrics) {
+    names.push_back("eval_" + name);
+    if (metric == name || metric == names.back()) return name == "mse" ? value : -value;
+  }
   throw Error(ErrorKind::Config, "VALUE",
-              "key 'metric_for_best_model': there is no evaluation loss of this name")
+              "key 'metric_for_best_model': an evaluation measures nothing of this name")
       .in(recipe.source_file)
       .got(metric)
       .need(join(names, ", "));

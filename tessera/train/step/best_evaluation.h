@@ -27,9 +27,9 @@ struct BestEvaluation {
 // Tells whether a checkpoint is saved after each evaluation that is the best so far, and kept.
 bool keeps_best(const config::CheckpointConfig& keys);
 
-// Returns the loss that the recipe's metric_for_best_model names: `loss`, that of all evaluation data, or for
-// "eval_<name>_loss" that of one dataset among several. Throws Error(Config) where there is no dataset of
-// that name.
-double deciding_loss(const config::Recipe& recipe, double loss, const std::vector<DatasetLoss>& datasets);
+// Returns the number that the recipe's metric_for_best_model names, of which lower is better: the loss of all
+// evaluation data, for "eval_<name>_loss" that of one dataset among several, and for a metric of a classifier
+// ("eval_f1" or "f1") its negative, but for mse. Throws Error(Config) where there is nothing of that name.
+double deciding_loss(const config::Recipe& recipe, const Evaluated& evaluated);
 
 }  // namespace tessera::train

@@ -12,6 +12,11 @@
 
 namespace tessera::train {
 
+// Returns the micro-batch with `count` tokens before each of its documents, whose ids count from `first_id`
+// on. They have no labels, and the positions of the others begin behind them. The first token of a document
+// has no label here, so the last virtual token does not learn to predict it, unlike in PEFT.
+data::MicroBatch with_virtual_tokens(const data::MicroBatch& batch, int64_t count, int64_t first_id);
+
 // Returns the micro-batch as the ranks along tp run it: [tokens] int64 tensors on the host. A last document
 // of tokens without labels makes the number of tokens a multiple of `multiple`, and at least that, so that
 // every rank takes part in every collective.
@@ -24,6 +29,8 @@ struct LossParts {
   at::Tensor datasets = {};
   // [2], float64: nn::TokenBatch::router_values.
   at::Tensor routers = {};
+  // nn::TokenBatch::statistics.
+  at::Tensor statistics = {};
 };
 
 // Both functions run the micro-batches that this rank and those along cp, tp and pp read, one after another

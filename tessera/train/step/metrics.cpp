@@ -33,9 +33,24 @@ nlohmann::ordered_json to_json(const std::map<std::string, AxisTraffic>& traffic
   return json;
 }
 
+nlohmann::ordered_json to_json(const Evaluated& evaluated) {
+  nlohmann::ordered_json json = {{"eval_loss", evaluated.loss}};
+  if (!evaluated.datasets.empty()) json["eval_losses"] = to_json(evaluated.datasets);
+  for (const auto& [name, value] : evaluated.metrics) json["eval_" + name] = value;
+  return json;
+}
+
 nlohmann::ordered_json to_json(const DriveTraffic& states) {
   return {
       {"bytes_read", states.bytes_read}, {"bytes_written", states.bytes_written}, {"wait_s", states.wait_s}};
+}
+
+nlohmann::ordered_json to_json(const GradientNoise& noise) {
+  const auto steps = static_cast<double>(noise.steps);
+  nlohmann::ordered_json json = {
+      {"signal", noise.signal / steps}, {"noise", noise.noise / steps}, {"scale_tokens", nullptr}};
+  if (noise.signal > 0.0 && noise.noise >= 0.0) json["scale_tokens"] = noise.noise / noise.signal;
+  return json;
 }
 
 void MetricsWindow::add(const StepMetrics& step) {
@@ -48,6 +63,9 @@ void MetricsWindow::add(const StepMetrics& step) {
     sum_.routers = {sums.balance + step.routers->balance * tokens,
                     sums.z_loss + step.routers->z_loss * tokens};
   }
+  sum_.gradient_noise.signal += before.gradient_noise.signal;
+  sum_.gradient_noise.noise += before.gradient_noise.noise;
+  sum_.gradient_noise.steps += before.gradient_noise.steps;
   sum_.tokens += before.tokens;
   sum_.label_tokens += before.label_tokens;
   sum_.step_s += before.step_s;
@@ -119,6 +137,8 @@ nlohmann::ordered_json MetricsWindow::to_json() const {
                                  {"skipped_steps", sum_.skipped_steps},
                                  {"datasets", datasets_},
                                  {"traffic", tessera::train::to_json(sum_.traffic)}};
+  if (const GradientNoise& noise = sum_.gradient_noise; noise.steps > 0)
+    json["gradient_noise"] = {noise.signal, noise.noise, noise.steps};
   if (sum_.routers) json["routers"] = {sum_.routers->balance, sum_.routers->z_loss};
   if (sum_.states) json["states"] = tessera::train::to_json(*sum_.states);
   return json;
@@ -141,6 +161,8 @@ MetricsWindow MetricsWindow::from_json(const nlohmann::ordered_json& json) {
     window.sum_.traffic[axis] = {traffic.at("bytes_sent"), traffic.at("wait_s")};
   }
   window.datasets_ = json.at("datasets").get<decltype(datasets_)>();
+  if (const auto noise = json.find("gradient_noise"); noise != json.end())
+    window.sum_.gradient_noise = {noise->at(0), noise->at(1), noise->at(2)};
   if (const auto routers = json.find("routers"); routers != json.end())
     window.sum_.routers = {routers->at(0), routers->at(1)};
   if (const auto states = json.find("states"); states != json.end())

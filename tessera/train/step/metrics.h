@@ -10,6 +10,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "tessera/core/classification.h"
 #include "tessera/core/step_clock.h"
 #include "tessera/measure/straggler_watch.h"
 
@@ -32,9 +33,22 @@ struct DatasetLoss {
   double loss = 0.0;  // mean over label tokens
   int64_t label_tokens = 0;
 };
+// The results of an evaluation.
+struct Evaluated {
+  double loss = 0.0;
+  int64_t label_tokens = 0;
+  std::vector<DatasetLoss> datasets = {};  // empty unless there are several
+  NamedMetrics metrics = {};               // of a classifier
+};
 // Values of the losses of routers (nn::RouterBalance), as means over label tokens.
 struct RouterValues {
   double balance = 0.0, z_loss = 0.0;
+};
+// Sums over the steps in which the noise of the gradient was measured (gradient_noise.h).
+struct GradientNoise {
+  double signal = 0.0;  // squared norm of the gradient without noise
+  double noise = 0.0;   // variance of the gradient of one label token, over all parameters
+  int64_t steps = 0;
 };
 // Returns the mean loss of each dataset: its sum of losses over its label tokens. Datasets without label
 // tokens are left out.
@@ -43,6 +57,12 @@ std::vector<DatasetLoss> dataset_losses(const std::vector<std::string>& names,
                                         const std::vector<int64_t>& label_tokens);
 // Returns {"chats": 1.25, ...}.
 nlohmann::ordered_json to_json(const std::vector<DatasetLoss>& losses);
+// Returns {"eval_loss": 0.5, "eval_losses": {...}, "eval_accuracy": 0.75, ...}.
+nlohmann::ordered_json to_json(const Evaluated& evaluated);
+
+// Returns {"signal": 0.5, "noise": 2000.0, "scale_tokens": 4000.0}: means, and the gradient noise scale,
+// which is null where the signal drowns in the noise of its own estimate.
+nlohmann::ordered_json to_json(const GradientNoise& noise);
 
 // Returns {"bytes_read": 4096, "bytes_written": 4096, "wait_s": 0.25}.
 nlohmann::ordered_json to_json(const DriveTraffic& states);
@@ -72,6 +92,7 @@ struct StepMetrics {
   int64_t peak_device = 0;
   std::vector<DatasetLoss> datasets;    // empty unless there are several
   std::optional<RouterValues> routers;  // unset unless the loss asks for them
+  GradientNoise gradient_noise;         // sums of the steps in which it was measured
   double save_stall_s = 0.0;            // seconds for which checkpoints held up the steps before
   int64_t skipped_steps = 0;            // steps without an update (spike_action, an overflow of float16)
   bool rolls_back = false;              // the last step asks for the newest checkpoint's values

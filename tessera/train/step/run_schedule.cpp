@@ -70,6 +70,11 @@ optim::Schedule make_schedule(const config::Recipe& recipe, int64_t total_steps,
   schedule.fall = recipe.lr_decay_type;
   schedule.div_factor = recipe.lr_div_factor;
   schedule.final_div_factor = recipe.lr_final_div_factor;
+  schedule.range_steps = recipe.lr_range_test_step_size;
+  schedule.range_rate = recipe.lr_range_test_step_rate;
+  schedule.range_end = recipe.lr_range_test_max_lr;
+  schedule.range_has_stairs = recipe.lr_range_test_staircase;
+  if (schedule.kind == ScheduleKind::RangeTest) return schedule;  // which has no warm-up
   schedule.warmup_steps = warmup_steps(recipe, total_steps);
   if (schedule.warmup_steps > 0 && schedule.warmup_steps >= total_steps) note_unreached_peak(schedule);
   return schedule;

@@ -18,6 +18,7 @@
 #include "tessera/train/step/backward_updates.h"
 #include "tessera/train/step/bad_numbers.h"
 #include "tessera/train/step/forward_backward.h"
+#include "tessera/train/step/gradient_noise.h"
 
 namespace tessera::train {
 namespace {
@@ -27,8 +28,10 @@ class LossSum {
  public:
   // `num_datasets` is the number of datasets that the micro-batches name; 0 where they name none.
   // `has_routers`: the values of the routers' losses are asked for.
-  LossSum(at::Device device, int64_t num_datasets, bool has_routers = false)
+  // `num_statistics`: how many class statistics are asked for.
+  LossSum(at::Device device, int64_t num_datasets, bool has_routers = false, int64_t num_statistics = 0)
       : sum_(at::zeros({1}, at::TensorOptions(device).dtype(at::kDouble))) {
+    if (num_statistics > 0) parts_.statistics = at::zeros({num_statistics}, sum_.options());
     if (num_datasets > 0) parts_.datasets = at::zeros({num_datasets}, sum_.options());
     if (has_routers) parts_.routers = at::zeros({2}, sum_.options());
   }
@@ -43,14 +46,16 @@ class LossSum {
     double loss = 0.0;
     std::vector<double> datasets, routers;
     double other = 0.0;
+    std::vector<double> statistics;
   };
-  // Returns the sums over the ranks that hold different labels: [1 + 2 + datasets] for loss, routers and
-  // datasets, without the parts that are not asked for. at::cat copies, so own() stays this rank's.
-  // Collective.
+  // Returns the sums over the ranks that hold different labels: [1 + 2 + datasets + statistics] for loss,
+  // routers, datasets and class statistics, without the parts that are not asked for. at::cat copies, so
+  // own() stays this rank's. Collective.
   at::Tensor reduced(const parallel::DeviceMesh& mesh) const {
     std::vector<at::Tensor> all = {sum_};
     if (parts_.routers.defined()) all.push_back(parts_.routers);
     if (parts_.datasets.defined()) all.push_back(parts_.datasets);
+    if (parts_.statistics.defined()) all.push_back(parts_.statistics);
     const at::Tensor sums = at::cat(all);
     mesh.group(parallel::kAxisLoss)->all_reduce(sums);
     return sums;
@@ -60,7 +65,8 @@ class LossSum {
     const auto values = host_span<const double>(other_and_reduced);
     const int64_t routers = parts_.routers.defined() ? parts_.routers.size(0) : 0;
     const auto behind = values.begin() + 2 + routers;
-    return {values[1], {behind, values.end()}, {values.begin() + 2, behind}, values[0]};
+    const auto end = values.end() - (parts_.statistics.defined() ? parts_.statistics.size(0) : 0);
+    return {values[1], {behind, end}, {values.begin() + 2, behind}, values[0], {end, values.end()}};
   }
 
  private:
@@ -159,8 +165,24 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
   LossSum loss_sum(mesh.device(), input.num_datasets, trained.model->router_loss_weights().is_any());
   std::optional<BackwardUpdates> updates;
   if (input.updates_in_backward) updates.emplace(trained, optimizer, input.lr);
-  loss_sum.add(forward_backward(trained, mesh, *input.micro_batches, scale * input.loss_scale,
-                                random_places(mesh, input), loss_sum.parts()));
+  const auto random_place = random_places(mesh, input);
+  const auto run = [&](const std::vector<data::MicroBatch>& micro_batches, int64_t first) {
+    loss_sum.add(forward_backward(
+        trained, mesh, micro_batches, scale * input.loss_scale,
+        [&](int64_t m) { return random_place(first + m); }, loss_sum.parts()));
+  };
+  std::optional<FirstGradient> first_gradient;
+  const std::vector<data::MicroBatch>& all = *input.micro_batches;
+  if (input.measures_noise && all.size() > 1) {
+    const auto half = std::ssize(all) / 2;
+    const std::vector<data::MicroBatch> first(all.begin(), all.begin() + half);
+    run(first, 0);
+    first_gradient.emplace(trained, mesh, first);
+    run({all.begin() + half, all.end()}, half);
+    first_gradient->add_back();
+  } else {
+    run(all, 0);
+  }
   StepResult result;
   // The host does not wait for the device before numbers.wait() below. Rows that do not train are cleared
   // before the norm, in which they would count.
@@ -175,10 +197,13 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
                    update_factor(losses.select(0, 0), pending_norm.sum_of_squares().select(0, 0), input));
   };
   // The copy is submitted ahead of the update, so that the host does not wait for that.
-  HostCopy numbers(at::cat({pending_norm.sum_of_squares(), losses}));
+  std::vector<at::Tensor> read = {pending_norm.sum_of_squares(), losses};
+  if (first_gradient) read.push_back(first_gradient->numbers());
+  HostCopy numbers(at::cat(read));
   const bool waits = input.skips_overflow || input.accepts;
   if (!waits && !updates) update();
-  const LossSum::Total total = loss_sum.total(numbers.wait());
+  const at::Tensor values = numbers.wait();
+  const LossSum::Total total = loss_sum.total(values.narrow(0, 0, 1 + losses.size(0)));
   const double total_loss = total.loss;
   result.dataset_losses = total.datasets;
   if (!total.routers.empty())
@@ -200,6 +225,13 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
   // Throws where a collective on the device has failed: the numbers that were read after it are no result.
   mesh.world()->check();
   result.grad_norm = norm.norm / input.loss_scale;
+  if (first_gradient) {
+    const auto of_first = host_span<const double>(values).last(2);
+    const double to_mean = static_cast<double>(input.label_tokens) / of_first[1] / input.loss_scale;
+    result.noise =
+        gradient_noise(of_first[0] * to_mean * to_mean, of_first[1], result.grad_norm * result.grad_norm,
+                       static_cast<double>(input.label_tokens));
+  }
   result.is_updated = !input.accepts || input.accepts(result.loss, result.grad_norm);
   if (waits && result.is_updated) update();
   return result;
@@ -211,7 +243,9 @@ std::optional<Evaluated> evaluate(TrainedModel& trained, const parallel::DeviceM
   trained.model->eval();
   const std::vector<std::string> datasets = loader.datasets();
   const bool has_several = datasets.size() > 1;
-  LossSum loss_sum(mesh.device(), has_several ? std::ssize(datasets) : 0);
+  const auto& classes = trained.model->config().classification;
+  LossSum loss_sum(mesh.device(), has_several ? std::ssize(datasets) : 0, false,
+                   classes ? num_class_statistics(*classes) : 0);
   std::vector<int64_t> of_datasets(datasets.size(), 0);
   int64_t label_tokens = 0;
   loader.seek({});
@@ -239,6 +273,7 @@ std::optional<Evaluated> evaluate(TrainedModel& trained, const parallel::DeviceM
   Evaluated evaluated;
   evaluated.loss = total.loss / static_cast<double>(std::max<int64_t>(1, label_tokens));
   evaluated.label_tokens = label_tokens;
+  if (classes) evaluated.metrics = class_metrics(*classes, total.statistics);
   if (has_several) evaluated.datasets = dataset_losses(datasets, total.datasets, of_datasets);
   return evaluated;
 }

@@ -26,6 +26,8 @@ struct StepInput {
   double loss_scale = 1.0;           // factor on the loss in the backward; gradients are divided by it
   bool skips_overflow = false;       // a step that is not finite makes no update, instead of throwing
   bool updates_in_backward = false;  // BackwardUpdates; without clipping, loss scale and `accepts`
+  bool measures_noise = false;       // of the gradient, if this rank has several micro-batches; not with
+                                     // updates_in_backward
   int64_t num_datasets = 0;          // datasets that the micro-batches name; 0 for none
   // Decides before the update whether to make it, on every rank with the same numbers. Empty: the update is
   // always made; without skips_overflow it is then submitted before the host has read the numbers.
@@ -39,6 +41,7 @@ struct StepResult {
   bool is_updated = true;
   std::vector<double> dataset_losses;   // sum over the label tokens of each dataset
   std::optional<RouterValues> routers;  // unset unless the loss asks for them
+  std::optional<GradientNoise> noise;   // unset unless it was measured
 };
 
 // Runs forward and backward of every micro-batch with the loss divided by the step's label tokens, then makes
@@ -49,15 +52,9 @@ struct StepResult {
 StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const parallel::DeviceMesh& mesh,
                     const StepInput& input);
 
-struct Evaluated {
-  double loss = 0.0;
-  int64_t label_tokens = 0;
-  std::vector<DatasetLoss> datasets;  // empty unless there are several
-};
-
-// Returns the mean loss over the label tokens of one epoch of `loader`, over all ranks, and makes no
-// gradients. Calls `on_step` with the number of the epoch's steps that are done; where that returns false, on
-// all ranks alike, the evaluation ends and returns nothing. Collective.
+// Returns the mean loss over the label tokens, and the metrics of a classifier, of one epoch of `loader`,
+// over all ranks, and makes no gradients. Calls `on_step` with the number of the epoch's steps that are done;
+// where that returns false, on all ranks alike, the evaluation ends and returns nothing. Collective.
 std::optional<Evaluated> evaluate(TrainedModel& trained, const parallel::DeviceMesh& mesh,
                                   data::Loader& loader, const std::function<bool(int64_t done)>& on_step);
 

@@ -29,6 +29,8 @@ StepInput input_of(const data::Step& data, const config::Recipe& recipe, const T
   input.skips_overflow = LossScaler::is_on(recipe);
   input.updates_in_backward = recipe.update_in_backward;
   input.num_datasets = std::ssize(data.dataset_label_tokens);
+  input.measures_noise =
+      recipe.gradient_noise_steps > 0 && (state.step + 1) % recipe.gradient_noise_steps == 0;
   return input;
 }
 
@@ -108,6 +110,7 @@ StepMetrics Training::step() {
   metrics.lr = input.lr;
   metrics.datasets = dataset_losses(data_->datasets(), result.dataset_losses, data.dataset_label_tokens);
   metrics.routers = result.routers;
+  metrics.gradient_noise = result.noise.value_or(GradientNoise{});
   metrics.skipped_steps = result.is_updated ? 0 : 1;
   metrics.rolls_back = verdict == StepGuard::Verdict::RollBack;
   metrics.grad_norm = result.grad_norm;
@@ -135,8 +138,8 @@ std::optional<StepMetrics> Training::add_to_line(const StepMetrics& step) {
   return state_.window.take();
 }
 
-bool Training::note_evaluation(double loss, const std::vector<DatasetLoss>& datasets) {
-  const double deciding = deciding_loss(recipe_, loss, datasets);
+bool Training::note_evaluation(const Evaluated& evaluated) {
+  const double deciding = deciding_loss(recipe_, evaluated);
   state_.best.judge(deciding, state_.step);
   state_.early_stopping.judge(recipe_, deciding);
   if (recipe_.lr_scheduler == ScheduleKind::ReduceOnPlateau)

@@ -58,9 +58,9 @@ class Training {
   std::optional<StepMetrics> add_to_line(const StepMetrics& step);
   // Returns the line of the steps since the last one, if any, for a run that ends before its last step.
   std::optional<StepMetrics> rest_of_line();
-  // Takes in the losses of an evaluation, of which metric_for_best_model chooses the one that decides.
+  // Takes in the results of an evaluation, of which metric_for_best_model chooses the one that decides.
   // Returns whether the run ends with it (early_stopping_patience). Throws what deciding_loss() throws.
-  bool note_evaluation(double loss, const std::vector<DatasetLoss>& datasets);
+  bool note_evaluation(const Evaluated& evaluated);
 
   // Returns the trained parameters ("parameter/<name>") and the optimizer's states
   // ("optimizer/<name>/<state>"), in the same order on all ranks. They refer to this object.

@@ -1,0 +1,244 @@
+// Compares the training of classifiers under parallel layouts with one process.
+#include <fstream>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tessera/config/load_recipe.h"
+#include "tessera/core/rng.h"
+#include "tessera/data/loader_options.h"
+#include "tessera/generation/load_for_inference.h"
+#include "tessera/models/common/base_model.h"
+#include "tessera/models/common/load.h"
+#include "tessera/models/registry.h"
+#include "tessera/train/run/trainer.h"
+#include "tessera/train/step/step.h"
+#include "tessera/train/step/training.h"
+
+#include "tests/testing/mpi_world.h"
+#include "tests/train/training_testing.h"
+
+namespace tessera::train {
+namespace {
+
+constexpr int64_t kVocabulary = 31, kRows = 11;
+
+// Returns rows of 2 to 12 tokens with a target, some of two types.
+data::RowSet rows_of(const models::ModelConfig& model) {
+  const Classification& classes = *model.classification;
+  const auto store = std::make_shared<data::RowStore>();
+  data::RowSet rows{store, {}};
+  for (int64_t number = 0; number < kRows; ++number) {
+    const CounterRng rng(4, stream_of("rows"), static_cast<uint64_t>(number));
+    data::Row row;
+    row.input_ids.resize(2 + rng.below(0, 11));
+    for (size_t i = 0; i < row.input_ids.size(); ++i)
+      row.input_ids[i] = static_cast<int32_t>(3 + rng.below(1 + i, kVocabulary - 3));
+    row.labels.assign(row.input_ids.size(), static_cast<int32_t>(kIgnoreLabel));
+    const size_t read = model.is_encoder ? 0 : row.input_ids.size() - 1;
+    row.labels[read] = row.input_ids[read];
+    if (model.model_type == "bert" && number % 2 == 0) {
+      row.type_ids.assign(row.input_ids.size(), 0);
+      row.type_ids.back() = 1;
+    }
+    for (int64_t i = 0; i < classes.target_width(); ++i) {
+      const uint64_t drawn = rng.below(100 + static_cast<uint64_t>(i), 60);
+      row.targets.push_back(classes.problem == ProblemType::Regression ? static_cast<float>(drawn) / 30.0F
+                            : classes.problem == ProblemType::MultiLabel
+                                ? static_cast<float>(drawn % 2)
+                                : static_cast<float>(drawn % static_cast<uint64_t>(classes.num_labels())));
+    }
+    rows.rows.push_back(store->size());
+    store->append(row);
+  }
+  return rows;
+}
+
+struct Outcome {
+  std::vector<double> losses, norms;
+  Evaluated evaluated;
+};
+
+Outcome run(const config::Recipe& recipe, const std::shared_ptr<comm::Communicator>& world) {
+  const parallel::DeviceMesh mesh(world, parallel_dims(recipe, world->size()));
+  TrainedModel model = set_up_model(recipe, mesh);
+  const data::RowSet rows = rows_of(model.model->config());
+  const int64_t rank = mesh.coordinate(parallel::kAxisDp), size = mesh.size(parallel::kAxisDp);
+  Training training(recipe, mesh,
+                    std::make_unique<data::Loader>(rows, data::train_loader_options(recipe, rank, size)),
+                    std::move(model));
+  Outcome outcome;
+  for (int step = 0; step < 3; ++step) {
+    const StepMetrics metrics = training.step();
+    outcome.losses.push_back(metrics.loss);
+    outcome.norms.push_back(metrics.grad_norm);
+  }
+  data::Loader loader(rows, data::eval_loader_options(recipe, rank, size));
+  outcome.evaluated = evaluate(training.trained(), mesh, loader, [](int64_t) { return true; }).value();
+  return outcome;
+}
+
+struct Layout {
+  const char* what;
+  const char* model;
+  int64_t config::Recipe::*axis = nullptr;  // the axis along which all ranks lie; null for dp_shard
+  const char* more = "";
+  int64_t most_ranks = 3;
+};
+
+class ClassifierLayouts : public ::testing::TestWithParam<Layout> {};
+
+TEST_P(ClassifierLayouts, EqualOneProcess) {
+  const auto world = testing::world();
+  const Layout& layout = GetParam();
+  if (world->size() > layout.most_ranks) return;
+  const auto recipe_with = [&](int64_t accumulation) {
+    return config::parse_recipe(
+        "base_model: " + testing::reference_data("classifiers/") + layout.model +
+            "\ntask: classification\ndatasets:\n  - path: none.jsonl\nlearning_rate: 0.01\nmax_steps: 3\n"
+            "dtype: float64\nsequence_len: 24\nmicro_batch_size: 2\ngradient_accumulation_steps: " +
+            std::to_string(accumulation) + "\n" + layout.more,
+        "recipe.yaml");
+  };
+  const int64_t ranks = world->size();
+  const Outcome want = run(recipe_with(ranks), comm::Communicator::single());
+  config::Recipe recipe = recipe_with(layout.axis == nullptr ? 1 : ranks);
+  if (layout.axis != nullptr) recipe.*layout.axis = ranks;
+  const Outcome got = run(recipe, world);
+  for (size_t i = 0; i < want.losses.size(); ++i) {
+    EXPECT_NEAR(got.losses[i], want.losses[i], 1e-10 * want.losses[i]) << i;
+    EXPECT_NEAR(got.norms[i], want.norms[i], 1e-9 * want.norms[i]) << i;
+    EXPECT_GT(want.norms[i], 1e-3);
+  }
+  EXPECT_NE(want.losses[0], want.losses[2]);
+  EXPECT_NEAR(got.evaluated.loss, want.evaluated.loss, 1e-9 * want.evaluated.loss);
+  ASSERT_EQ(got.evaluated.metrics.size(), want.evaluated.metrics.size());
+  EXPECT_GE(want.evaluated.metrics.size(), 2U);
+  for (size_t i = 0; i < want.evaluated.metrics.size(); ++i) {
+    const auto& [name, value] = want.evaluated.metrics[i];
+    EXPECT_NEAR(got.evaluated.metrics[i].second, value, 1e-9) << name;
+  }
+}
+
+constexpr const char* kLora =
+    "adapter: lora\nlora_r: 2\nlora_alpha: 4\nlora_target_linear: true\nlora_dropout: 0.2\n";
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, ClassifierLayouts,
+    ::testing::Values(Layout{"shard", "bert"},
+                      Layout{"packed", "bert_multi", nullptr, "sample_packing: true\n"},
+                      Layout{"ddp", "bert_number", nullptr, "zero_stage: 0\n"},
+                      Layout{"tp", "bert", &config::Recipe::tensor_parallel_size},
+                      Layout{"tp_of_lora", "bert", &config::Recipe::tensor_parallel_size, kLora},
+                      Layout{"tp_of_modernbert", "modernbert", &config::Recipe::tensor_parallel_size},
+                      Layout{"cp", "bert", &config::Recipe::context_parallel_size},
+                      Layout{"cp_of_windows", "modernbert", &config::Recipe::context_parallel_size},
+                      Layout{"cp_of_a_decoder", "llama_score", &config::Recipe::context_parallel_size},
+                      Layout{"pp", "roberta", &config::Recipe::pipeline_parallel_size, "", 2},
+                      Layout{"lora", "distilbert", nullptr, kLora},
+                      Layout{"lora_of_a_nested_head", "roberta", nullptr, kLora},
+                      Layout{"decoder", "gpt2_score"},
+                      Layout{"tp_of_a_decoder", "gpt2_score", &config::Recipe::tensor_parallel_size},
+                      Layout{"recomputed", "roberta", nullptr, "gradient_checkpointing: true\n"}),
+    [](const auto& info) { return info.param.what; });
+
+// A run from texts to the saved folder, against a plain loop of Transformers in float64
+// (tests/reference/make_classifier_training_reference.py).
+class ClassifierRun : public ::testing::Test {
+ protected:
+  config::Recipe recipe_with(const std::string& more) {
+    return config::parse_recipe(
+        "base_model: " + data_ + "\ntask: classification\ndatasets:\n  - path: " + data_ +
+            "train.jsonl\ntest_datasets:\n  - path: " + data_ + "eval.jsonl\nlearning_rate: " +
+            expected_["rate"].dump() + "\nmax_steps: " + std::to_string(expected_["losses"].size()) +
+            "\nsequence_len: " + expected_["max_length"].dump() +
+            "\nexcess_length_strategy: truncate\nshuffle_merged_datasets: false\nlr_scheduler: "
+            "constant\nwarmup_steps: 0\ndtype: float64\n"
+            "eval_strategy: steps\neval_steps: " +
+            std::to_string(expected_["losses"].size()) + "\noutput_dir: " + folder_ / "out" + "\n" + more,
+        "recipe.yaml");
+  }
+
+  const std::shared_ptr<comm::Communicator> world_ = testing::world();
+  const testing::SharedFolder folder_{world_};
+  const std::string data_ = testing::reference_data("classifiers/training/");
+  const nlohmann::json expected_ = nlohmann::json::parse(std::ifstream(data_ + "expected.json"));
+};
+
+TEST_F(ClassifierRun, EqualsTransformers) {
+  const int64_t ranks = world_->size();
+  const int64_t batch = expected_["batch"];
+  train(recipe_with("micro_batch_size: " + std::to_string(batch / ranks) + "\n"), world_);
+  if (!folder_.is_owner()) return;
+  const auto steps = testing::metrics_with(folder_ / "out/metrics.jsonl", "loss");
+  ASSERT_EQ(steps.size(), expected_["losses"].size());
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const double want = expected_["losses"][i];
+    EXPECT_NEAR(steps[i]["loss"].get<double>(), want, 1e-8 * want) << i;
+  }
+  const auto evaluations = testing::metrics_with(folder_ / "out/metrics.jsonl", "eval_loss");
+  ASSERT_EQ(evaluations.size(), 1U);
+  for (const auto& [name, value] : expected_["metrics"].items())
+    EXPECT_NEAR(evaluations[0]["eval_" + name].get<double>(), value.get<double>(), 1e-7) << name;
+  const auto config = models::read_model_config(folder_ / "out");
+  EXPECT_EQ(config->classification->labels, default_labels(2));
+  EXPECT_EQ(config->classification->problem, ProblemType::SingleLabel);
+}
+
+// The result of an adapter tells the labels, and holds the head of the classifier.
+TEST_F(ClassifierRun, AnAdapterHoldsTheHead) {
+  config::Recipe recipe =
+      recipe_with(std::string("micro_batch_size: 2\nlabel_names: [other, same]\n") + kLora);
+  recipe.max_steps = 2;
+  train(recipe, world_);
+  world_->barrier();
+  // A run that goes on from it has its labels.
+  config::Recipe again = recipe;
+  again.label_names.clear();
+  again.lora_model_dir = folder_ / "out";
+  again.output_dir = folder_ / "again";
+  again.key_places.clear();
+  train(again, world_);
+  if (!folder_.is_owner()) return;
+  EXPECT_EQ(models::read_model_config(folder_ / "again")->classification->labels,
+            (std::vector<std::string>{"other", "same"}));
+  const auto adapter = nlohmann::json::parse(std::ifstream(folder_ / "out/adapter_config.json"));
+  EXPECT_EQ(adapter["task_type"], "SEQ_CLS");
+  EXPECT_EQ(adapter["modules_to_save"], nlohmann::json({"classifier"}));
+  const auto model = generation::load_for_inference(data_, folder_ / "out", at::TensorOptions(at::kDouble));
+  EXPECT_EQ(model->config().classification->labels, (std::vector<std::string>{"other", "same"}));
+}
+
+TEST_F(ClassifierRun, ADecoderGetsAHead) {
+  config::Recipe recipe = recipe_with("micro_batch_size: 2\n");
+  recipe.max_steps = 2;
+  recipe.base_model = folder_ / "model";
+  if (folder_.is_owner()) {
+    testing::TinyModel tiny;
+    tiny.vocab = 259;
+    testing::write_tiny_model(folder_ / "model", tiny);
+  }
+  world_->barrier();
+  train(recipe, world_);
+  if (!folder_.is_owner()) return;
+  const models::BaseModel made = models::BaseModel::open(folder_ / "out");
+  EXPECT_EQ(made.config().classification->labels, default_labels(2)) << "as the data show";
+  models::check_tensors(*models::build_model(made.config(), at::kFloat), *made.tensors());
+}
+
+TEST_F(ClassifierRun, TasksAndModelsThatDoNotFitAreRefused) {
+  config::Recipe recipe = recipe_with("");
+  recipe.task = config::Task::CausalLm;
+  EXPECT_THROW(train(recipe, world_), Error) << "a classifier as a language model";
+  EXPECT_THROW(recipe_with("streaming: true\n"), Error);
+  try {
+    train(recipe_with("num_labels: 5\n"), world_);
+    ADD_FAILURE() << "a classifier of two classes became one of five";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), "E-CONFIG-TASK");
+    EXPECT_NE(std::string(error.what()).find("got 5 labels, need 2"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace tessera::train
