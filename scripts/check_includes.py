@@ -2,7 +2,7 @@
 """Holds every #include of tessera/ against the direction of includes (docs/architecture.md).
 
 A folder may include itself and the folders of the levels above it. Narrower rules: only comm/ sees MPI
-and NCCL, only config/ sees yaml-cpp, only hub/ sees libcurl, model code knows no communication, only parallelize* and pipeline.* of models/ join
+and NCCL, only config/ sees yaml-cpp, only hub/ sees libcurl, only serving/ sees Boost, model code knows no communication, only parallelize* and pipeline.* of models/ join
 a model to parallel/, the folders of tessera_base know no LibTorch, and CUDA kernels know nothing but their table. Beside includes: the environment is read
 and set in core/environment.cpp alone.
 """
@@ -23,6 +23,7 @@ LEVELS = [
     ["checkpoint"],
     ["optim", "peft", "data"],
     ["models", "scoring"],
+    ["serving"],
     ["measure", "generation", "planner"],
     ["train"],
     ["cli"],
@@ -30,7 +31,7 @@ LEVELS = [
 # The rooms of train/, likewise.
 ROOMS = ["setup", "step", "reporters", "run"]
 LEVEL_OF = {folder: level for level, folders in enumerate(LEVELS) for folder in folders}
-TORCH_FREE = {"core", "config", "io", "hub", "text", "report", "data", "planner", "scoring"}
+TORCH_FREE = {"core", "config", "io", "hub", "text", "report", "data", "planner", "scoring", "serving"}
 ENVIRONMENT = re.compile(r"\b(?:(?:secure_)?getenv|(?:un)?setenv|putenv|clearenv)\s*\(|\bextern char\s*\*\*\s*environ\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^>"]+)[>"]')
 
@@ -82,6 +83,8 @@ def problems_of(path, source):
             yield number, "only config/ includes yaml-cpp"
         elif target.startswith("curl/") and (folder != "hub" or relative.suffix == ".h"):
             yield number, "only sources of hub/ include libcurl"
+        elif target.startswith("boost/") and (folder != "serving" or relative.suffix == ".h"):
+            yield number, "only sources of serving/ include Boost"
         elif target.startswith(("torch/", "ATen/", "c10/")):
             if folder in TORCH_FREE:
                 yield number, f"{folder}/ is free of LibTorch"

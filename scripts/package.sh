@@ -51,7 +51,7 @@ if [ -e "$build/tessera-tables.so" ]; then
   add_needed "$build/tessera-tables.so"
 fi
 # Files of the hub need libcurl, which the program opens when it fetches one.
-libcurl=$(PATH=$PATH:/sbin:/usr/sbin ldconfig -p | awk '$1 == "libcurl.so.4" && /x86-64|AArch64/ {print $NF; exit}')
+libcurl=$(PATH=$PATH:/sbin:/usr/sbin ldconfig -p | awk '$1 == "libcurl.so.4" && /x86-64|AArch64/ && !path {path = $NF} END {print path}')
 [ -n "$libcurl" ] || die "libcurl.so.4 is missing: run ./dev setup"
 install -m 644 "$libcurl" "$staging/lib/libcurl.so.4"
 origins+=("$libcurl")

@@ -19,6 +19,12 @@ packages=(build-essential cmake ninja-build ccache git pkg-config python3 python
   libopenmpi-dev openmpi-bin libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libicu-dev
   zlib1g-dev libzstd-dev libcurl4-openssl-dev libedit2
   libgtest-dev libgmock-dev patchelf mold)
+# Debian 12 has Boost 1.81 beside an older one; newer systems have one of their own that is newer.
+if [ "$(. /etc/os-release && echo "$ID${VERSION_ID:-}")" = debian12 ]; then
+  packages+=(libboost1.81-dev)
+else
+  packages+=(libboost-dev)
+fi
 [ $wants_tests = 0 ] || packages+=(clang-format shellcheck clang libclang-rt-14-dev)
 install_packages "${packages[@]}"
 command -v c++ >/dev/null || die "no C++ compiler after set-up"

@@ -31,8 +31,7 @@ void add_answering_options(CLI::App& verb, CommandLine& line, AnsweringOptions& 
                  "A Hugging Face model folder, a GGUF file, an adapter's folder (its base model is found "
                  "automatically), or the name of a model on the hub, which is downloaded")
       ->required();
-  line.add_model(verb, "--adapter", options.adapter, "Folder of a LoRA adapter to apply to the model",
-                 Takes::Adapter);
+  add_adapter_options(verb, line, options.adapters, kAdapterHelp);
   add_compute_options(verb, options.compute);
   add_rank_options(verb, options.ranks);
   verb.add_option("--system", options.system, "System message of the chat");

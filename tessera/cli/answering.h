@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "tessera/cli/adapters.h"
 #include "tessera/cli/compute_options.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/generation/answers.h"
@@ -17,7 +18,8 @@ struct RankOptions : generation::InferenceSizes {
 };
 
 struct AnsweringOptions : generation::AnswerOptions {
-  std::string model, adapter, system, chat_template;
+  AdapterOptions adapters;
+  std::string model, system, chat_template;
   ComputeOptions compute;
   RankOptions ranks;
   std::optional<int64_t> seed;

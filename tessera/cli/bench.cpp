@@ -19,12 +19,14 @@
 #include "tessera/core/strings.h"
 #include "tessera/io/output_file.h"
 #include "tessera/measure/step_trace.h"
+#include "tessera/train/setup/setup.h"
 
 namespace tessera::cli {
 namespace {
 
 struct Options {
-  std::string model, adapter = "none", dtype = "fp32", device = "auto", checkpointing = "false", trace, data;
+  std::string recipe, model, adapter = "none", dtype = "fp32", device = "auto", checkpointing = "false",
+                             trace, data;
   int64_t micro_batch = 2, seq = 512, steps = 6, nproc = 1, lora_r = 16, zero = 3;
   std::vector<std::string> overrides;
   bool as_json = false, overwrite = false;
@@ -32,6 +34,9 @@ struct Options {
 
 // Returns the recipe of a training with these options.
 config::Recipe recipe_of(const Options& options) {
+  if (options.recipe.empty() == options.model.empty())
+    throw Error(ErrorKind::Config, "BENCH", "one of --model and --recipe is needed").at("command line");
+  if (!options.recipe.empty()) return config::load_recipe(options.recipe, options.overrides, "");
   nlohmann::ordered_json keys = {{"base_model", options.model},
                                  {"datasets", {{{"path", options.data.empty() ? "random" : options.data}}}},
                                  {"learning_rate", 1e-4},
@@ -100,7 +105,9 @@ void print_trace(const train::BenchResult& result, const std::string& path, std:
 }
 
 int measure_training(const Options& options, const CommandLine& line) {
-  const at::Device device = device_named(options.device);
+  const bool has_recipe = !options.recipe.empty();
+  const config::Recipe recipe = recipe_of(options);
+  const at::Device device = has_recipe ? train::device_of(recipe) : device_named(options.device);
   if (!options.trace.empty()) {
     io::check_output_file({.path = options.trace,
                            .named_by = "--trace",
@@ -109,7 +116,7 @@ int measure_training(const Options& options, const CommandLine& line) {
                            .overwrites = options.overwrite});
   }
   if (const auto code = relaunch(options.nproc, line.arguments)) return *code;
-  const train::BenchOptions bench_options = {.recipe = recipe_of(options),
+  const train::BenchOptions bench_options = {.recipe = recipe,
                                              .trains_on_data = !options.data.empty(),
                                              .steps = options.steps,
                                              .trace_path = options.trace};
@@ -130,7 +137,12 @@ int measure_training(const Options& options, const CommandLine& line) {
 void add_training(CLI::App& bench, CommandLine& line) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = bench.add_subcommand("train", "Run training steps on random tokens");
-  line.add_model(*verb, "--model", options->model, "A Hugging Face model folder, or a GGUF file")->required();
+  line.add_model(*verb, "--model", options->model, "A Hugging Face model folder, or a GGUF file");
+  verb->add_option(
+          "--recipe", options->recipe,
+          "Train as this recipe says, on full documents of random tokens. Of the other options, only "
+          "--steps, --nproc, --trace and --json then count")
+      ->excludes("--model");
   verb->add_option("--micro-batch", options->micro_batch, "Documents per rank and step")
       ->check(CLI::Range(1, 65536));
   verb->add_option("--seq", options->seq, "Tokens per document")->check(CLI::Range(2, 1 << 24));

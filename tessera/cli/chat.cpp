@@ -19,6 +19,7 @@
 #include "tessera/generation/load_for_inference.h"
 #include "tessera/generation/prompts.h"
 #include "tessera/generation/session.h"
+#include "tessera/text/answer_text.h"
 #include "tessera/text/select_chat_template.h"
 
 namespace tessera::cli {
@@ -122,7 +123,7 @@ class Conversation {
   void answer(const std::string& question) {
     generation::Prompt prompt{question, messages_};
     prompt.messages.push_back(generation::message("user", question));
-    generation::AnswerText text(encoder_.tokenizer, options_.stop_strings);
+    text::AnswerText text(encoder_.tokenizer, options_.stop_strings);
     std::string whole;
     const auto show = [&](const std::string& more) {
       whole += more;
@@ -193,7 +194,7 @@ int run_chat(AnsweringOptions options, const CommandLine& command_line) {
   const generation::InferenceRank rank = join_ranks(options.ranks, compute.device());
   settle_sampling_of_all(options, rank);
   const Listening listening(rank);
-  const generation::ModelSource source(options.model, options.adapter);
+  const generation::ModelSource source(options.model, options.adapters.folder());
   Conversation conversation(options, compute, source, rank, listening);
   const bool is_terminal = listening.are_typed();
   if (is_terminal) log::info("/help lists the commands; /exit or the end of the input ends the program");

@@ -38,6 +38,10 @@ class CommandLine {
   // what can be neither.
   CLI::Option* add_model(CLI::App& verb, const std::string& name, std::string& value, const std::string& help,
                          Takes takes = Takes::Model);
+  // Adds an option that may be repeated, whose values name adapters with their weights
+  // (peft::read_weighted_adapter()): folders or names of the hub.
+  CLI::Option* add_adapters(CLI::App& verb, const std::string& name, std::vector<std::string>& values,
+                            const std::string& help);
   // Replaces the names of the hub in these values by their folders in the cache, and downloads what is not
   // there (hub/fetch.h). Called once, after parsing.
   void fetch_models() const;
@@ -48,6 +52,7 @@ class CommandLine {
     Takes takes;
   };
   Action action_;
+  std::vector<std::vector<std::string>*> adapters_;
   std::vector<Named> models_;  // the values of verbs that are not called stay empty
 };
 

@@ -1,4 +1,4 @@
-// The verbs `tessera debug logits`, `tokenize` and `schedule`.
+// The verbs `tessera debug logits` and `tokenize`; the others have their own files.
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "tessera/cli/adapters.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/core/error.h"
 #include "tessera/device/host_memory.h"
@@ -22,12 +23,13 @@ namespace tessera::cli {
 namespace {
 
 struct LogitsOptions {
-  std::string model, adapter, out, dtype = "fp32", ops = "plain";
+  AdapterOptions adapters;
+  std::string model, out, dtype = "fp32", ops = "plain";
   std::vector<int64_t> ids;
   bool overwrite = false;
 };
 
-void check_output(const LogitsOptions& options) {
+void check_output(LogitsOptions& options) {
   const auto holds_logits = [](std::string_view begin) {
     constexpr size_t kLengthBytes = 8;  // of the header, which stand before it
     return begin.size() > kLengthBytes &&
@@ -35,7 +37,7 @@ void check_output(const LogitsOptions& options) {
   };
   io::check_output_file({.path = options.out,
                          .named_by = "--out",
-                         .inputs = {{"the model", options.model}, {"the adapter", options.adapter}},
+                         .inputs = {{"the model", options.model}, {"the adapter", options.adapters.folder()}},
                          .is_earlier_output = holds_logits,
                          .overwrites = options.overwrite});
 }
@@ -45,8 +47,7 @@ void add_logits(CLI::App& debug, CommandLine& line) {
   CLI::App* verb =
       debug.add_subcommand("logits", "Write a model's logits for token ids to a safetensors file");
   line.add_model(*verb, "--model", options->model, "A Hugging Face model folder, or a GGUF file")->required();
-  line.add_model(*verb, "--adapter", options->adapter, "Folder of a LoRA adapter to apply to the model",
-                 Takes::Adapter);
+  add_adapter_options(*verb, line, options->adapters, kAdapterHelp);
   verb->add_option("--ids", options->ids, "Token ids, separated by commas")->required()->delimiter(',');
   verb->add_option("--out", options->out,
                    "File to write; it gets one tensor 'logits' [tokens, vocabulary], F32")
@@ -61,7 +62,7 @@ void add_logits(CLI::App& debug, CommandLine& line) {
     const at::NoGradGuard no_grad;
     std::optional<ops::PlainOps> plain;
     if (options->ops == "plain") plain.emplace();
-    const auto model = generation::load_for_inference(options->model, options->adapter,
+    const auto model = generation::load_for_inference(options->model, options->adapters.folder(),
                                                       options->dtype == "fp64" ? at::kDouble : at::kFloat);
     const auto count = static_cast<int64_t>(options->ids.size());
     nn::TokenBatch batch;
@@ -117,10 +118,12 @@ void add_tokenize(CLI::App& debug, CommandLine& line) {
 }  // namespace
 
 void add_debug(CLI::App& app, CommandLine& line) {
-  CLI::App* debug = app.add_subcommand("debug", "Inspect logits, token ids and pipeline schedules");
+  CLI::App* debug =
+      app.add_subcommand("debug", "Inspect and compare logits, token ids and pipeline schedules");
   debug->require_subcommand(1);
   add_logits(*debug, line);
   add_tokenize(*debug, line);
+  add_debug_compare(*debug, line);
   add_debug_schedule(*debug, line);
 }
 

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -24,6 +25,7 @@
 #include "tessera/generation/load_for_inference.h"
 #include "tessera/hub/fetch.h"
 #include "tessera/io/file.h"
+#include "tessera/models/registry.h"
 #include "tessera/peft/adapter_files.h"
 #include "tessera/train/run/evaluate_model.h"
 #include "tessera/train/setup/setup.h"
@@ -60,6 +62,12 @@ std::string result_of(const Options& options) {
   return has_file(folder, "config.json") || has_file(folder, "adapter_config.json") ? folder : "";
 }
 
+// Returns the classes of a classifier, or of an adapter of one; nothing for any other model.
+std::optional<Classification> classes_of(const std::string& folder) {
+  if (!has_file(folder, "config.json")) return std::nullopt;
+  return models::read_model_config(folder)->classification;
+}
+
 // Returns a recipe for the rows of one file.
 config::Recipe recipe_of_file(const Options& options, const std::vector<std::string>& overrides) {
   if (options.data.empty()) {
@@ -67,11 +75,20 @@ config::Recipe recipe_of_file(const Options& options, const std::vector<std::str
         .at("command line")
         .need("--data FILE or --tasks, or a recipe instead of the model");
   }
-  const std::string type = options.type.empty() ? config::guess_dataset_type(options.data) : options.type;
+  const auto classes = classes_of(options.target);
+  const std::string type = !options.type.empty() ? options.type
+                           : classes             ? ""
+                                                 : config::guess_dataset_type(options.data);
   nlohmann::ordered_json dataset = {{"path", absolute(options.data)}};
   if (!type.empty()) dataset["type"] = type;
-  const nlohmann::ordered_json keys = {
+  nlohmann::ordered_json keys = {
       {"base_model", options.target}, {"datasets", {dataset}}, {"learning_rate", 1e-5}};
+  if (classes) {
+    keys["task"] = "classification";
+    keys["excess_length_strategy"] = "truncate";
+    keys["label_names"] = classes->labels;
+    keys["problem_type"] = problem_type_name(classes->problem);
+  }
   config::Recipe recipe = config::parse_recipe(keys.dump(), "command line", overrides);
   config::Problems problems;
   config::resolve_paths(recipe, problems);
@@ -84,6 +101,7 @@ config::AdapterKind kind_of(const std::string& adapter) {
     case peft::AdapterMethod::Ia3: return config::AdapterKind::Ia3;
     case peft::AdapterMethod::Norms: return config::AdapterKind::LnTuning;
     case peft::AdapterMethod::Vera: return config::AdapterKind::Vera;
+    case peft::AdapterMethod::Prompt: return config::AdapterKind::PromptTuning;
     case peft::AdapterMethod::Lora: break;
   }
   return config::AdapterKind::Lora;
@@ -107,7 +125,8 @@ config::Recipe load(const Options& options, const std::string& model) {
   recipe = train::with_lora_options(std::move(recipe), {});
   std::erase_if(recipe.key_places, [](const auto& key) {
     const auto begins = [&](const char* prefix) { return key.first.starts_with(prefix); };
-    return begins("lora_") || begins("peft_") || begins("ia3_") || begins("vera_");
+    return begins("lora_") || begins("peft_") || begins("ia3_") || begins("vera_") ||
+           begins("num_virtual_") || begins("prompt_tuning_");
   });
   recipe.adapter = is_adapter ? kind_of(model) : config::AdapterKind::None;
   recipe.lora_model_dir = is_adapter ? absolute(model) : "";
@@ -123,6 +142,12 @@ void print_row(const std::string& name, double loss, int64_t label_tokens) {
 }
 
 void print(const train::ModelEvaluation& result) {
+  if (!result.metrics.empty()) {
+    std::printf("%-32s %14s\n%-32s %14s\n%-32s %14.4f\n", "", "all rows", "labels",
+                group_digits(result.label_tokens).c_str(), "loss", result.loss);
+    for (const auto& [name, value] : result.metrics) std::printf("%-32s %14.4f\n", name.c_str(), value);
+    return;
+  }
   std::printf("%-32s %14s %9s %11s\n", "dataset", "label tokens", "loss", "perplexity");
   for (const auto& one : result.datasets) print_row(one.name, one.loss, one.label_tokens);
   print_row(result.datasets.empty() ? "all rows" : "all", result.loss, result.label_tokens);
@@ -160,7 +185,9 @@ int evaluate_with_tasks(const Options& options, const CommandLine& line) {
 
 int evaluate(Options options, const CommandLine& line) {
   if (!options.task_run.tasks.empty()) return evaluate_with_tasks(options, line);
-  if (!options.task_run.adapter.empty() || !options.task_run.output.empty()) {
+  if (!options.task_run.baseline.empty())
+    return compare_results(options.target, options.task_run.baseline, options.as_json);
+  if (!options.task_run.adapters.empty() || !options.task_run.output.empty()) {
     throw Error(ErrorKind::Config, "USAGE", "--adapter and --output belong to --tasks")
         .at("command line")
         .hint("without --tasks, name the adapter's folder as the model; --json prints the results");

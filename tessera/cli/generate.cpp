@@ -126,13 +126,13 @@ void log_stats(const generation::Work& work) {
 }
 
 // Answers are made anew each time, so a file of earlier ones is not replaced unasked.
-void check_output(const Options& options) {
+void check_output(Options& options) {
   if (options.output_file.empty()) return;
   io::check_output_file({.path = options.output_file,
                          .named_by = "--output",
                          .inputs = {{"the prompts", options.prompts_file},
                                     {"the model", options.model},
-                                    {"the adapter", options.adapter}},
+                                    {"the adapter", options.adapters.folder()}},
                          .overwrites = options.overwrite});
 }
 
@@ -153,7 +153,7 @@ int run_generate(Options options, const CommandLine& line) {
   }
   std::optional<AnswerOutput> output;
   if (rank.is_first() && !options.output_file.empty()) output.emplace(options.output_file);
-  const generation::ModelSource source(options.model, options.adapter);
+  const generation::ModelSource source(options.model, options.adapters.folder());
   generation::PromptEncoder encoder{source.tokenizer(), nullptr, options.system, options.is_chat};
   if (any_chat)
     encoder.chat_template = text::select_chat_template(options.chat_template, "", "", encoder.tokenizer);

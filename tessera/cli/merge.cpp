@@ -2,9 +2,12 @@
 #include "tessera/peft/merge.h"
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
+#include "tessera/cli/adapters.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/cli/weight_dtype.h"
 #include "tessera/core/error.h"
@@ -12,17 +15,21 @@
 #include "tessera/core/strings.h"
 #include "tessera/generation/load_for_inference.h"
 #include "tessera/models/common/base_model.h"
+#include "tessera/peft/combine.h"
 
 namespace tessera::cli {
 
 void add_merge(CLI::App& app, CommandLine& line) {
   struct Options {
-    std::string adapter, output, base, dtype;
+    AdapterOptions adapters;
+    std::vector<std::string> first;
+    std::string output, base, dtype;
     bool overwrite = false;
   };
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("merge", "Merge a LoRA adapter into its base model");
-  line.add_model(*verb, "adapter", options->adapter, "The adapter's folder (PEFT format)", Takes::Adapter)
+  line.add_adapters(*verb, "adapter", options->first, "The adapter's folder (PEFT format)")
+      ->expected(1)
       ->required();
   verb->add_option("output", options->output, "Hugging Face folder to write")->required();
   line.add_model(*verb, "--base", options->base,
@@ -33,19 +40,24 @@ void add_merge(CLI::App& app, CommandLine& line) {
                    "the base model")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
   verb->add_flag("--overwrite", options->overwrite, "Replace a model in the output folder");
+  add_adapter_options(*verb, line, options->adapters, "Further adapter that is added to the first");
   line.set_action(*verb, [options] {
+    options->adapters.texts.insert(options->adapters.texts.begin(), options->first.front());
+    const std::string adapter = options->adapters.folder();
     const std::string base =
         !options->base.empty()
             ? options->base
-            : generation::adapter_base(options->adapter, "give the base model's folder with --base");
+            : generation::adapter_base(peft::read_weighted_adapter(options->first.front()).folder,
+                                       "give the base model's folder with --base");
     if (models::BaseModel::is_gguf(base)) {
       throw Error(ErrorKind::Model, "ADAPTER-BASE", "an adapter cannot be merged into a GGUF file")
           .got(base)
           .need("a model folder")
           .hint("convert the file to a folder with tessera convert, and name that folder with --base");
     }
-    const auto report = peft::merge_adapter(base, options->adapter, options->output, options->overwrite,
-                                            find_weight_dtype(options->dtype));
+    const auto experts = generation::expert_base(base, adapter);
+    const auto report = peft::merge_adapter(base, adapter, options->output, options->overwrite,
+                                            find_weight_dtype(options->dtype), experts ? &*experts : nullptr);
     log::info(std::to_string(report.num_merged) + " weights merged, " + std::to_string(report.num_replaced) +
               " replaced (" + format_bytes(report.total_bytes) + ") written to " + options->output);
     return 0;

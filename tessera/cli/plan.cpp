@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -13,22 +12,16 @@
 #include <CLI/CLI.hpp>
 
 #include "tessera/cli/plan_print.h"
+#include "tessera/cli/plan_question.h"
 #include "tessera/cli/verbs.h"
-#include "tessera/config/bind.h"
 #include "tessera/config/load_recipe.h"
-#include "tessera/config/resolve_paths.h"
-#include "tessera/config/scalar.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
-#include "tessera/core/process_stats.h"
+#include "tessera/core/memory_ledger.h"
 #include "tessera/core/strings.h"
-#include "tessera/device/device.h"
 #include "tessera/io/file.h"
 #include "tessera/io/output_file.h"
-#include "tessera/measure/device_rates.h"
-#include "tessera/measure/speed_of_light.h"
-#include "tessera/models/common/base_model.h"
-#include "tessera/models/registry.h"
+#include "tessera/planner/plan_page.h"
 #include "tessera/planner/search.h"
 #include "tessera/train/run/planned_work.h"
 
@@ -36,7 +29,7 @@ namespace tessera::cli {
 namespace {
 
 struct PlanOptions {
-  std::string recipe, cluster, write_to;
+  std::string recipe, cluster, write_to, html, table;
   std::vector<std::string> overrides;
   int64_t top = 3, sequences_per_step = 0;
   double tokens = 0.0;
@@ -45,79 +38,7 @@ struct PlanOptions {
 
 constexpr double kGib = 0x1p30;
 
-// Returns how many ranks on this processor "cpu" or "4xcpu" stands for; nothing for another name.
-std::optional<int64_t> ranks_of_processor(const std::string& name) {
-  if (name == "cpu") return 1;
-  if (!name.ends_with("xcpu")) return std::nullopt;
-  const config::ParsedInteger ranks = config::parse_integer(name.substr(0, name.size() - 4));
-  if (ranks.status != config::IntegerStatus::Ok || ranks.value < 1 || ranks.value > 1024) return std::nullopt;
-  return ranks.value;
-}
-
-// A recipe with its model's work, for a cluster.
-struct Question {
-  planner::Cluster cluster;
-  planner::ModelWork work;
-  planner::Job job;
-  planner::Choice kept;
-  planner::Software software = planner::kTessera;
-};
-
-// Returns this processor, with rates that are measured now, as `tessera doctor` does. Its ranks share it.
-planner::Cluster this_processor(int64_t ranks) {
-  planner::Cluster cluster;
-  cluster.devices_per_node = ranks;
-  planner::Device& device = cluster.device;
-  device.name = "this processor";
-  device.memory_gib = static_cast<double>(usable_memory_bytes()) / kGib;
-  device.fp32_tflops = 1e-3 * measure::gemm_rate(at::kFloat);
-  device.bf16_tflops = 1e-3 * measure::gemm_rate(at::kBFloat16);
-  for (const measure::DeviceRate& rate :
-       measure::measure_device_rates(kHost, {.size = 64, .copy_bytes = int64_t{1} << 28, .rounds = 3})) {
-    if (rate.name == "copy on the device") device.memory_gb_s = rate.value;
-  }
-  for (double* const shared :
-       {&device.memory_gib, &device.fp32_tflops, &device.bf16_tflops, &device.memory_gb_s})
-    *shared /= static_cast<double>(ranks);
-  // A message is written and read once.
-  device.node_gb_s = device.host_gb_s = device.memory_gb_s / 2.0;
-  // The rates are those that products reach.
-  device.product_share = 1.0;
-  device.attention_share = device.flash2_share = 0.6;
-  cluster.context_gib = static_cast<double>(current_rss_bytes()) / kGib;
-  return cluster;
-}
-
-Question question_of(const PlanOptions& options, const config::Recipe& recipe) {
-  Question question;
-  const std::optional<int64_t> processor_ranks = ranks_of_processor(options.cluster);
-  question.cluster =
-      processor_ranks ? this_processor(*processor_ranks) : planner::load_cluster(options.cluster);
-  // Work on a processor starts in no time.
-  if (processor_ranks) question.software.forward_kernels = question.software.backward_kernels = 0.0;
-  question.kept = train::kept_choice(recipe);
-  const std::string problem = planner::why_not(question.cluster.device, question.kept.precision);
-  if (!problem.empty()) {
-    throw Error(ErrorKind::Config, "CLUSTER", problem)
-        .at(recipe.place_of({"fp8", "bf16", "fp16", "dtype"}))
-        .hint(question.cluster.device.fp16_tflops > 0
-                  ? "fp16: true computes in float16"
-                  : "leave bf16, fp16 and fp8 out: float32 works everywhere");
-  }
-  const models::BaseModel base = models::BaseModel::open(recipe.base_model);
-  question.work = train::work_of(*models::build_model(base.config(), at::kFloat), base.config());
-  question.job = train::job_of(recipe, question.cluster.size());
-  if (question.cluster.nvme_gib > 0.0 && recipe.offload_optimizer_nvme_path.empty()) {
-    log::warn(
-        "no states are planned for the drives: the recipe names no folder on them "
-        "(offload_optimizer_nvme_path)");
-    question.cluster.nvme_gib = 0.0;
-  }
-  if (options.sequences_per_step > 0) question.job.sequences_per_step = options.sequences_per_step;
-  return question;
-}
-
-void print_question(const PlanOptions& options, const Question& question) {
+void print_question(const PlanOptions& options, const PlanQuestion& question) {
   const planner::Cluster& cluster = question.cluster;
   std::printf("%s on %s: %s of %s, %s devices\n", options.recipe.c_str(), options.cluster.c_str(),
               cluster.nodes == 1 ? "1 node" : (std::to_string(cluster.nodes) + " nodes").c_str(),
@@ -130,16 +51,24 @@ void print_question(const PlanOptions& options, const Question& question) {
 }
 
 // Counts what the plan takes, and sets what it holds elsewhere apart.
-CountedPlan count(const PlanOptions& options, const Question& question, const planner::Plan& plan) {
+CountedPlan count(const PlanOptions& options, const PlanQuestion& question, const planner::Plan& plan) {
   CountedPlan counted{plan};
   counted.host_bytes = plan.memory.host;
   counted.drive_bytes = plan.memory.drive;
   for (const train::RankMemory& rank :
        train::count_memory(options.recipe, options.overrides, question.job, plan.choice)) {
-    auto tensors = static_cast<double>(rank.peak.total());
-    if (plan.choice.offload != planner::Offload::None)
-      tensors -= static_cast<double>(rank.peak.of(MemoryCategory::OptimizerState));
-    counted.device_bytes.push_back(tensors * planner::kFragmentation + question.cluster.context_gib * kGib);
+    auto& kinds = counted.kinds.emplace_back();
+    double tensors = 0.0;
+    for (size_t i = 0; i < kNumMemoryCategories; ++i) {
+      const auto category = static_cast<MemoryCategory>(i);
+      if (category == MemoryCategory::OptimizerState && plan.choice.offload != planner::Offload::None)
+        continue;
+      kinds.emplace_back(memory_category_name(category), static_cast<double>(rank.peak.of(category)));
+      tensors += kinds.back().second;
+    }
+    kinds.emplace_back("program and allocator",
+                       tensors * (planner::kFragmentation - 1.0) + question.cluster.context_gib * kGib);
+    counted.device_bytes.push_back(tensors + kinds.back().second);
   }
   return counted;
 }
@@ -150,7 +79,7 @@ bool has_same_axes(const planner::Choice& a, const planner::Choice& b) {
 
 // Counts the memory of the fastest plans until `top` of them fit, each with other axes. The search's sum may
 // be too low: what a count finds beyond it is expected of the other plans of its kind, too.
-std::vector<CountedPlan> count_best(const PlanOptions& options, const Question& question,
+std::vector<CountedPlan> count_best(const PlanOptions& options, const PlanQuestion& question,
                                     const std::vector<planner::Plan>& plans) {
   constexpr int kMostCounts = 24;
   using Kind = std::tuple<PipelineKind, bool, int64_t, planner::Recompute>;
@@ -184,7 +113,7 @@ std::vector<CountedPlan> count_best(const PlanOptions& options, const Question& 
   return counted;
 }
 
-[[noreturn]] void refuse(const Question& question, const planner::SearchResult& found) {
+[[noreturn]] void refuse(const PlanQuestion& question, const planner::SearchResult& found) {
   const planner::Cluster& cluster = question.cluster;
   if (found.examined == 0) {
     throw Error(ErrorKind::Config, "PLAN", "no product of axes deals the step's sequences evenly")
@@ -211,7 +140,7 @@ std::vector<CountedPlan> count_best(const PlanOptions& options, const Question& 
 }
 
 // Prints the fastest plan of each other precision, adapter and base: these change what is learned.
-void print_alternatives(const Question& question) {
+void print_alternatives(const PlanQuestion& question) {
   const planner::Choice& kept = question.kept;
   std::vector<planner::Choice> others;
   const auto add = [&](auto change) {
@@ -247,10 +176,21 @@ void write_recipe(const PlanOptions& options, const std::vector<std::string>& li
   std::vector<std::string> overrides = options.overrides;
   for (std::string& line : train::as_overrides(lines)) overrides.push_back(std::move(line));
   overrides.insert(overrides.end(), {"pipeline_microbatches=", "pipeline_split="});
-  if (!ranks_of_processor(options.cluster)) overrides.emplace_back("device=");
-  const config::Recipe recipe = config::with_absolute_paths(config::load_recipe(options.recipe, overrides));
-  io::write_file_atomic(options.write_to, config::write_yaml(recipe, config::KeysToWrite::Given));
-  log::info("wrote " + options.write_to);
+  if (!ranks_of_processor(options.cluster)) {
+    overrides.emplace_back("device=");
+    overrides.push_back("cluster=" + options.cluster);
+  }
+  write_changed_recipe(options.recipe, overrides, options.write_to);
+}
+
+void write_page(const PlanOptions& options, const PlanQuestion& question,
+                const std::vector<planner::Plan>& found, const std::vector<CountedPlan>& plans) {
+  io::write_file_atomic(
+      options.html,
+      page_of(options.recipe + " on " + options.cluster, plans, found, question.cluster, question.job,
+              planner::simulate_step(question.work, question.cluster, question.job, plans.front().plan.choice,
+                                     {}, question.software)));
+  log::info("wrote " + options.html);
 }
 
 int plan_run(PlanOptions options) {
@@ -262,8 +202,16 @@ int plan_run(PlanOptions options) {
                            .inputs = {{options.recipe, "the recipe"}},
                            .overwrites = options.overwrite});
   }
+  if (!options.html.empty()) {
+    io::check_output_file({.path = options.html,
+                           .named_by = "--html",
+                           .inputs = {{options.recipe, "the recipe"}, {options.cluster, "the cluster"}},
+                           .is_earlier_output = io::begins_with(planner::kPlanPageBegin),
+                           .overwrites = options.overwrite});
+  }
   const config::Recipe recipe = config::load_recipe(options.recipe, options.overrides, "");
-  const Question question = question_of(options, recipe);
+  PlanQuestion question = plan_question(recipe, options.cluster);
+  if (options.sequences_per_step > 0) question.job.sequences_per_step = options.sequences_per_step;
   if (!options.as_json) print_question(options, question);
   const Timer timer;
   const planner::SearchResult found =
@@ -273,6 +221,7 @@ int plan_run(PlanOptions options) {
   const std::vector<CountedPlan> plans = count_best(options, question, found.plans);
   if (plans.empty()) refuse(question, found);
   const std::vector<std::string> lines = plans.front().plan.choice.recipe_lines(question.job);
+  if (!options.html.empty()) write_page(options, question, found.plans, plans);
   if (options.as_json) {
     print_json(plans, question.job);
     if (!options.write_to.empty()) write_recipe(options, lines);
@@ -299,9 +248,7 @@ void add_plan(CLI::App& app, CommandLine& line) {
   CLI::App* verb = app.add_subcommand("plan", "Find the fastest way to run a training on a cluster");
   verb->add_option("recipe", options->recipe, "The recipe");
   verb->add_option("overrides", options->overrides, "key=value");
-  verb->add_option("--cluster", options->cluster,
-                   "A YAML file of devices and links, a name such as 8xH100 or 64x8xH100, "
-                   "or cpu or 2xcpu for ranks on this machine");
+  verb->add_option("--cluster", options->cluster, kClusterHelp);
   verb->add_option("--sequences", options->sequences_per_step,
                    "Sequences of a step, in place of the recipe's")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 32));
@@ -312,7 +259,14 @@ void add_plan(CLI::App& app, CommandLine& line) {
   verb->add_flag("--json", options->as_json, "Print one JSON object");
   verb->add_flag("--rules", options->shows_rules,
                  "Show the guidelines of the field with their reasons, and end");
+  verb->add_option(
+      "--table", options->table,
+      "Show a table of the literature beside what the planner says, and end: zero-7.5b, fsdp-llama, "
+      "fsdp-titan, falcon, qlora-65b or all");
   verb->add_option("--write", options->write_to, "Write the recipe with the first plan's lines to this file");
+  verb->add_option(
+      "--html", options->html,
+      "Write a page with the plans' memory, all candidates and the first plan's step to this file");
   verb->add_flag("--overwrite", options->overwrite, kOverwriteHelp);
   verb->footer(
       "Every product of axes, ZeRO stages, schedules, micro-batches, recomputation and offload is judged by "
@@ -322,6 +276,10 @@ void add_plan(CLI::App& app, CommandLine& line) {
   line.set_action(*verb, [options] {
     if (options->shows_rules) {
       print_rules();
+      return 0;
+    }
+    if (!options->table.empty()) {
+      print_published(options->table);
       return 0;
     }
     for (const auto& [value, name] :

@@ -5,7 +5,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tessera/core/error.h"
 #include "tessera/core/strings.h"
+#include "tessera/planner/plan_page.h"
+#include "tessera/planner/published_tables.h"
 #include "tessera/planner/rules.h"
 
 namespace tessera::cli {
@@ -164,6 +167,77 @@ void print_rules() {
                 std::string(rule.source).c_str());
     ++number;
   }
+}
+
+void print_published(const std::string& name) {
+  const std::vector<planner::PublishedTable> tables = planner::published_tables();
+  std::vector<std::string> names;
+  bool is_known = name == "all";
+  for (const planner::PublishedTable& table : tables) {
+    names.emplace_back(table.name);
+    is_known = is_known || table.name == name;
+  }
+  if (!is_known) {
+    throw Error(ErrorKind::Config, "PLAN", "there is no such table")
+        .at("--table")
+        .got(name)
+        .need(join(names, ", ") + " or all");
+  }
+  for (const planner::PublishedTable& table : tables) {
+    if (name != "all" && table.name != name) continue;
+    std::vector<size_t> widths;
+    for (const std::string& title : table.heading) widths.push_back(title.size());
+    for (const auto& row : table.rows) {
+      for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    }
+    const auto print_row = [&](const std::vector<std::string>& row) {
+      for (size_t i = 0; i < row.size(); ++i)
+        std::printf("%s%-*s", i == 0 ? "  " : "   ", static_cast<int>(widths[i]), row[i].c_str());
+      std::printf("\n");
+    };
+    std::printf("%s: %s\n", std::string(table.name).c_str(), std::string(table.title).c_str());
+    print_row(table.heading);
+    for (const auto& row : table.rows) print_row(row);
+    std::printf("  source: %s\n", std::string(table.source).c_str());
+    if (!table.note.empty()) std::printf("  note: %s\n", std::string(table.note).c_str());
+    std::printf("\n");
+  }
+}
+
+std::string page_of(const std::string& title, const std::vector<CountedPlan>& plans,
+                    const std::vector<planner::Plan>& found, const planner::Cluster& cluster,
+                    const planner::Job& job, planner::SimulatedStep step) {
+  constexpr size_t kMostNames = 500;
+  planner::PlanPage page;
+  page.title = title;
+  page.device_bytes = cluster.device.memory_gib * 0x1p30;
+  page.candidates = found;
+  page.step = std::move(step);
+  page.recipe_lines = plans.front().plan.choice.recipe_lines(job);
+  for (size_t i = 0; i < std::min(kMostNames, found.size()); ++i)
+    page.names.push_back(describe(found[i].choice));
+  page.table.push_back({"plan", "layout", "tokens/s", "step, s", "MFU", "memory", "limit"});
+  for (size_t i = 0; i < plans.size(); ++i) {
+    const planner::StepTime& time = plans[i].plan.time;
+    char step_s[24], mfu[24];
+    std::snprintf(step_s, sizeof step_s, "%.2f", time.total());
+    std::snprintf(mfu, sizeof mfu, "%.1f %%", 100.0 * time.mfu());
+    page.table.push_back({std::to_string(i + 1), describe(plans[i].plan.choice),
+                          group_digits(static_cast<int64_t>(time.tokens_per_s())), step_s, mfu,
+                          bytes_text(plans[i].most()), std::string(term_name(time.limit()))});
+    const bool has_stages = plans[i].kinds.size() > 1;
+    for (size_t stage = 0; stage < plans[i].kinds.size(); ++stage) {
+      page.bars.push_back({"plan " + std::to_string(i + 1) +
+                               (!has_stages  ? ""
+                                : stage == 0 ? ", first stage"
+                                             : ", last stage"),
+                           plans[i].kinds[stage]});
+    }
+    const auto same = std::ranges::find_if(
+        found, [&](const planner::Plan& plan) { return plan.choice == plans[i].plan.choice; });
+    page.shown.push_back(static_cast<size_t>(same - found.begin()));
+  }
+  return planner::plan_page(page);
 }
 
 }  // namespace tessera::cli

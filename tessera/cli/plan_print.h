@@ -2,9 +2,11 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/planner/search.h"
+#include "tessera/planner/simulation/simulated_step.h"
 
 namespace tessera::cli {
 
@@ -14,6 +16,8 @@ struct CountedPlan {
   // Bytes of the ranks that can differ, one for each stage: of the device at its peak, and of the host and
   // the drive.
   std::vector<double> device_bytes;
+  // Likewise, bytes of the device by what they hold.
+  std::vector<std::vector<std::pair<std::string, double>>> kinds;
   double host_bytes = 0.0, drive_bytes = 0.0;
 
   double most() const;
@@ -30,5 +34,13 @@ void print_run(const CountedPlan& plan, const planner::Cluster& cluster, double 
 // Prints every term of the step's time and of the memory.
 void print_terms(const planner::Plan& plan, const planner::Cluster& cluster);
 void print_rules();
+// Prints a table of the literature, or all of them for "all". Throws Error(Config) for an unknown name, with
+// the known ones.
+void print_published(const std::string& name);
+
+// Returns the page of the plans (planner/plan_page.h); `found` are all that fit, `step` is that of the first.
+std::string page_of(const std::string& title, const std::vector<CountedPlan>& plans,
+                    const std::vector<planner::Plan>& found, const planner::Cluster& cluster,
+                    const planner::Job& job, planner::SimulatedStep step);
 
 }  // namespace tessera::cli

@@ -134,8 +134,8 @@ std::string verb_instead_of(const std::string& word) {
        "the result of a run is already one folder; tessera convert turns a checkpoint-<step> into a folder"},
       {"fetch", "example recipes are in recipes/, and tessera recipe init writes a recipe"},
       {"quantize", "quantised weights are not supported yet"},
-      {"vllm-serve", "serving is not supported yet; vLLM can load the result of a run"},
-      {"lm-eval", "benchmarks of models are not supported yet; lm-eval can load the result of a run"},
+      {"vllm-serve", "tessera serve MODEL"},
+      {"lm-eval", "tessera evaluate MODEL --tasks NAME"},
       {"push", "tessera upload FOLDER ORG/NAME"},
       {"export", "tessera merge ADAPTER OUTPUT, or tessera convert"},
       {"finetune", "tessera train RECIPE"},
@@ -254,9 +254,11 @@ void describe(CLI::App& app) {
 }
 
 void add_verbs(CLI::App& app, CommandLine& line) {
-  for (const auto add : {add_train, add_evaluate, add_convert, add_merge, add_upload, add_generate, add_chat,
-                         add_data, add_recipe, add_estimate, add_plan, add_bench, add_debug, add_doctor,
-                         add_report, add_environment, add_completion})
+  for (const auto add :
+       {add_train,    add_evaluate, add_convert, add_merge,       add_upload,    add_generate,
+        add_classify, add_chat,     add_serve,   add_data,        add_recipe,    add_estimate,
+        add_plan,     add_simulate, add_tune,    add_lr_range,    add_bench,     add_debug,
+        add_models,   add_doctor,   add_report,  add_environment, add_completion})
     add(app, line);
   add_log_flags(app);
   // These two are turned into flags before parsing; they are added so that the help lists them.
@@ -322,7 +324,8 @@ int run_program(const std::string& path, const std::vector<std::string>& argumen
   add_verbs(app, line);
   if (const auto code = parse(app, arguments)) return *code;
   // Verbs that only print end as usual when their reader leaves: `tessera data show R | head`.
-  if (!app.got_subcommand("train") && !app.got_subcommand("bench")) std::signal(SIGPIPE, SIG_DFL);
+  if (!app.got_subcommand("train") && !app.got_subcommand("bench") && !app.got_subcommand("serve"))
+    std::signal(SIGPIPE, SIG_DFL);
   // The verb that tells which values of a variable are right must not be refused for a wrong one.
   if (app.got_subcommand("environment")) return run(line.action());
   return run([&] {

@@ -36,6 +36,32 @@ def make_safetensors():
     write("safetensors", "long_header", struct.pack("<Q", (1 << 64) - 1) + b"{}")
 
 
+def first_layer(path):
+    """A safetensors file, or, of a large one, its tensors that belong to the first layer."""
+    raw = path.read_bytes()
+    if len(raw) < 12000:
+        return raw
+    size = struct.unpack("<Q", raw[:8])[0]
+    header = json.loads(raw[8:8 + size])
+    kept, data = {}, b""
+    for name, tensor in header.items():
+        if ".0." not in name:
+            continue
+        begin, end = tensor["data_offsets"]
+        kept[name] = dict(tensor, data_offsets=[len(data), len(data) + end - begin])
+        data += raw[8 + size + begin:8 + size + end]
+    return safetensors(kept, data)
+
+
+def make_quantized():
+    """The first layers of the reference folders (tests/reference/make_quantized_reference.py)."""
+    for folder in sorted((CORPUS.parents[1] / "reference" / "data" / "quantized").iterdir()):
+        if not (folder / "model.safetensors").exists():
+            continue
+        texts = {path.name: path.read_text() for path in sorted(folder.glob("*.json")) if "config" in path.name}
+        write("quantized", folder.name, json.dumps(texts).encode() + b"\n" + first_layer(folder / "model.safetensors"))
+
+
 def text(value):
     data = value.encode()
     return struct.pack("<Q", len(data)) + data
@@ -227,5 +253,5 @@ def make_rows():
     write("rows", "nested", b"\x02" + b'{"text": ' + b"[" * 100 + b"]" * 100 + b"}\n")
 
 
-for make in [make_safetensors, make_gguf, make_tokenizer_json, make_tokenizer_kinds, make_chat_template, make_recipe, make_rows]:
+for make in [make_safetensors, make_quantized, make_gguf, make_tokenizer_json, make_tokenizer_kinds, make_chat_template, make_recipe, make_rows]:
     make()

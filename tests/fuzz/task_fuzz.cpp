@@ -22,7 +22,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (!map.is_map()) return;
     const scoring::TaskConfig task = scoring::read_task(map);
     const scoring::DocumentFields fields(task, task.prompt, documents.columns);
-    scoring::PromptBuilder builder(task, fields, documents, documents, 1, 1);
+    const scoring::PromptForm form;
+    scoring::PromptBuilder builder(task, fields, documents, documents, 1, 1, form);
     const scoring::DocumentScorer scorer(task, fields, documents.rows[0], builder.has_several());
     for (const Json& row : documents.rows) {
       builder.prompts(row);

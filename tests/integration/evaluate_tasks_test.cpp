@@ -55,6 +55,19 @@ TEST_F(EvaluateTasksTest, WritesResultsAndRefusesMistakes) {
   EXPECT_EQ(json.at("n-samples").at("quiz").at("original"), 10);
   EXPECT_EQ(json.at("samples").at("quiz").size(), 3);
   EXPECT_EQ(json.at("results").at("quiz").at("acc_stderr,none").is_number(), false);
+  // The model has no template of its own.
+  expect_error(run(with({"--apply_chat_template"})), 4, "E-MODEL", {"template"});
+  run_well(with({"--chat-template", "chatml", "--system_instruction", "Be brief."}));
+  expect_error(run(with({"--fewshot_as_multiturn", "true"})), 2, "E-CONFIG-USAGE", {"--apply_chat_template"});
+  const ProgramResult compared = run_well(with({"--baseline", "results.json"}));
+  EXPECT_NE(compared.out.find("compared with results.json, document by document"), std::string::npos)
+      << compared.told();
+  const auto differences =
+      nlohmann::json::parse(run_well({"eval", "results.json", "--baseline", "results.json", "--json"}).out)
+          .at("differences");
+  EXPECT_EQ(differences.at(0).at("documents"), 3);
+  EXPECT_EQ(differences.at(0).at("difference"), 0.0);
+  expect_error(run(with({"--baseline", folder + "quiz.yaml"})), 2, "E-CONFIG-BASELINE", {"quiz.yaml"});
   expect_error(run(with({"--output", "results.json"})), 2, "E-CONFIG-OUTPUT-USED", {"--overwrite"});
   expect_error(run(with({"learning_rate=1"})), 2, "E-CONFIG-USAGE", {"tensor_parallel_size=N"});
   expect_error(run(with({"--type", "alpaca"})), 2, "E-CONFIG-USAGE", {"--type"});

@@ -447,6 +447,7 @@ TEST_F(GenerateTest, AnAdapterFindsItsBase) {
   const std::string want = generate({"--adapter", "out", "Hi"}).out;
   EXPECT_EQ(generate({"Hi"}, "out").out, want);
   EXPECT_NE(generate({"Hi"}).out, want);
+  EXPECT_EQ(generate({"--adapter", "first=out:2", "--adapter", "out:-1", "Hi"}).out, want);
   // Other programs put the base model's configuration into the adapter's folder.
   std::filesystem::copy_file(here / "model/config.json", out("config.json"));
   EXPECT_EQ(generate({"Hi"}, "out").out, want);

@@ -238,13 +238,12 @@ TEST_F(RecipeTest, ModelAndAdapterAreCheckedBeforeData) {
                  "E-CONFIG-LORA-TARGET", {"'nonesuch'"});
     expect_error(run_with({"adapter=lora", "lora_model_dir=model"}), 2, "E-CONFIG-NOT-AN-ADAPTER",
                  {"key 'lora_model_dir'", "adapter_config.json"});
-    const ProgramResult all =
-        run_with({"adapter=lora", "lora_target_modules=[q_prj]", "special_tokens.pad_token='<no>'",
-                  "special_tokens.bos_token='<none>'"});
+    const ProgramResult all = run_with(
+        {"adapter=lora", "lora_target_modules=[q_prj]", "tokens=['']", "additional_special_tokens=['']"});
     EXPECT_EQ(all.exit_code, 2) << all.told();
     EXPECT_EQ(all.error_lines().size(), 3u) << all.told();
-    for (const char* part :
-         {"did you mean 'q_proj'", "key 'special_tokens.pad_token': no token of", "got '<none>'"}) {
+    for (const char* part : {"did you mean 'q_proj'", "key 'tokens': a token is empty",
+                             "key 'additional_special_tokens': a token"}) {
       EXPECT_EQ(ProgramResult::lines_with(all.err, part).size(), 1u) << part << all.told();
     }
     expect_error(run_with({"dp_shard_size=2", "--nproc", "3"}), 2, "E-CONFIG-PARALLELISM", {"3 ranks"});
@@ -253,8 +252,8 @@ TEST_F(RecipeTest, ModelAndAdapterAreCheckedBeforeData) {
   write_text(here / "named.yaml",
              read_text(here / "recipe.yaml") + "adapter: lora\nlora_target_modules: [q_prj]\n");
   expect_error(run({"data", "show", "named.yaml"}), 2, "E-CONFIG-LORA-TARGET", {"named.yaml:11:1"});
-  write_text(here / "named.yaml", read_text(here / "recipe.yaml") + "special_tokens:\n  eos_token: <none>\n");
-  expect_error(run({"train", "named.yaml"}), 2, "E-CONFIG-SPECIAL-TOKEN", {"named.yaml:11:3", "'<none>'"});
+  write_text(here / "named.yaml", read_text(here / "recipe.yaml") + "tokens:\n  - ''\n");
+  expect_error(run({"train", "named.yaml"}), 2, "E-CONFIG-NEW-TOKEN", {"named.yaml:10:1", "'tokens'"});
 }
 
 TEST_F(RecipeTest, AContinuedAdapterDecidesWhatItIs) {
@@ -432,18 +431,24 @@ TEST_F(RecipeTest, InitWritesARecipeThatTrains) {
       has(run_well({"recipe", "convert", "--arguments", "--learning_rate 3"}).out, "learning_rate: 3"));
 }
 
-// Keys that would enlarge the vocabulary are accepted if it is large enough already.
-TEST_F(RecipeTest, TokensAndRowsThatAreThereNeedNothing) {
-  run_well({"recipe", "check", "recipe.yaml", "tokens=['<|im_start|>', '<|im_end|>']"});
-  expect_error(train({"tokens=['<|im_end|>', '<new>']"}), 2, "E-CONFIG-UNSUPPORTED",
-               {"key 'tokens': adding tokens", "got '<new>'"});
-  expect_error(train({"tokens=[a]"}), 2, "E-CONFIG-UNSUPPORTED", {"an ordinary token", "got 'a'"});
-  expect_error(train({"resize_token_embeddings_to_32x=true"}), 2, "E-CONFIG-UNSUPPORTED",
-               {"a model with 264 rows", "need 288"});
-  TinyModel larger;
-  larger.vocab = 288;
-  write_tiny_model(here / "larger", larger);
-  run_well({"recipe", "check", "recipe.yaml", "base_model=larger", "resize_token_embeddings_to_32x=true"});
+// The tables grow where the vocabulary needs it, and only there.
+TEST_F(RecipeTest, TablesGrowWithTheVocabulary) {
+  const auto told = [&](const Words& words) {
+    return run_well(with({"recipe", "check", "recipe.yaml"}, words)).err;
+  };
+  EXPECT_FALSE(has(told({"tokens=['<|im_start|>', a]"}), "vocabulary grows"));
+  EXPECT_FALSE(has(told({"tokens=['<new>']"}), "vocabulary grows")) << "the model has spare rows";
+  EXPECT_TRUE(has(told({"tokens=['<new>']"}), "new tokens have the ids 259 to 259"));
+  const Words six = {"tokens=['<1>', '<2>', '<3>', '<4>', '<5>', '<6>']"};
+  EXPECT_TRUE(has(told(six), "grows from 264 to 265 rows"));
+  EXPECT_TRUE(has(told({"resize_token_embeddings_to_32x=true"}), "grows from 264 to 288 rows"));
+  EXPECT_TRUE(has(told({"shrink_embeddings=true"}), "shrinks from 264 to 259 rows"));
+  const std::string frozen = told(with(six, {"adapter=lora", "lora_target_linear=true"}));
+  EXPECT_TRUE(has(frozen, "1 new tokens keep random embeddings")) << frozen;
+  expect_error(train({"model_config.hidden_size=-1"}), 2, "E-CONFIG-MODEL-CONFIG",
+               {"key 'model_config'", "key 'hidden_size'", "got -1"});
+  EXPECT_EQ(train({"model_config.rope_theta=500", "max_steps=1"}).exit_code, 0);
+  EXPECT_TRUE(has(read_text(out("config.json")), "\"rope_theta\": 500"));
 }
 
 TEST_F(RecipeTest, FrozenWeightsStayAndTheRestLearns) {

@@ -91,6 +91,24 @@ TEST_F(TrainTest, TheLogTellsLessOrMore) {
   expect_error(train({"--quiet", "learning_rate=x"}), 2, "E-CONFIG", {"learning_rate"});
 }
 
+TEST_F(TrainTest, TellsWhatAStepShouldTake) {
+  const std::string foreseen = "expected: ", compared = "steps 2 to 5 of this run beside what was expected: ",
+                    sent = "bytes that the first rank sends in a step: sharding ";
+  const auto has = [](const ProgramResult& result, const std::string& text) {
+    return result.err.find(text) != std::string::npos;
+  };
+  const ProgramResult one = train_well({"max_steps=5"});
+  EXPECT_TRUE(has(one, foreseen) && has(one, compared)) << one.told();
+  EXPECT_FALSE(has(one, sent)) << one.told();
+  const ProgramResult two = train_well({"max_steps=5", "--nproc", "2"});
+  EXPECT_TRUE(has(two, compared) && has(two, sent)) << two.told();
+  // A cluster is one of the run's size.
+  EXPECT_TRUE(has(train_well({"max_steps=1", "cluster=1xH100"}), foreseen));
+  EXPECT_TRUE(
+      has(train_well({"max_steps=1", "cluster=2xH100"}), "2xH100 has 2 devices, and this run 1 ranks"));
+  expect_error(run({"train", "recipe.yaml", "cluster=2xnothing"}), 2, "E-CONFIG", {"2xnothing"});
+}
+
 TEST_F(TrainTest, OverridesWin) {
   train_well({"max_steps=2", "learning_rate=3e-3", "output_dir=elsewhere"});
   EXPECT_FALSE(std::filesystem::exists(out()));
@@ -212,9 +230,13 @@ TEST_F(TrainTest, ProgressIsOneLineOnATerminal) {
     EXPECT_EQ(result.exit_code, 0) << result.told();
     const Words steps = ProgramResult::lines_with(result.out, "step 6/6");
     ASSERT_EQ(steps.size(), 1u) << result.told();
-    for (const char* part : {"\r", "step 1/6", "step 3/6", "tokens/s", "of roofline", "left"}) {
+    for (const char* part : {"\r", "step 5/6", "tokens/s", "of roofline", "left"}) {
       EXPECT_NE(steps[0].find(part), std::string::npos) << part << "\n" << result.told();
     }
+    // A line about the first steps ends the progress line, which then goes on.
+    EXPECT_EQ(ProgramResult::lines_with(result.out, "\r\033[Kstep").size(), 2u) << result.told();
+    for (const char* part : {"step 1/6", "step 3/6"})
+      EXPECT_NE(result.out.find(part), std::string::npos) << part << "\n" << result.told();
   }
   // On a narrow terminal the line is cut, so that it never wraps.
   const ProgramResult narrow = run_command(

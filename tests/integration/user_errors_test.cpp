@@ -260,6 +260,8 @@ TEST_F(UserErrorsTest, BenchConvertAndMerge) {
                {"model/adapter_config.json", "the folder of a model"});
   train_well({"adapter=lora", "lora_target_linear=true", "max_steps=1"});
   expect_error(run({"merge", "out", "merged", "--base", "empty"}), 4, "E-MODEL", {"empty"});
+  expect_error(run({"generate", "--model", "model", "--adapter", "out:nan", "Hi"}), 2, "E-CONFIG-USAGE",
+               {"bad weight behind the colon", "out:nan"});
   expect_error(run({"generate", "--model", "out", "--adapter", "out", "Hi"}), 4, "E-MODEL-NO-FILE",
                {"out/config.json", "the folder of an adapter"});
   expect_error(run({"merge", "out", "rows.jsonl/merged"}), 6, "E-STORAGE", {"rows.jsonl"});

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <sstream>
 #include <utility>
 
 #include "tests/integration/fixture.h"
@@ -32,6 +33,7 @@ TEST_F(VerbsTest, HelpOfEveryVerb) {
       {{"train"}, {"recipe", "--nproc", "key=value"}},
       {{"convert"}, {"GGUF", "output", "--dtype", "Q4_K_M"}},
       {{"merge"}, {"adapter", "output", "--base"}},
+      {{"classify"}, {"texts", "--prompts", "--field-text-pair"}},
       {{"upload"}, {"folder", "org/name", "--private", "--revision"}},
       {{"generate"},
        {"--model", "--chat", "--temperature", "--top-p", "--max-new-tokens", "--prompts", "--batch-size"}},
@@ -44,8 +46,14 @@ TEST_F(VerbsTest, HelpOfEveryVerb) {
       {{"bench", "generate"}, {"--batch", "--prompt-tokens", "--new-tokens", "--dtype", "--json"}},
       {{"bench", "train"}, {"--micro-batch", "--seq", "--steps", "--adapter", "--json"}},
       {{"estimate"}, {"recipe", "--nproc", "--json", "--deepspeed", "--accelerate"}},
-      {{"plan"}, {"recipe", "--cluster", "--explain", "--rules", "--write", "--tokens", "--json"}},
-      {{"debug"}, {"logits", "tokenize", "schedule"}},
+      {{"plan"}, {"recipe", "--cluster", "--explain", "--rules", "--table", "--write", "--html", "--json"}},
+      {{"simulate"},
+       {"recipe", "--cluster", "--slow-rank", "--slow-network", "--failure-hours", "--timeline"}},
+      {{"lr-range"}, {"recipe", "--from", "--to", "--steps", "--nproc", "--json"}},
+      {{"tune"}, {"recipe", "--nproc", "--trials", "--steps", "--minutes", "--memory", "--write"}},
+      {{"debug"}, {"logits", "tokenize", "schedule", "compare"}},
+      {{"debug", "compare"}, {"--model", "--reference", "--tolerance"}},
+      {{"models"}, {"model"}},
       {{"debug", "logits"}, {"--ids", "--out"}},
       {{"debug", "tokenize"}, {"--file"}},
       {{"debug", "schedule"},
@@ -159,6 +167,12 @@ TEST_F(VerbsTest, PlanFindsTheFastestWay) {
   EXPECT_GT(json.at("plans").at(0).at("tokens_per_s"), 0.0);
   EXPECT_GT(json.at("plans").at(0).at("device_bytes").at(0), 0.0);
   EXPECT_NE(run_well({"plan", "--rules"}).out.find("tensor_parallel_size within a node"), std::string::npos);
+  EXPECT_NE(run_well({"plan", "--table", "zero-7.5b"}).out.find("31.4"), std::string::npos);
+  run_well({"plan", "plan.yaml", "--cluster", "4xH100", "--html", "plan.html"});
+  const std::string page = read_text(here / "plan.html");
+  for (const char* part :
+       {"made by tessera plan", "Memory of a rank", "A step of plan 1", "plans that fit", "<rect"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
   write_text(here / "small.yaml", "device: T4\nmemory_gib: 0.25\ncontext_gib: 1\n");
   struct Mistake {
     Words words;
@@ -174,12 +188,91 @@ TEST_F(VerbsTest, PlanFindsTheFastestWay) {
        2,
        "deals the step's sequences evenly"},
       {{"plan", "plan.yaml", "--cluster", "small.yaml"}, 10, "no plan fits"},
+      {{"plan", "--table", "none"}, 2, "fsdp-titan"},
+      {{"plan", "plan.yaml", "--cluster", "4xH100", "--html", "plan.yaml"}, 2, "plan.yaml"},
       {{"plan", "plan.yaml", "--cluster", "4xH100", "--write", "planned.yaml"}, 2, "planned.yaml"}};
   for (const auto& [words, exit_code, part] : mistakes) {
     const ProgramResult result = run(words);
     EXPECT_EQ(result.exit_code, exit_code) << result.told();
     EXPECT_NE(result.err.find(part), std::string::npos) << result.told();
   }
+}
+
+TEST_F(VerbsTest, SimulateSaysWhatHoldsAStepUp) {
+  write_text(here / "rows.jsonl", "{\"input_ids\": [1, 2], \"labels\": [1, 2]}\n");
+  write_text(here / "two.yaml",
+             "base_model: model\ndatasets: [{path: rows.jsonl}]\nlearning_rate: 0.1\nsequence_len: 32\n"
+             "gradient_accumulation_steps: 4\nmax_steps: 1000\npipeline_parallel_size: 2\n");
+  const Words words = {"simulate", "two.yaml", "--cluster", "2x4xH100", "--slow-rank", "5=1.5"};
+  const auto with = [&](Words more) {
+    Words all = words;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const ProgramResult told =
+      run_well(with({"--failure-hours", "50000", "--slow-network", "1=3", "--timeline", "step.json"}));
+  for (const char* part : {"8 ranks, shards 4, pp 2", "the planner's sum says", "the slow devices cost",
+                           "forward", "save_steps", "useful time"})
+    EXPECT_NE(told.out.find(part), std::string::npos) << part << "\n" << told.told();
+  EXPECT_FALSE(nlohmann::json::parse(read_text(here / "step.json")).at("traceEvents").empty());
+  const auto json = nlohmann::json::parse(ProgramResult::lines(run_well(with({"--json"})).out).back());
+  EXPECT_GT(json.at("step_s"), json.at("undisturbed_s"));
+  // Two stages; in one of them, the slow rank and the others.
+  EXPECT_EQ(json.at("ranks").size(), 4u);
+  for (const auto& [more, part] :
+       std::vector<std::pair<Words, const char*>>{{{"--slow-rank", "8=2"}, "rank 0 to 7"},
+                                                  {{"--slow-rank", "1=0.5"}, "a factor of at least 1"},
+                                                  {{"--slow-network", "x"}, "node 0 to 1"},
+                                                  {{"pipeline_parallel_size=3"}, "pipeline_parallel_size"},
+                                                  {{"--timeline", "two.yaml"}, "two.yaml"}}) {
+    const ProgramResult result = run(with(more));
+    EXPECT_EQ(result.exit_code, 2) << result.told();
+    EXPECT_NE(result.err.find(part), std::string::npos) << result.told();
+  }
+}
+
+TEST_F(VerbsTest, TuneMeasuresAndRemembers) {
+  write_text(here / "rows.jsonl", "{\"input_ids\": [1, 2], \"labels\": [1, 2]}\n");
+  write_text(here / "small.yaml",
+             "base_model: model\ndatasets: [{path: rows.jsonl}]\nlearning_rate: 0.1\nsequence_len: 32\n"
+             "gradient_accumulation_steps: 2\n");
+  const Words words = {"tune", "small.yaml", "--trials",     "2",       "--steps",
+                       "1",    "--memory",   "trials.jsonl", "--write", "tuned.yaml"};
+  const ProgramResult first = run_well(words);
+  for (const char* part : {"2 layouts of 1 ranks", "batch 1 x 2", "fastest: ", "micro_batch_size: "})
+    EXPECT_NE(first.out.find(part), std::string::npos) << part << "\n" << first.told();
+  EXPECT_EQ(ProgramResult::lines(read_text(here / "trials.jsonl")).size(), 2u);
+  run_well({"recipe", "check", "tuned.yaml"});
+  Words again = words;
+  again.push_back("--overwrite");
+  EXPECT_NE(run_well(again).out.find("(remembered)"), std::string::npos);
+  EXPECT_EQ(ProgramResult::lines(read_text(here / "trials.jsonl")).size(), 2u);
+  // The cluster must have a device for each rank.
+  EXPECT_EQ(run({"tune", "small.yaml", "--nproc", "2", "--cluster", "cpu"}).exit_code, 2);
+}
+
+TEST_F(VerbsTest, ARangeTestFindsWhereTrainingFallsApart) {
+  write_text(here / "rows.jsonl", "{\"input_ids\": [1, 2, 3, 4, 5, 6], \"labels\": [1, 2, 3, 4, 5, 6]}\n");
+  write_text(here / "small.yaml",
+             "base_model: model\ndatasets: [{path: rows.jsonl}]\nlearning_rate: 50\nsequence_len: 32\n"
+             "lr_scheduler: cosine\nwarmup_steps: 3\n");
+  const Words words = {"lr-range", "small.yaml", "--steps", "40", "--from", "1e-5", "--to", "100"};
+  const ProgramResult told = run_well(words);
+  for (const char* part : {"40 steps", "falls fastest", "falls apart", "which is too high"})
+    EXPECT_NE(told.out.find(part), std::string::npos) << part << "\n" << told.told();
+  const auto json = nlohmann::json::parse(run_well(with(words, {"--json"})).out);
+  // A loss that is no number ends the training, and so the test.
+  const auto& points = json.at("points");
+  EXPECT_GT(points.size(), 25u);
+  EXPECT_LE(points.size(), 40u);
+  for (size_t i = 0; i < points.size(); ++i) {
+    const double rate = 1e-5 * std::pow(1e7, static_cast<double>(i) / 39.0);
+    EXPECT_NEAR(points.at(i).at("rate").get<double>(), rate, 1e-6 * rate);
+  }
+  EXPECT_LT(json.at("steepest").get<double>(), json.at("divergence").get<double>());
+  expect_error(run({"lr-range", "small.yaml", "--from", "1", "--to", "0.1"}), 2, "E-CONFIG-LR-RANGE",
+               {"0.1"});
+  expect_error(run({"lr-range", "small.yaml", "base_model=none"}), 2, "E-CONFIG", {"none"});
 }
 
 TEST_F(VerbsTest, LogitsAreOneRowAToken) {
@@ -196,6 +289,53 @@ TEST_F(VerbsTest, LogitsAreOneRowAToken) {
     const auto alone = logits(here / family, "", "5");
     EXPECT_LT(largest_difference(alone, {values.begin(), values.begin() + tiny.vocab}), 1e-5);
   }
+}
+
+TEST_F(VerbsTest, DebugCompareNamesTheFirstTensorThatDiffers) {
+  const auto logits_of_model = logits(here / "model", "", "5,0,263");
+  const auto compare = [&](std::vector<int64_t> ids, std::vector<float> values, const std::string& name) {
+    const auto tokens = static_cast<int64_t>(ids.size());
+    io::SafetensorsWriter writer(here / "r.safetensors",
+                                 {{"input_ids", DType::I64, {tokens}},
+                                  {name, DType::F32, {3, static_cast<int64_t>(values.size()) / 3}}});
+    writer.write("input_ids", 0, ids.data(), tokens * 8);
+    writer.write(name, 0, values.data(), static_cast<int64_t>(values.size()) * 4);
+    writer.commit();
+    return run(
+        {"debug", "compare", "--model", "model", "--reference", "r.safetensors", "--tolerance", "1e-5"});
+  };
+  const ProgramResult same = compare({5, 0, 263}, logits_of_model, "logits");
+  EXPECT_EQ(same.exit_code, 0) << same.told();
+  EXPECT_NE(same.out.find("1 tensors agree to 1e-05"), std::string::npos) << same.told();
+  std::vector<float> other = logits_of_model;
+  other[7] += 0.01F;
+  const ProgramResult differs = compare({5, 0, 263}, other, "logits");
+  EXPECT_EQ(differs.exit_code, 1) << differs.told();
+  EXPECT_NE(differs.out.find("'logits' is the first that lies beyond 1e-05"), std::string::npos)
+      << differs.told();
+  expect_error(compare({5, 0, 263}, logits_of_model, "other"), 3, "E-DATA-REFERENCE", {"nothing to compare"});
+  expect_error(compare({5}, logits_of_model, "logits"), 3, "E-DATA-REFERENCE", {"input_ids"});
+  expect_error(compare({5, 0, 263}, {1, 2, 3}, "logits"), 3, "E-DATA-REFERENCE", {"'logits'", "[3, 1]"});
+  // Hidden states and gradients of another model are compared in the order of the forward pass.
+  const std::vector<float> hidden(3 * 24, 0.5F);
+  const ProgramResult layer = compare({5, 0, 263}, hidden, "hidden_states.1");
+  EXPECT_NE(layer.out.find("'hidden_states.1' is the first"), std::string::npos) << layer.told();
+}
+
+TEST_F(VerbsTest, ModelsListsFamiliesAndDescribesAFolder) {
+  const std::string list = run_well({"models"}).out;
+  for (const char* part : {"llama ", "qwen2 ", "gpt2", "gemma3 ", "of gemma3_text"})
+    EXPECT_NE(list.find(part), std::string::npos) << part << "\n" << list;
+  write_text(here / "model/config.json", [&] {
+    auto config = nlohmann::json::parse(read_text(here / "model/config.json"));
+    config["use_cache"] = true;
+    return config.dump();
+  }());
+  const std::string model = run_well({"models", "model"}).out;
+  for (const char* part :
+       {"llama", "2 layers of 24", "vocabulary of 264", "all that the model needs", "use_cache"})
+    EXPECT_NE(model.find(part), std::string::npos) << part << "\n" << model;
+  expect_error(run({"models", "nowhere"}), 2, "E-CONFIG-USAGE", {"nowhere"});
 }
 
 TEST_F(VerbsTest, TokenizePrintsOneArrayALine) {
@@ -283,6 +423,34 @@ TEST_F(VerbsTest, GenerateNamesTheLineOfABadPrompt) {
   result = run({"generate", "--model", "model"});
   EXPECT_EQ(result.exit_code, 2) << result.told();
   EXPECT_NE(result.err.find("E-CONFIG-PROMPT"), std::string::npos) << result.told();
+}
+
+TEST_F(VerbsTest, ClassifyTellsTheLabelsOfTexts) {
+  const std::string model = source_folder() + "/tests/reference/data/classifiers/training";
+  const auto lines_of = [](const std::string& text) {
+    std::vector<nlohmann::json> lines;
+    std::istringstream in(text);
+    for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
+  };
+  const auto all = lines_of(run_well({"classify", model, "--prompts", model + "/eval.jsonl"}).out);
+  ASSERT_EQ(all.size(), 22U);
+  for (const auto& line : all) {
+    EXPECT_TRUE(line.contains("sentence1")) << "the record's own columns";
+    const double first = line["scores"]["LABEL_0"], second = line["scores"]["LABEL_1"];
+    EXPECT_NEAR(first + second, 1.0, 1e-6);
+    EXPECT_EQ(line["predicted"], first > second ? "LABEL_0" : "LABEL_1");
+  }
+  const auto alone =
+      lines_of(run_well({"classify", model, "--prompts", model + "/eval.jsonl", "--batch-size", "1"}).out);
+  EXPECT_NEAR(alone[3]["scores"]["LABEL_0"].get<double>(), all[3]["scores"]["LABEL_0"].get<double>(), 1e-5);
+  run_well({"classify", model, "the fox jumps", "--output", here / "labels.jsonl"});
+  EXPECT_NE(run_well({"evaluate", model, "--data", model + "/eval.jsonl"}).out.find("matthews_correlation"),
+            std::string::npos);
+  ProgramResult result = run({"classify", "model", "x"});
+  EXPECT_NE(result.err.find("E-MODEL-TASK"), std::string::npos) << result.told();
+  result = run({"generate", "--model", model, "x"});
+  EXPECT_NE(result.err.find("E-MODEL-TASK"), std::string::npos) << result.told();
 }
 
 TEST_F(VerbsTest, GenerateChatUsesTheTemplate) {

@@ -33,6 +33,10 @@ SMALL = dict(hidden_size=16, intermediate_size=18, num_hidden_layers=2, num_atte
 QWEN2 = dict(COMMON, architectures=["Qwen2ForCausalLM"], model_type="qwen2", use_sliding_window=False)
 
 ABSENT = object()
+# For families whose sizes have other names.
+SMALL_OWN = dict.fromkeys(["hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+                           "max_position_embeddings"], ABSENT)
+OPT_OWN = dict(intermediate_size=ABSENT, num_key_value_heads=ABSENT)
 
 
 def slim(architecture, how=None, **config):
@@ -49,7 +53,18 @@ def whole(vision, **text):
     """The keys of a multimodal model that stand for the sizes of a text model."""
     nothing = dict.fromkeys(["hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
                              "num_key_value_heads", "vocab_size", "max_position_embeddings"], ABSENT)
-    return dict(nothing, vision_config=vision, text_config=dict(SMALL, **text))
+    text = {key: value for key, value in dict(SMALL, **text).items() if value is not ABSENT}
+    return dict(nothing, vision_config=vision, text_config=text)
+
+
+def delta_net(kernel):
+    return dict(linear_conv_kernel_dim=kernel, linear_key_head_dim=3, linear_value_head_dim=5, linear_num_key_heads=4,
+                linear_num_value_heads=12)
+
+
+QWEN3_5_VISION = dict(depth=1, hidden_size=8, intermediate_size=8, num_heads=2, patch_size=2, out_hidden_size=16,
+                      num_position_embeddings=16, spatial_merge_size=1)
+QWEN3_5_TOKENS = dict(image_token_id=60, video_token_id=59, vision_start_token_id=58, vision_end_token_id=57)
 
 
 # "config" is config.json as it is written: most published folders have `rope_theta` and `rope_scaling`, those
@@ -162,7 +177,15 @@ FAMILIES = {
         GPT2, activation_function="gelu", n_embd=24, n_head=4, n_layer=2, n_inner=28, vocab_size=61,
         scale_attn_by_inverse_layer_idx=True, reorder_and_upcast_attn=False, tie_word_embeddings=False,
         dtype="float32")),
+    # Values lie on both sides of the activation's bend; the other one has an activation without parameters.
+    "apertus": slim("ApertusForCausalLM", model_type="apertus", head_dim=8, attention_bias=True, rms_norm_eps=1e-2,
+                    pad_token_id=0),
+    "apertus_relu2": slim("ApertusForCausalLM", dict(seed=32), model_type="apertus", hidden_act="relu2", pad_token_id=0,
+                          rope_parameters=dict(rope_type="default", rope_theta=500.0)),
     "arcee": slim("ArceeForCausalLM", model_type="arcee", attention_bias=True, mlp_bias=True, rms_norm_eps=1e-5),
+    # Six heads are no power of 2. The sizes have names of their own.
+    "bloom": slim("BloomForCausalLM", dict(eager=True, lora=["query_key_value", "dense_h_to_4h"]), model_type="bloom", n_embed=24, n_layer=2, n_head=6, layer_norm_epsilon=1e-3,
+                  **SMALL_OWN),
     "cohere": slim("CohereForCausalLM", model_type="cohere", use_qk_norm=True, attention_bias=True, logit_scale=0.4, layer_norm_eps=1e-5,
                    rope_theta=300.0),
     "cohere2": slim("Cohere2ForCausalLM", model_type="cohere2", num_hidden_layers=3, sliding_window=4,
@@ -176,6 +199,10 @@ FAMILIES = {
                        new_decoder_architecture=True, ffn_hidden_size=28),
     "falcon_options": slim("FalconForCausalLM", model_type="falcon", multi_query=False, parallel_attn=False, bias=True,
                            alibi=False, new_decoder_architecture=False, tie_word_embeddings=False),
+    # As Falcon-RW: linear biases, which are rounded to bfloat16, in the place of positions. The eager attention of
+    # Transformers adds them twice.
+    "falcon_rw": slim("FalconForCausalLM", dict(kind="sdpa"), model_type="falcon", hidden_size=24, num_attention_heads=6, multi_query=False,
+                      parallel_attn=False, bias=True, alibi=True, new_decoder_architecture=False),
     # The square root of hidden_size is whole: Transformers keeps it in float32.
     "gemma": slim("GemmaForCausalLM", model_type="gemma", num_attention_heads=3, num_key_value_heads=1,
                   head_dim=10, hidden_act="gelu", attention_bias=True),
@@ -240,6 +267,8 @@ FAMILIES = {
     "gpt_oss_mxfp4": slim("GptOssForCausalLM", dict(eager=True, mxfp4=True), model_type="gpt_oss", hidden_size=32,
                           intermediate_size=32, num_hidden_layers=1, num_local_experts=3, num_experts_per_tok=2, head_dim=8,
                           sliding_window=4),
+    "gptj": slim("GPTJForCausalLM", dict(lora=["q_proj", "fc_in"], eager=True), model_type="gptj", n_embd=24, n_layer=2, n_head=3,
+                 n_positions=64, n_inner=28, rotary_dim=6, layer_norm_epsilon=1e-3, **SMALL_OWN),
     "granite_moe": slim("GraniteMoeForCausalLM", model_type="granitemoe", num_local_experts=5, num_experts_per_tok=2,
                         attention_bias=True, embedding_multiplier=3.5, residual_multiplier=0.7,
                         attention_multiplier=0.3, logits_scaling=2.5),
@@ -248,6 +277,26 @@ FAMILIES = {
     "helium": slim("HeliumForCausalLM", dict(seed=41), model_type="helium", head_dim=4, pad_token_id=0, attention_bias=True),
     "hunyuan": slim("HunYuanDenseV1ForCausalLM", model_type="hunyuan_v1_dense", attention_bias=True, head_dim=6,
                     rope_theta=100.0, rope_scaling=dict(type="dynamic", alpha=5.0, factor=1.0)),
+    # One of the documents is shorter than the convolution. The width of MLPs is rounded up.
+    "lfm2": slim("Lfm2ForCausalLM", dict(lora=["in_proj", "out_proj", "w1"]), model_type="lfm2", num_hidden_layers=3, full_attn_idxs=[1],
+                 conv_L_cache=7, conv_bias=True, intermediate_size=30, block_ffn_dim_multiplier=1.1, block_multiple_of=4,
+                 head_dim=8, norm_eps=1e-2, rope_theta=1000.0, pad_token_id=0),
+    "lfm2_moe": slim("Lfm2MoeForCausalLM", model_type="lfm2_moe", num_hidden_layers=3,
+                     layer_types=["conv", "full_attention", "conv"], num_dense_layers=1, num_experts=5,
+                     num_experts_per_tok=2, moe_intermediate_size=7, routed_scaling_factor=1.7, pad_token_id=0,
+                     tie_word_embeddings=False),
+    # A document is longer than a chunk, one layer has no experts, and one no positions.
+    "llama4": slim("Llama4ForCausalLM", dict(no_greedy=True), model_type="llama4_text", num_hidden_layers=3, head_dim=8, intermediate_size_mlp=22,
+                   num_local_experts=5, num_experts_per_tok=2, moe_layers=[0, 2], no_rope_layer_interval=2,
+                   attention_chunk_size=7, attn_scale=0.4, floor_scale=4, rms_norm_eps=1e-2, attention_bias=True, pad_token_id=0,
+                   rope_scaling=dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=1.0,
+                                     original_max_position_embeddings=32)),
+    "llama4_multimodal": slim("Llama4ForConditionalGeneration", dict(num_other_ids=3), model_type="llama4", **whole(
+        dict(model_type="llama4_vision_model", hidden_size=8, intermediate_size=32, num_hidden_layers=1,
+             num_attention_heads=2, image_size=4, patch_size=2, projector_input_dim=8, projector_output_dim=8, vision_output_dim=8),
+        model_type="llama4_text", head_dim=8, intermediate_size_mlp=22, num_local_experts=4, num_experts_per_tok=1,
+        interleave_moe_layer_step=2, no_rope_layers=[1, 0], use_qk_norm=False, attn_temperature_tuning=False,
+        pad_token_id=0), image_token_index=60, boi_token_index=58, eoi_token_index=59),
     "ministral": slim("MinistralForCausalLM", model_type="ministral", head_dim=6, sliding_window=4,
                       layer_types=["sliding_attention", "full_attention"]),
     "ministral3": slim("Ministral3ForCausalLM", model_type="ministral3", head_dim=8, pad_token_id=0, rope_parameters=dict(
@@ -267,6 +316,9 @@ FAMILIES = {
                      rope_parameters=dict(type="yarn", rope_type="yarn", rope_theta=1000.0, factor=4.0,
                                           original_max_position_embeddings=4, beta_fast=8.0, beta_slow=1.0, mscale=1.0,
                                           mscale_all_dim=1.0, llama_4_scaling_beta=0.4)),
+    "mpt": slim("MptForCausalLM", dict(lora=["Wqkv", "up_proj"], eager=True), model_type="mpt", d_model=24, n_layers=2, n_heads=6, max_seq_len=64,
+                layer_norm_epsilon=1e-3, attn_config=dict(alibi_bias_max=8, clip_qkv=1.5, softmax_scale=0.3, alibi=True),
+                **SMALL_OWN),
     "nemotron": slim("NemotronForCausalLM", model_type="nemotron", head_dim=8, attention_bias=True, mlp_bias=True,
                      partial_rotary_factor=0.5),
     "olmo": slim("OlmoForCausalLM", model_type="olmo", clip_qkv=0.8, attention_bias=True),
@@ -276,6 +328,12 @@ FAMILIES = {
                   rope_scaling=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16, beta_fast=4.0)),
     "olmoe": slim("OlmoeForCausalLM", model_type="olmoe", num_experts=5, num_experts_per_tok=3, attention_bias=True,
                   norm_topk_prob=False, pad_token_id=0),
+    "opt": slim("OPTForCausalLM", dict(lora=["q_proj", "fc1"]), model_type="opt", ffn_dim=28, pad_token_id=0, **OPT_OWN),
+    # As OPT-350m, but for its projections: norms of the residual sums, and none at the end.
+    "opt_sums": slim("OPTForCausalLM", model_type="opt", ffn_dim=28, do_layer_norm_before=False, enable_bias=False,
+                     layer_norm_elementwise_affine=False, activation_function="gelu", tie_word_embeddings=False, pad_token_id=0, **OPT_OWN),
+    "phi": slim("PhiForCausalLM", dict(lora=["q_proj", "fc1"]), model_type="phi", hidden_size=32, partial_rotary_factor=0.5,
+                qk_layernorm=True, layer_norm_eps=1e-3, rope_theta=300.0),
     "phi3": slim("Phi3ForCausalLM", dict(lora=["qkv_proj", "gate_up_proj"]), model_type="phi3", intermediate_size=37,
                  sliding_window=5, pad_token_id=0),
     # One document is longer than the original length, the other is not.
@@ -287,12 +345,38 @@ FAMILIES = {
     "qwen2_moe": slim("Qwen2MoeForCausalLM", dict(aux=0.3), model_type="qwen2_moe", num_hidden_layers=3, num_experts=5,
                       num_experts_per_tok=2, moe_intermediate_size=7, shared_expert_intermediate_size=10,
                       mlp_only_layers=[1], use_sliding_window=True, sliding_window=4, max_window_layers=2),
+    # One of the documents is shorter than the convolution.
+    "qwen3_next": slim("Qwen3NextForCausalLM", dict(aux=0.3), model_type="qwen3_next", num_hidden_layers=3,
+                       full_attention_interval=2, head_dim=8, partial_rotary_factor=0.5, rope_theta=1000.0, attention_bias=True,
+                       num_experts=5, num_experts_per_tok=2, moe_intermediate_size=7, shared_expert_intermediate_size=10,
+                       norm_topk_prob=False, mlp_only_layers=[1], rms_norm_eps=1e-2, **delta_net(7)),
+    "qwen3_5": slim("Qwen3_5ForCausalLM", dict(seed=60, lora=["in_proj_qkv", "in_proj_a", "out_proj", "q_proj"]),
+                    model_type="qwen3_5_text", num_hidden_layers=3, head_dim=16, tie_word_embeddings=True,
+                    full_attention_interval=2, rms_norm_eps=1e-2,
+                    rope_parameters=dict(rope_type="default", rope_theta=1000.0, partial_rotary_factor=0.5,
+                                         mrope_interleaved=True, mrope_section=[2, 1, 1]), **delta_net(3)),
+    "qwen3_5_moe": slim("Qwen3_5MoeForCausalLM", dict(aux=0.3, seed=63), model_type="qwen3_5_moe_text", num_hidden_layers=3,
+                        intermediate_size=ABSENT, head_dim=8,
+                        layer_types=["full_attention", "linear_attention", "linear_attention"], num_experts=5, num_experts_per_tok=2,
+                        moe_intermediate_size=7, shared_expert_intermediate_size=10, rms_norm_eps=1e-2,
+                        **delta_net(4)),
+    "qwen3_5_multimodal": slim("Qwen3_5ForConditionalGeneration", dict(lora=["in_proj_z", "o_proj"], num_other_ids=4),
+                               model_type="qwen3_5", **QWEN3_5_TOKENS, **whole(
+        QWEN3_5_VISION, model_type="qwen3_5_text", head_dim=8, full_attention_interval=2, rms_norm_eps=1e-2,
+        **delta_net(4))),
+    # As published: the experts of a layer in two tensors.
+    "qwen3_5_moe_multimodal": slim("Qwen3_5MoeForConditionalGeneration", dict(num_other_ids=4, joined=True),
+                                   model_type="qwen3_5_moe", **QWEN3_5_TOKENS, **whole(
+        QWEN3_5_VISION, model_type="qwen3_5_moe_text", intermediate_size=ABSENT, head_dim=8, full_attention_interval=2,
+        num_experts=5, num_experts_per_tok=2, moe_intermediate_size=7, shared_expert_intermediate_size=10,
+        rms_norm_eps=1e-2, **delta_net(4))),
     "seed_oss": slim("SeedOssForCausalLM", model_type="seed_oss", head_dim=6, pad_token_id=0, attention_out_bias=True, mlp_bias=True),
     "smollm3": slim("SmolLM3ForCausalLM", model_type="smollm3", num_hidden_layers=3, no_rope_layer_interval=2,
                     use_sliding_window=True, sliding_window=4, pad_token_id=0),
     "stablelm": slim("StableLmForCausalLM", model_type="stablelm", hidden_size=32, use_qkv_bias=True),
     "stablelm_parallel": slim("StableLmForCausalLM", model_type="stablelm", hidden_size=32, use_parallel_residual=True,
                               partial_rotary_factor=0.5),
+    "stablelm_norms": slim("StableLmForCausalLM", model_type="stablelm", hidden_size=32, qk_layernorm=True, layer_norm_eps=1e-3),
     "starcoder2": slim("Starcoder2ForCausalLM", model_type="starcoder2", sliding_window=5),
 }
 
@@ -312,7 +396,7 @@ def randomize(model, generator):
                 is_transposed = ".c_" in name
                 parameter.copy_(noise * (1.3 / parameter.shape[0 if is_transposed else 1] ** 0.5))
         for name, buffer in model.named_buffers():
-            if name.endswith("e_score_correction_bias"):
+            if name.endswith(("e_score_correction_bias", "expert_bias")):
                 buffer.copy_(0.1 * torch.randn(buffer.shape, generator=generator))
 
 
@@ -334,12 +418,14 @@ def stored_gradients(model):
     """By the names of the files, which hold each expert by itself."""
     gradients = {}
     is_mixtral = model.config.model_type == "mixtral"
-    names = ("w1", "w3", "w2") if is_mixtral else ("gate_proj", "up_proj", "down_proj")
+    names = ("w1", "w3", "w2") if is_mixtral or model.config.model_type == "lfm2_moe" else ("gate_proj", "up_proj", "down_proj")
     for name, parameter in model.named_parameters():
         if parameter.grad is None:  # of what text does not reach
             continue
         if is_mixtral:
             name = name.replace(".mlp.", ".block_sparse_moe.")
+        if model.config.model_type == "llama4":  # files have other names than modules
+            name = name.replace("language_model.model.", "model.language_model.").replace("language_model.lm_head", "lm_head")
         if model.config.model_type == "gpt_neox":
             name = name.replace("lm_head", "embed_out")
         if model.config.model_type == "granitemoe":
@@ -347,7 +433,8 @@ def stored_gradients(model):
                                   ("experts.down_proj", "output_linear.weight")):
                 name = name.replace(there, stored)
         prefix, _, kind = name.rpartition(".")
-        if not prefix.endswith(".experts") or model.config.model_type in ("gpt_oss", "mistral4"):
+        if not prefix.endswith(".experts") or model.config.model_type in ("gpt_oss", "llama4", "llama4_text", "mistral4",
+                                                                                   "qwen3_5_moe"):
             gradients[name] = parameter.grad
             continue
         for expert, grad in enumerate(parameter.grad):
@@ -406,7 +493,8 @@ def run_float64(folder, model, documents, aux=None, kinds=("eager", "sdpa")):
 
 
 def model_class(folder):
-    is_causal = type(AutoConfig.from_pretrained(folder)) in AutoModelForCausalLM._model_mapping
+    config = AutoConfig.from_pretrained(folder)
+    is_causal = type(config) in AutoModelForCausalLM._model_mapping and not hasattr(config, "vision_config")
     return AutoModelForCausalLM if is_causal else AutoModelForImageTextToText
 
 
@@ -439,6 +527,19 @@ def quantize_experts(folder, config_json, generator):
     return json.dumps(config, indent=2, sort_keys=True) + "\n"
 
 
+def join_experts(folder):
+    """Puts the weights of all experts of a layer into two tensors."""
+    path = os.path.join(folder, "model.safetensors")
+    tensors = load_file(path)
+    for prefix in sorted({name.split(".experts.")[0] for name in tensors if ".experts." in name}):
+        experts = range(sum(f"{prefix}.experts.{i}.up_proj.weight" in tensors for i in range(100)))
+        gate, up, down = (torch.stack([tensors.pop(f"{prefix}.experts.{i}.{kind}_proj.weight") for i in experts])
+                          for kind in ("gate", "up", "down"))
+        tensors[f"{prefix}.experts.gate_up_proj"] = torch.cat([gate, up], 1)
+        tensors[f"{prefix}.experts.down_proj"] = down
+    save(tensors, path, format="pt")
+
+
 def make(name, family):
     folder = os.path.join(DATA, "models", name)
     shutil.rmtree(folder, ignore_errors=True)
@@ -453,6 +554,8 @@ def make(name, family):
     randomize(model, generator)
     model.to(family.get("store", torch.float32))
     model.save_pretrained(folder, max_shard_size=family.get("shard_size", "1GB"))
+    if family.get("joined"):
+        join_experts(folder)
     if family.get("mxfp4"):
         config_json = quantize_experts(folder, config_json, generator)
     with open(config_file, "w", encoding="utf-8") as file:
@@ -460,7 +563,8 @@ def make(name, family):
     os.remove(os.path.join(folder, "generation_config.json"))
 
     # From here on only what the folder holds counts.
-    model = model_class(folder).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    kind = family.get("kind", "eager")
+    model = model_class(folder).from_pretrained(folder, dtype=torch.float32, attn_implementation=kind).eval()
     documents = make_documents(model.config.get_text_config().vocab_size - family.get("num_other_ids", 0), generator)
     logits, loss, gradients = run(model, documents)
     tensors = {"loss_sum": loss, "num_label_tokens": torch.tensor(
@@ -482,7 +586,7 @@ def make(name, family):
     difference = ""
     if family.get("float64"):
         wide_logits, wide_loss, wide_gradients = run_float64(
-            folder, model, documents, kinds=("eager",) if family.get("eager") else ("eager", "sdpa"))
+            folder, model, documents, kinds=(kind,) if {"eager", "kind"} & family.keys() else ("eager", "sdpa"))
         tensors["loss_sum_f64"] = wide_loss
         tensors.update({f"logits_f64.{index}": value for index, value in enumerate(wide_logits)})
         tensors.update({f"grad_f64.{key}": value for key, value in wide_gradients.items()})

@@ -3,7 +3,7 @@
 
 The model is a random Llama with a small tokenizer, in model/. reference.json holds the version of the harness, the
 results of every task and group, and of each document the prompts, the log-likelihoods and the generated texts, as
-`lm_eval` logs them. bits.json holds numbers of Python's random.
+`lm_eval` logs them. chats.json holds prompts in a chat template. bits.json holds numbers of Python's random.
 
 usage: make_task_reference.py [--check TESSERA]
   --check runs this program on the same files and compares its results; nothing is written.
@@ -40,6 +40,9 @@ BUILT_IN = {
     "gsm8k": ("gsm8k/gsm8k.yaml", "gsm8k/main", None),
     "wikitext": ("wikitext/wikitext.yaml", "wikitext_document_level/wikitext-2-raw-v1", 0),
     "mmlu_anatomy": ("mmlu/default/mmlu_anatomy.yaml", "mmlu/anatomy", 2),
+    **{name: (f"glue/{name}/default.yaml", f"glue/{name}", 1) for name in
+       ("cola", "mrpc", "qnli", "qqp", "rte", "sst2", "wnli", "mnli")},
+    "mnli_mismatch": ("glue/mnli/mismatch.yaml", "glue/mnli", 1),
 }
 MAX_LENGTH = 160
 # Parts of logged samples that repeat the data, or that are no number of their own (brier_score).
@@ -87,7 +90,7 @@ def write_built_in(folder_of_files, name):
         "dataset_name": None, "dataset_kwargs": {"data_files": {
             file.removesuffix(".jsonl"): os.path.join(path, file) for file in sorted(os.listdir(path))}}}
     for key, split in (("training_split", "train"), ("validation_split", "validation")):
-        if not os.path.exists(os.path.join(path, split + ".jsonl")):
+        if not any(file.startswith(split) for file in os.listdir(path)):
             config[key] = None
     if num_fewshot is not None:
         config["num_fewshot"] = num_fewshot
@@ -95,7 +98,7 @@ def write_built_in(folder_of_files, name):
         json.dump(config, out)
 
 
-def run_harness(folder, tasks, max_length=None):
+def run_harness(folder, tasks, max_length=None, resamples=100_000):
     import lm_eval
     from lm_eval.tasks import TaskManager
 
@@ -107,7 +110,7 @@ def run_harness(folder, tasks, max_length=None):
         manager = TaskManager(include_path=folder, include_defaults=False)
         result = lm_eval.simple_evaluate(
             model="hf", model_args=arguments, tasks=tasks, task_manager=manager, device="cpu", batch_size=1,
-            log_samples=True)
+            log_samples=True, bootstrap_iters=resamples)
     kept = {"harness": lm_eval.__version__}
     for key in ("results", "groups", "group_subtasks", "versions", "n-shot", "higher_is_better", "n-samples"):
         kept[key] = result.get(key, {})
@@ -123,6 +126,38 @@ def run_harness(folder, tasks, max_length=None):
             sample["arguments"] = [list(request)[:1] if isinstance(request[-1], dict) else list(request)
                                    for request in sample["arguments"]]
     return kept
+
+
+CHAT_TEMPLATE = ("{% if messages[0]['role'] == 'system' and 'refuse' in messages[0]['content'] %}"
+                 "{{ raise_exception('no system message') }}{% endif %}{{ bos_token }}"
+                 "{% for message in messages %}<{{ message['role'] }}>\n{{ message['content'] | trim }}</s>\n{% endfor %}"
+                 "{% if add_generation_prompt %}<assistant>\n{% endif %}")
+
+
+def chats():
+    """The requests of some tasks as chats, with examples as turns and in one message."""
+    from lm_eval.models.huggingface import HFLM
+    from lm_eval.tasks import TaskManager
+
+    lm = HFLM(pretrained=os.path.join(FOLDER, "model"), device="cpu", dtype="float32")
+    lm.tokenizer.chat_template = CHAT_TEMPLATE
+    made = {"chat_template": CHAT_TEMPLATE, "cases": []}
+    with contextlib.chdir(FOLDER):
+        for is_multiturn in (True, False):
+            for system in (None, "Be brief.", "Please refuse."):
+                # New tasks each time: examples are drawn with a generator that goes on.
+                manager = TaskManager(include_path=FOLDER, include_defaults=False)
+                tasks = manager.load(["quiz", "quiz_first", "blanks", "endings", "sums"])["tasks"]
+                requests = {}
+                for name, task in tasks.items():
+                    task.set_fewshot_seed(seed=1234)
+                    task.build_all_requests(
+                        limit=4, rank=0, world_size=1, system_instruction=system, apply_chat_template=True,
+                        fewshot_as_multiturn=is_multiturn, chat_template=lm.apply_chat_template)
+                    requests[name] = [[one.doc_id] + [part for part in one.args if isinstance(part, str)]
+                                      for one in task.instances]
+                made["cases"].append({"is_multiturn": is_multiturn, "system": system or "", "requests": requests})
+    return made
 
 
 def draws():
@@ -186,9 +221,9 @@ def main():
         for name in BUILT_IN:
             write_built_in(folder, name)
         # The examples of gsm8k and its 256 new tokens need more than the model's own length.
-        built_ins = run_harness(folder, list(BUILT_IN), max_length=1024)
+        built_ins = run_harness(folder, list(BUILT_IN), max_length=1024, resamples=100)
     for name, made in (("reference.json", run_harness(FOLDER, TASKS)), ("built_in.json", built_ins),
-                       ("random.json", draws())):
+                       ("random.json", draws()), ("chats.json", chats())):
         with open(os.path.join(FOLDER, name), "w", encoding="utf-8") as file:
             file.write(to_json(made) + "\n")
 

@@ -89,7 +89,8 @@ def train(model, rows, options):
         loss = 0.0
         optimizer.zero_grad(set_to_none=True)
         for ids, mask, labels in batches:
-            logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
+            # Behind the logits of virtual tokens, if there are some.
+            logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits[:, -ids.shape[1]:]
             part = torch.nn.functional.cross_entropy(
                 logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORE,
                 reduction="sum") / label_tokens
@@ -133,7 +134,8 @@ def save_adapter(peft_model, folder, base_name):
     with open(config_file, encoding="utf-8") as file:
         config = json.load(file)
     config["base_model_name_or_path"] = base_name
-    config["target_modules"] = sorted(config["target_modules"])
+    if "target_modules" in config:
+        config["target_modules"] = sorted(config["target_modules"])
     with open(config_file, "w", encoding="utf-8") as file:
         json.dump(config, file, indent=2, sort_keys=True)
         file.write("\n")

@@ -29,13 +29,19 @@ class _Float64Torch:
         return torch.float64 if name in ("float32", "float") else getattr(torch, name)
 
 
+class _ExactGelu:
+    @staticmethod
+    def apply(x):
+        return torch.nn.functional.gelu(x, approximate="tanh")
+
+
 @contextlib.contextmanager
 def everything_in_float64(model_class):
     """Transformers computes norms, softmax and rotary tables in float32 whatever the dtype of the weights.
 
     Inside this context the modeling files that are loaded, that of `model_class` among them, and the rotary
     functions do so in float64, which makes a float64 run good to about 1e-14. Build the model inside: its rotary
-    tables are made then.
+    tables are made then. BLOOM's GELU, whose constants have eight digits, is exact inside.
     """
     from transformers import modeling_rope_utils
 
@@ -44,6 +50,9 @@ def everything_in_float64(model_class):
     modules.append(modeling_rope_utils)
     for module in modules:
         module.torch = _Float64Torch()
+    bloom = sys.modules.get("transformers.models.bloom.modeling_bloom")
+    if bloom:
+        rounded_gelu, bloom.GeLUFunction = bloom.GeLUFunction, _ExactGelu
     to_float = torch.Tensor.float
     torch.Tensor.float = torch.Tensor.double
     torch.set_default_dtype(torch.float64)  # of quotients of integers
@@ -54,6 +63,8 @@ def everything_in_float64(model_class):
         torch.Tensor.float = to_float
         for module in modules:
             module.torch = torch
+        if bloom:
+            bloom.GeLUFunction = rounded_gelu
 
 
 def label_loss_sum(logits, labels):

@@ -1,0 +1,215 @@
+// The verb `tessera classify`.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <memory>
+#include <optional>
+
+#include <ATen/ATen.h>
+#include <CLI/CLI.hpp>
+#include <c10/core/InferenceMode.h>
+#include <nlohmann/json.hpp>
+
+#include "tessera/cli/compute_options.h"
+#include "tessera/cli/verbs.h"
+#include "tessera/core/error.h"
+#include "tessera/data/prompts/classification.h"
+#include "tessera/data/prompts/fields.h"
+#include "tessera/data/readers/dataset_files.h"
+#include "tessera/data/readers/parse_record.h"
+#include "tessera/data/readers/record_batches.h"
+#include "tessera/device/host_memory.h"
+#include "tessera/generation/load_for_inference.h"
+#include "tessera/io/log_file.h"
+#include "tessera/io/output_file.h"
+
+namespace tessera::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string model, adapter, prompts_file, output_file, field = "text", field_text_pair;
+  std::vector<std::string> texts;
+  ComputeOptions compute;
+  int64_t batch_size = 32, max_length = 0;
+  bool overwrite = false;
+};
+
+std::vector<Json> read_records(const Options& options) {
+  std::vector<Json> records;
+  for (const std::string& text : options.texts) records.push_back({{options.field, text}});
+  if (!options.prompts_file.empty()) {
+    config::DatasetConfig dataset;
+    dataset.path = options.prompts_file;
+    const std::vector<data::DatasetFile> files = data::find_dataset_files(dataset, "");
+    constexpr int64_t kBatchBytes = int64_t{16} << 20;
+    data::RecordBatches batches(files, {0, std::numeric_limits<int64_t>::max()}, false, kBatchBytes);
+    for (data::RecordBatch batch; batches.next(batch);) {
+      for (const data::RawRecord& record : batch.records)
+        records.push_back(data::parse_record(record, batch.file->path));
+    }
+  }
+  if (records.empty()) {
+    throw Error(ErrorKind::Config, "PROMPT", "there is no text")
+        .need("texts, or --prompts FILE with records of texts");
+  }
+  return records;
+}
+
+// Lays rows end to end.
+nn::TokenBatch batch_of(const std::vector<data::Row>& rows) {
+  std::vector<int64_t> ids, types, positions;
+  nn::TokenBatch batch;
+  batch.document_starts = {0};
+  for (const data::Row& row : rows) {
+    ids.insert(ids.end(), row.input_ids.begin(), row.input_ids.end());
+    types.insert(types.end(), row.type_ids.begin(), row.type_ids.end());
+    types.resize(ids.size(), 0);
+    for (size_t i = 0; i < row.input_ids.size(); ++i) positions.push_back(static_cast<int64_t>(i));
+    batch.document_starts.push_back(std::ssize(ids));
+  }
+  const auto tensor = [](const std::vector<int64_t>& values) {
+    return at::tensor(values, on_host(at::kLong));
+  };
+  batch.input_ids = tensor(ids);
+  batch.type_ids = tensor(types);
+  batch.position_ids = tensor(positions);
+  return batch;
+}
+
+// Adds what the model tells of a record's text: "predicted" (a class, a list of labels, or a number) and
+// "scores" by label, which one number does not need.
+void add_prediction(const Classification& classes, const at::Tensor& logits, Json& out) {
+  const bool is_single = classes.problem == ProblemType::SingleLabel,
+             is_number = classes.problem == ProblemType::Regression;
+  const at::Tensor scores = is_number ? logits : is_single ? logits.softmax(0) : logits.sigmoid();
+  const auto values = host_span<const double>(scores);
+  Json named = Json::object(), chosen = Json::array();
+  for (size_t i = 0; i < values.size(); ++i) {
+    named[classes.labels[i]] = values[i];
+    if (!is_single && values[i] > 0.5) chosen.push_back(classes.labels[i]);
+  }
+  if (is_single) out["predicted"] = classes.labels[static_cast<size_t>(logits.argmax().item<int64_t>())];
+  if (!is_single && !is_number) out["predicted"] = chosen;
+  if (is_number && values.size() == 1) {
+    out["predicted"] = values[0];
+  } else {
+    out["scores"] = named;
+  }
+}
+
+class Classifier {
+ public:
+  Classifier(const Options& options, const at::TensorOptions& compute)
+      : options_(options),
+        source_(options.model, options.adapter),
+        model_(source_.load(compute, parallel::DeviceMesh(comm::Communicator::single(), {}))) {
+    const models::ModelConfig& config = model_->config();
+    if (!config.classification) {
+      throw Error(ErrorKind::Model, "TASK", "the model is no classifier")
+          .in(config.source_file)
+          .need("a *ForSequenceClassification")
+          .hint("tessera generate asks language models");
+    }
+    rows_ = {*config.classification, config.is_encoder, config.pad_token_id};
+    if (options.max_length > 0) most_tokens_ = options.max_length;
+    if (!most_tokens_ && config.document_bound) most_tokens_ = config.document_bound->tokens;
+  }
+
+  // Adds the predictions to the records.
+  void classify(std::span<Json> records) const {
+    std::vector<data::Row> rows;
+    std::vector<int64_t> read;
+    int64_t start = 0;
+    for (const Json& record : records) {
+      rows.push_back(row_of(record));
+      read.push_back(start +
+                     static_cast<int64_t>(data::ClassificationPrompt::read_position(rows.back(), rows_)));
+      start += std::ssize(rows.back().input_ids);
+    }
+    const at::Tensor logits = model_->logits(batch_of(rows))
+                                  .index_select(0, at::tensor(read, on_host(at::kLong)).to(model_->device()))
+                                  .to(at::TensorOptions(kHost).dtype(at::kDouble));
+    for (size_t i = 0; i < records.size(); ++i)
+      add_prediction(rows_.classes, logits[static_cast<int64_t>(i)].contiguous(), records[i]);
+  }
+
+ private:
+  data::Row row_of(const Json& record) const {
+    config::DatasetConfig dataset;
+    dataset.field = options_.field;
+    dataset.field_text_pair = options_.field_text_pair;
+    const data::TextColumns columns = data::find_text_columns(record, dataset);
+    std::optional<std::string_view> second;
+    if (!columns.second.empty()) second = data::required_text(record, columns.second);
+    data::Row row = data::ClassificationPrompt::make_row(
+        source_.tokenizer(), data::required_text(record, columns.first), second, most_tokens_);
+    if (row.input_ids.empty()) throw Error(ErrorKind::Data, "PROMPT", "a text without a token");
+    return row;
+  }
+
+  const Options& options_;
+  const generation::ModelSource source_;
+  const std::shared_ptr<models::CausalLM> model_;
+  data::ClassificationRows rows_;
+  std::optional<int64_t> most_tokens_;
+};
+
+int run_classify(const Options& options) {
+  const at::TensorOptions compute = options.compute.resolved();
+  if (!options.output_file.empty()) {
+    io::check_output_file({.path = options.output_file,
+                           .named_by = "--output",
+                           .inputs = {{"the texts", options.prompts_file}, {"the model", options.model}},
+                           .overwrites = options.overwrite});
+  }
+  std::vector<Json> records = read_records(options);
+  const c10::InferenceMode inference;
+  const Classifier classifier(options, compute);
+  std::optional<io::LogFile> file;
+  if (!options.output_file.empty()) file.emplace(options.output_file);
+  const auto batch = static_cast<size_t>(options.batch_size);
+  for (size_t begin = 0; begin < records.size(); begin += batch) {
+    const std::span<Json> some(records.data() + begin, std::min(batch, records.size() - begin));
+    classifier.classify(some);
+    for (const Json& record : some) {
+      const std::string line = record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+      if (file) {
+        file->append(line);
+      } else {
+        std::fputs(line.c_str(), stdout);
+      }
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_classify(CLI::App& app, CommandLine& line) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand("classify", "Tell the labels of texts with a classifier");
+  line.add_model(*verb, "model", options->model, "Folder of the classifier, or of its adapter")->required();
+  verb->add_option("texts", options->texts, "Texts to classify");
+  line.add_model(*verb, "--adapter", options->adapter, "Folder of an adapter to put on the model",
+                 Takes::Adapter);
+  verb->add_option("--prompts", options->prompts_file,
+                   "File of records with a text, or with two, as the datasets of a recipe have them")
+      ->check(CLI::ExistingPath);
+  verb->add_option("--field", options->field, "Column of the text");
+  verb->add_option("--field-text-pair", options->field_text_pair, "Column of the second text");
+  verb->add_option("--output", options->output_file,
+                   "Write the records to this new file of JSON lines instead of printing them");
+  verb->add_flag("--overwrite", options->overwrite, kOverwriteHelp);
+  verb->add_option("--batch-size", options->batch_size, "Texts to process at once")
+      ->check(CLI::Range(1, 4096));
+  verb->add_option("--max-length", options->max_length,
+                   "Cut texts to this many tokens; 0 = as the model takes")
+      ->check(CLI::Range(0, 1 << 24));
+  add_compute_options(*verb, options->compute);
+  line.set_action(*verb, [options] { return run_classify(*options); });
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,249 @@
+// The verb `tessera serve`.
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include <CLI/CLI.hpp>
+#include <poll.h>
+#include <unistd.h>
+
+#include "tessera/cli/adapters.h"
+#include "tessera/cli/compute_options.h"
+#include "tessera/cli/verbs.h"
+#include "tessera/comm/bootstrap.h"
+#include "tessera/core/environment.h"
+#include "tessera/core/error.h"
+#include "tessera/core/log.h"
+#include "tessera/core/process_stats.h"
+#include "tessera/core/strings.h"
+#include "tessera/core/unix_time.h"
+#include "tessera/generation/load_for_inference.h"
+#include "tessera/generation/serving_engine.h"
+#include "tessera/io/file.h"
+#include "tessera/io/run_inputs.h"
+#include "tessera/serving/http_server.h"
+#include "tessera/serving/service.h"
+#include "tessera/text/select_chat_template.h"
+
+namespace tessera::cli {
+namespace {
+
+struct Options {
+  AdapterOptions adapters;
+  std::string model, served_name, chat_template, key_file, pooling;
+  std::string typed_model;  // as it was typed, before its download
+  ComputeOptions compute;
+  generation::ServingEngineOptions engine;
+  serving::HttpOptions http;
+  int64_t nproc = 1, max_answer_tokens = 2048, max_body_mb = 8;
+  double drain_s = 30.0;
+  bool has_no_prefix_cache = false;
+};
+
+int stop_pipe[2] = {-1, -1};
+
+// The first SIGINT or SIGTERM is told to the one who waits; the second ends the process as usual.
+class StopSignals {
+ public:
+  StopSignals() {
+    if (pipe(stop_pipe) != 0) throw Error(ErrorKind::Internal, "SYSTEM", "no pipe");
+    struct sigaction action {};
+    action.sa_handler = [](int) {
+      std::signal(SIGINT, SIG_DFL);
+      std::signal(SIGTERM, SIG_DFL);
+      (void)!write(stop_pipe[1], "", 1);
+    };
+    action.sa_flags = SA_RESTART;
+    for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
+  }
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+  static void wait() {
+    pollfd waited = {stop_pipe[0], POLLIN, 0};
+    while (poll(&waited, 1, -1) <= 0) {
+    }
+  }
+};
+
+serving::ApiKeys read_keys(const Options& options) {
+  if (!options.key_file.empty()) return serving::ApiKeys::from_file(options.key_file);
+  if (const auto key = environment::get("TESSERA_API_KEY")) return serving::ApiKeys({*key});
+  return {};
+}
+
+// Returns the name by which clients ask for the model: that of the hub, or the last part of a path.
+std::string name_of(const Options& options) {
+  if (!options.served_name.empty()) return options.served_name;
+  if (!io::exists(options.typed_model)) return options.typed_model;
+  std::string path = std::filesystem::path(options.typed_model).lexically_normal().string();
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  const std::string last = std::filesystem::path(path).filename().string();
+  return last.empty() || last == "." || last == ".." ? "model" : last;
+}
+
+serving::ServedModel describe(const Options& options, const generation::ModelSource& source,
+                              const models::CausalLM& model) {
+  serving::ServedModel served{.name = name_of(options),
+                              .tokenizer = source.tokenizer(),
+                              .chat_template = nullptr,
+                              .no_template = "",
+                              .stop_ids = source.stop_ids(model),
+                              .max_answer_tokens = options.max_answer_tokens,
+                              .created = static_cast<int64_t>(unix_time_s())};
+  if (io::is_folder(source.base())) serving::read_generation_config(source.base(), served.defaults);
+  if (model.config().is_encoder) return served;
+  try {
+    served.chat_template = text::select_chat_template(options.chat_template, "", "", source.tokenizer());
+  } catch (const Error& error) {
+    // A model without a template can still complete texts.
+    if (!options.chat_template.empty()) throw;
+    served.no_template = "give the server one with --chat-template";
+    log::warn("chats will be refused: " + std::string(error.message()));
+  }
+  return served;
+}
+
+void refuse_ranks(const Options& options) {
+  if (options.nproc <= 1 && comm::launch_info().size <= 1) return;
+  throw Error(ErrorKind::Config, "PARALLELISM", "tessera serve runs in one process for now")
+      .got(std::to_string(std::max<int64_t>(options.nproc, comm::launch_info().size)) + " ranks")
+      .need("--nproc 1")
+      .hint("one process uses all cores of the machine");
+}
+
+void warn_of_open_door(const Options& options, const serving::ApiKeys& keys) {
+  const std::string& host = options.http.host;
+  const bool is_own = host == "localhost" || host == "::1" || host.starts_with("127.");
+  if (!is_own && keys.is_empty())
+    log::warn("everybody who reaches " + host + " can use this server; --api-key-file asks for a key");
+}
+
+// Waits for a signal to stop, and then for the answers under way.
+void serve_until_stopped(serving::Service& service, const serving::HttpServer& server, double drain_s) {
+  StopSignals::wait();
+  const int64_t open = server.num_open();
+  log::info("stopping: " + std::to_string(open) + " requests under way have " + format_duration(drain_s) +
+            "; a second signal ends at once");
+  service.drain(drain_s);
+  const Timer timer;
+  while (server.num_open() > 0 && timer.seconds() < drain_s)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  if (server.num_open() > 0)
+    log::warn(std::to_string(server.num_open()) + " requests were cut off after " + format_duration(drain_s));
+}
+
+std::string what_is_served(const serving::EngineFacts& facts) {
+  if (!facts.no_answers.empty())
+    return "embeddings of " + std::to_string(facts.embedding_size) + " numbers alone";
+  return "cache " + group_digits(facts.cache_tokens) + " tokens, " + std::to_string(facts.max_sequences) +
+         " answers at once";
+}
+
+int run_serve(Options options) {
+  refuse_ranks(options);
+  const at::TensorOptions compute = options.compute.resolved();
+  options.http.max_body = options.max_body_mb << 20;
+  options.engine.has_prefix_cache = !options.has_no_prefix_cache;
+  const serving::ApiKeys keys = read_keys(options);
+  const generation::ModelSource source(options.model, options.adapters.folder());
+  const auto model = source.load(compute, {comm::Communicator::single(), {}}, /*for_embeddings=*/true);
+  std::optional<generation::Pooling> pooling;
+  if (!options.pooling.empty()) pooling = generation::read_pooling(options.pooling);
+  options.engine.embeddings = generation::embedding_options(*model, source.base(), pooling);
+  serving::ServedModel served = describe(options, source, *model);
+  const std::string name = served.name;
+  generation::ServingEngine engine(*model, options.engine);
+  const serving::EngineFacts facts = engine.facts();
+  if (options.engine.has_prefix_cache && facts.no_answers.empty()) {
+    if (const std::string why = generation::why_no_shared_pages(*model); !why.empty())
+      log::info("the prefix cache is off: " + why);
+  }
+  serving::Service service(engine, std::move(served), {.keys = keys});
+  const StopSignals signals;
+  const serving::HttpServer server(
+      options.http, [&](const serving::HttpRequest& head) { return service.check(head); },
+      [&](const std::shared_ptr<serving::HttpExchange>& exchange) { service.handle(exchange); });
+  warn_of_open_door(options, keys);
+  const std::string host =
+      options.http.host.find(':') != std::string::npos ? "[" + options.http.host + "]" : options.http.host;
+  log::info("serving '" + name + "' at http://" + host + ":" + std::to_string(server.port()) +
+            "/v1 (context " + group_digits(facts.context) + " tokens, " + what_is_served(facts) + ")");
+  serve_until_stopped(service, server, options.drain_s);
+  return 0;
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app, CommandLine& line) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb =
+      app.add_subcommand("serve", "Answer requests over HTTP, as the OpenAI and Anthropic APIs have them");
+  line.add_model(*verb, "model", options->model,
+                 "A Hugging Face model folder, a GGUF file, an adapter's folder (its base model is found "
+                 "automatically), or the name of a model on the hub, which is downloaded")
+      ->required()
+      ->each([options](const std::string& typed) { options->typed_model = typed; });
+  add_adapter_options(*verb, line, options->adapters, kAdapterHelp);
+  verb->add_option("--host", options->http.host,
+                   "Address to listen at; 0.0.0.0 = all addresses of this machine");
+  options->http.port = 8000;
+  verb->add_option("--port", options->http.port, "Port to listen at; 0 = any free one, which the log tells")
+      ->check(CLI::Range(0, 65535));
+  verb->add_option(
+          "--api-key-file", options->key_file,
+          "File of keys, one on each line; every request but GET /health must then carry one of them "
+          "(default: the key in TESSERA_API_KEY, or no key)")
+      ->check(CLI::ExistingFile);
+  verb->add_option("--served-model-name", options->served_name,
+                   "Name by which requests ask for the model; default: its name on the hub, or the last part "
+                   "of its path");
+  verb->add_option("--chat-template", options->chat_template,
+                   "chatml, llama3, mistral or alpaca; default: the model's");
+  add_compute_options(*verb, options->compute);
+  verb->add_option("--pooling", options->pooling,
+                   "What makes an embedding: the hidden state of the first token (cls) or the last one, or "
+                   "the mean of all; default: what the model's files say, else last, or cls of an encoder")
+      ->check(CLI::IsMember({"cls", "last", "mean"}));
+  verb->add_option("--max-concurrent", options->engine.max_batch, "Answers to work on at once")
+      ->check(CLI::Range(1, 4096));
+  verb->add_option("--max-waiting", options->engine.max_waiting,
+                   "Answers that may wait for a place; more are refused with 503")
+      ->check(CLI::Range(0, 1 << 20));
+  verb->add_option("--max-cache-tokens", options->engine.max_cache_tokens,
+                   "Tokens of all prompts and answers in the cache, at least one of the longest form; 0 = a "
+                   "quarter of the free memory")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 32));
+  verb->add_flag("--no-prefix-cache", options->has_no_prefix_cache,
+                 "Read every prompt whole, also where the cache holds its beginning from another request");
+  verb->add_option("--max-context", options->engine.max_context,
+                   "Tokens of a prompt and its answer; 0 = what the model takes")
+      ->check(CLI::Range(0, 1 << 24));
+  verb->add_option("--max-answer-tokens", options->max_answer_tokens,
+                   "Length of a chat's answer if the request gives none")
+      ->check(CLI::Range(1, 1 << 24));
+  verb->add_option("--prefill-tokens", options->engine.max_prefill_tokens,
+                   "Read prompts together, up to this many tokens at a time; 1 = read each prompt alone, "
+                   "which makes an answer bit-identical under any load of up to 16 answers")
+      ->check(CLI::Range(1, 1 << 20));
+  verb->add_option("--max-body-mb", options->max_body_mb, "Largest body of a request, in MiB")
+      ->check(CLI::Range(1, 64));
+  verb->add_option("--drain-seconds", options->drain_s,
+                   "Time for answers under way when the server is stopped by SIGTERM or Ctrl-C")
+      ->check(CLI::Range(0.0, 86400.0));
+  verb->add_option("--nproc", options->nproc, "Only 1 is supported")->check(CLI::Range(1, 4096));
+  verb->footer(
+      "Routes: /v1/chat/completions, /v1/completions, /v1/messages, /v1/embeddings, /v1/models, "
+      "/tokenize,\n/detokenize, /health, /metrics, /version.\nExample:\n  tessera serve MODEL --port 8000\n  "
+      "curl "
+      "http://127.0.0.1:8000/v1/chat/completions "
+      "-H 'Content-Type: application/json' \\\n    -d '{\"messages\": [{\"role\": \"user\", \"content\": "
+      "\"Hello\"}]}'");
+  line.set_action(*verb, [options] { return run_serve(*options); });
+}
+
+}  // namespace tessera::cli
