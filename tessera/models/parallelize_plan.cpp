@@ -96,13 +96,15 @@ void add_delta_net(const std::string& name, const nn::GatedDeltaNetOptions& o, S
   add("out_proj", LayerStyle::rowwise(gates, gates));
 }
 
-// A rank has some channels, which lie in turns.
+// A rank has some channels, which lie in turns. Cuts fall between turns, and between the blocks of a coded
+// output projection.
 void add_convolution(const std::string& name, const nn::GatedConvolution& mixer, StyledLayers& layers) {
-  const int64_t turn = mixer.turn();
+  const ops::WeightForm& form = mixer.out_proj->form();
+  const int64_t unit = std::lcm(form ? form->elements : 1, mixer.turn());
   layers.emplace_back(name, LayerStyle::region());
-  layers.emplace_back(name + ".in_proj", LayerStyle::colwise(3 * turn, 3 * turn));
-  layers.emplace_back(name + ".conv", LayerStyle::cut_norm(turn, turn, /*is_shared=*/false));
-  layers.emplace_back(name + ".out_proj", LayerStyle::rowwise(turn, turn));
+  layers.emplace_back(name + ".in_proj", LayerStyle::colwise(3 * unit, 3 * unit));
+  layers.emplace_back(name + ".conv", LayerStyle::cut_norm(unit, unit, /*is_shared=*/false));
+  layers.emplace_back(name + ".out_proj", LayerStyle::rowwise(unit, unit));
 }
 
 // The inputs of a coded down projection are cut in whole blocks, and the outputs of the others alike. `down`:
@@ -199,13 +201,6 @@ parallel::TensorParallelPlan tensor_parallel_plan(const CausalLM& model) {
           "tensor parallelism is not supported for an encoder-decoder: its ranks would have to cut the "
           "tables of its position biases by heads")
           .hint("leave out tensor_parallel_size; dp_shard_size cuts the model's weights, too");
-    }
-    if (options.convolution) {
-      throw Error(ErrorKind::Config, "TENSOR-PARALLEL",
-                  "tensor parallelism of gated short convolutions (LFM2) is not supported yet")
-          .hint(
-              "leave out tensor_parallel_size; dp_shard_size, context_parallel_size and "
-              "pipeline_parallel_size work");
     }
     if (options.has_attention() && options.attention.qkv.empty())
       plan.most_shared_parts = options.attention.num_kv_heads;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fstream>
+#include <optional>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -29,5 +30,13 @@ class DeepModel {
  private:
   testing::TempFolder folder_;
 };
+
+// Returns the model of a row that changes its family's configuration; none for the other rows, which have the
+// family's reference model.
+inline std::optional<DeepModel> changed_model(const ParityFamily& family, int64_t layers) {
+  std::optional<DeepModel> model;
+  if (!family.changes.is_null()) model.emplace(family.name, layers, family.changes);
+  return model;
+}
 
 }  // namespace tessera::train

@@ -30,7 +30,7 @@ struct ParityFamily {
   int64_t heads = 1, kv_heads = 1;
   Parity in = {};
   int64_t experts = 1;
-  nlohmann::json changes = {};  // to config.json, for Parity::Products
+  nlohmann::json changes = {};  // to config.json, whose model then starts from random weights
   // Its files call the last norm `final_norm`; config.json holds the number of layers under `layers_key`.
   std::string final_norm = "norm", layers_key = "num_hidden_layers";
   // Layers of its MLPs whose inputs (IA)^3 scales: one reader, and the product; both c_proj of GPT-2.
@@ -120,9 +120,25 @@ inline const std::vector<ParityFamily>& parity_families() {
        {"dense_h_to_4h", "dense_4h_to_h"}},
       // Norms whose scales files hold head by head.
       {"stablelm_norms", 4, 2, Layouts},
-      // Gated short convolutions, which tensor parallelism refuses.
-      {"lfm2", 1, 1, Layouts | Pipelines, 1, {}, "embedding_norm", "num_hidden_layers", {"w3", "w2"}},
-      {"lfm2_moe", 1, 1, Experts, 5, {}, "embedding_norm", "num_hidden_layers", {"w3", "w2"}},
+      // The same without rotations, and with a norm after the embedding's positions.
+      {"opt", 4, 4, Layouts | Pipelines, 1, {}, "final_layer_norm", "num_hidden_layers", {"fc1", "fc2"}},
+      // Joined projections whose outputs are clipped.
+      {"mpt", 6, 6, Layouts, 1, {}, "norm_f", "n_layers", {"up_proj", "down_proj"}},
+      // An activation with parameters.
+      {"apertus", 4, 2, Layouts},
+      // Chunks of attention, and experts beside MLPs of another width.
+      {"llama4", 4, 2, Experts, 5},
+      // Gated short convolutions. Channels that lie in turns of two are cut for blocks of codes, too.
+      {"lfm2",
+       4,
+       2,
+       Layouts | Pipelines,
+       1,
+       {{"hidden_size", 32}},
+       "embedding_norm",
+       "num_hidden_layers",
+       {"w3", "w2"}},
+      {"lfm2_moe", 4, 2, Experts, 5, {{"hidden_size", 32}}, "embedding_norm", "num_hidden_layers", {"w3", "w2"}},
       // The heads can be shared by eight ranks.
       {"llama2",
        8,

@@ -5,6 +5,7 @@
 #include "tests/testing/extent.h"
 #include "tests/testing/shared_random.h"
 #include "tests/testing/tiny_model.h"
+#include "tests/train/deep_model.h"
 #include "tests/train/parity_families.h"
 #include "tests/train/step_layout.h"
 #include "tests/train/train_testing.h"
@@ -27,6 +28,7 @@ class StepExpertOfFamilyTest : public ::testing::TestWithParam<ParityFamily> {};
 TEST_P(StepExpertOfFamilyTest, EqualsOneProcess) {
   const std::string& family = GetParam().name;
   const int64_t world = testing::world()->size();
+  const auto changed = changed_model(GetParam(), 3);
   size_t turn = 0;
   std::vector<LayoutCase> cases;
   for (int64_t tp = 1; tp <= std::min(world, GetParam().kv_heads); ++tp) {
@@ -39,6 +41,7 @@ TEST_P(StepExpertOfFamilyTest, EqualsOneProcess) {
           for (const Trained trained : kTrained) {
             LayoutCase layout{.family = family, .dp_replicate = dp_replicate, .tp = tp, .cp = cp, .ep = ep};
             layout.trained = trained;
+            if (changed) layout.folder = changed->path();
             layout.stage = kStages[turn % 3];
             layout.checkpointing = kCheckpointing[turn / 2 % 3];
             layout.method = turn / 2 % 2 == 0 ? ContextParallelMethod::Ring : ContextParallelMethod::Ulysses;

@@ -5,6 +5,7 @@
 #include "tests/io/expect_error.h"
 #include "tests/testing/extent.h"
 #include "tests/testing/shared_random.h"
+#include "tests/train/deep_model.h"
 #include "tests/train/parity_families.h"
 
 namespace tessera::train {
@@ -48,12 +49,14 @@ void add_context_parallel(std::vector<LayoutCase>& layouts, const std::string& f
   }
 }
 
-void check_layouts(const std::vector<LayoutCase>& layouts) {
+void check_layouts(const ParityFamily& family, const std::vector<LayoutCase>& layouts) {
+  const auto changed = changed_model(family, 3);
   constexpr config::Checkpointing kKinds[] = {config::Checkpointing::Off, config::Checkpointing::Mlp,
                                               config::Checkpointing::Block};
   size_t index = 0;
   std::vector<LayoutCase> cases;
   for (LayoutCase layout : layouts) {
+    if (changed) layout.folder = changed->path();
     for (const Trained trained :
          {Trained::All, Trained::LoraWithDropout, Trained::QloraWithDropout, Trained::SomeFrozen,
           Trained::Dora, Trained::QDora, Trained::DoraFromPissa, Trained::LoraWithBias, Trained::Ia3,
@@ -90,7 +93,7 @@ TEST_P(StepLayoutOfFamilyTest, EqualsOneProcess) {
       layouts.push_back({.family = family, .stage = stage, .dp_replicate = 2});
     }
   }
-  check_layouts(layouts);
+  check_layouts(row, layouts);
 }
 INSTANTIATE_TEST_SUITE_P(All, StepLayoutOfFamilyTest, ::testing::ValuesIn(families_in(Parity::Layouts)),
                          name_of_family);
@@ -100,7 +103,7 @@ class StepContextParallelTest : public ::testing::TestWithParam<ParityFamily> {}
 TEST_P(StepContextParallelTest, EqualsOneProcess) {
   std::vector<LayoutCase> layouts;
   add_context_parallel(layouts, GetParam().name, GetParam().kv_heads);
-  check_layouts(layouts);
+  check_layouts(GetParam(), layouts);
 }
 INSTANTIATE_TEST_SUITE_P(All, StepContextParallelTest,
                          ::testing::ValuesIn(families_in(Parity::ContextParallel)), name_of_family);

@@ -30,7 +30,7 @@ class StepPipelineTest : public ::testing::TestWithParam<ParityFamily> {};
 TEST_P(StepPipelineTest, EqualsOneProcess) {
   const std::string& family = GetParam().name;
   const int64_t world = testing::world()->size();
-  const DeepModel model(family, 8);
+  const DeepModel model(family, 8, GetParam().changes);
   size_t turn = 0;
   std::vector<LayoutCase> cases;
   for (int64_t pp = 2; pp <= std::min<int64_t>(world, 4); ++pp) {
