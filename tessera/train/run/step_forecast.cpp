@@ -140,8 +140,8 @@ PartSeconds ForeseenStep::parts(double tokens, double label_tokens) const {
 std::optional<ForeseenStep> foresee_step(const config::Recipe& recipe, const models::ModelConfig& config,
                                          const parallel::DeviceMesh& mesh, double peak) {
   const auto cluster = cluster_of(recipe, mesh, peak);
-  if (!cluster || !(cluster->device.memory_gb_s > 0.0)) return std::nullopt;
   const int64_t ranks = mesh.world()->size();
+  if (mesh.world()->rank() > 0 || !cluster || !(cluster->device.memory_gb_s > 0.0)) return std::nullopt;
   try {
     planner::Software software = planner::kTessera;
     // Work on a processor starts in no time.

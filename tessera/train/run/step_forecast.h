@@ -31,8 +31,9 @@ struct ForeseenStep {
 
 // Returns what the planner foresees for the recipe on the ranks of the mesh: on the cluster that its key
 // `cluster` names, or else on this processor, of which every rank measures its share. `peak`: operations per
-// second of a large product on all ranks together (Light). Returns nothing where the planner has no numbers:
-// for float64, for GPUs and for several machines without that key, and for a cluster of another size.
+// second of a large product on all ranks together (Light). Returns nothing on ranks above 0, which do not
+// tell it, and where the planner has no numbers: for float64, for GPUs and for several machines without that
+// key, and for a cluster of another size.
 // Collective. Throws what load_cluster() throws.
 std::optional<ForeseenStep> foresee_step(const config::Recipe& recipe, const models::ModelConfig& config,
                                          const parallel::DeviceMesh& mesh, double peak);
