@@ -363,7 +363,7 @@ TEST_F(CheckpointTest, WhatLatestSaysDoesNotMatter) {
   train_well(saving({"max_steps=6"}));
   const Words texts = {"", "\xff\xfe nothing", "checkpoint-3\n", "checkpoint-99\n", "../out\n"};
   Random random;
-  for (const std::string& text : some_of(texts, 2, random)) {
+  for (const std::string& text : some_of(texts, 1, random)) {
     SCOPED_TRACE(text);
     fs::remove_all(here / "next");
     fs::copy(out(), here / "next", fs::copy_options::recursive);
@@ -445,7 +445,7 @@ TEST_F(CheckpointTest, AReadThatFailsIsToldOrAnOlderCheckpointIsTakenOn1And2Rank
       ASSERT_GT(count, 20);
       std::vector<std::pair<std::string, int64_t>> faults = {{"end", 1}};  // read 1 is that of the recipe
       const Words others = {"EIO", "end", "EIO", "end", "EIO", "end", "short"};
-      for (const std::string& fault : some_of(others, 2, random))
+      for (const std::string& fault : some_of(others, 1, random))
         faults.emplace_back(fault, random.in(1, count));
       if (const char* const every = std::getenv("TESSERA_TEST_EVERY_READ")) {
         faults.clear();

@@ -199,7 +199,7 @@ TEST_F(RankErrorsTest, AKilledRankIsNamedUnderEveryAxisOn2And3And4Ranks) {
                                    {2, 1, {"pipeline_parallel_size=2"}},
                                    {2, 1, {"base_model=experts", "expert_parallel_size=2"}}};
   Random random;
-  for (const Case& each : some_of(cases, 4, random)) {
+  for (const Case& each : some_of(cases, 3, random)) {
     std::string name = std::to_string(each.ranks) + " ranks, rank " + std::to_string(each.victim);
     for (const std::string& key : each.keys) name += " " + key;
     SCOPED_TRACE(name);

@@ -610,7 +610,7 @@ TEST(TokenizerTest, LongRuns) {
     const Tokenizer tokenizer = load(family);
     for (const char* unit : {"a", " ", "\n", "1", "'", "\xc3\xa9", "<", " \n"}) {
       std::string text;
-      while (text.size() < (size_t{1} << 20)) text += unit;
+      while (text.size() < (size_t{1} << 18)) text += unit;
       EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text) << family << " '" << unit << "'";
     }
   }

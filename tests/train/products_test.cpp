@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "tests/testing/extent.h"
+#include "tests/testing/shared_random.h"
 #include "tests/train/deep_model.h"
 #include "tests/train/parity_families.h"
 #include "tests/train/step_layout.h"
@@ -13,7 +14,7 @@ namespace {
 // Tests that losses, gradients and updated parameters equal those of one process under every product
 // dp_replicate x dp_shard x cp x tp x pp that makes the number of ranks, for every family whose heads can be
 // cut so. TESSERA_TEST_EXTENT=all runs all of them, for a full finetune, for LoRA and for QLoRA; otherwise a
-// fixed sample runs. All other choices of a layout take turns.
+// part of a fixed sample runs. All other choices of a layout take turns.
 
 const std::vector<ParityFamily>& families() {
   static const std::vector<ParityFamily> all = families_in(Parity::Products);
@@ -147,8 +148,10 @@ TEST(ProductsTest, EqualOneProcess) {
         std::ranges::any_of(families(), [&](const ParityFamily& family) { return family.allows(dims.tp); }))
         << "no family for tensor_parallel_size " << dims.tp;
   }
+  testing::Random random = testing::shared_random();
   const std::vector<ProductCase> cases =
-      testing::runs_all_cases() ? all_cases(products) : sample_of_cases(products, world);
+      testing::runs_all_cases() ? all_cases(products)
+                                : testing::some_of(sample_of_cases(products, world), 4, random);
   for (const auto& [dims, family, trained, turn] : cases) {
     const DeepModel model(family->name, std::max<int64_t>(2, 2 * dims.pp), family->changes);
     const LayoutCase layout{.family = family->name,

@@ -53,7 +53,7 @@ TEST_P(StepExpertOfFamilyTest, EqualsOneProcess) {
     }
   }
   testing::Random random = testing::shared_random();
-  for (const LayoutCase& layout : testing::some_of(cases, 6, random)) {
+  for (const LayoutCase& layout : testing::some_of(cases, 3, random)) {
     expect_same_as_one_process(layout);
     if (::testing::Test::HasFailure()) return;
   }

@@ -84,7 +84,7 @@ TEST(StepOffloadProductsTest, HybridShards) {
 
 TEST(StepOffloadProductsTest, Experts) {
   testing::Random random;
-  for (const int64_t ranks : testing::some_of<int64_t>({2, 3, 4}, 2, random)) {
+  for (const int64_t ranks : testing::some_of<int64_t>({2, 3, 4}, 1, random)) {
     LayoutCase layout{.family = "mixtral", .ep = ranks == 4 ? 2 : ranks};
     layout.dtype = ranks == 3 ? config::ComputeType::BFloat16 : config::ComputeType::Float32;
     layout.stage = ranks == 2 ? ZeroStage::Zero2 : ZeroStage::Zero3;
