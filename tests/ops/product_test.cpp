@@ -41,6 +41,8 @@ TEST_P(Products, AreWithinTheRoundingOfTheirType) {
   const auto [a_transposed, b_transposed] = GetParam();
   at::manual_seed(kSeed);
   for (const auto& [m, n, k] : kShapes) {
+    // LibTorch takes long for halves without units for them, and has no limits of what it packs.
+    if (product_units<float>() == nullptr && m * n * k > int64_t{1} << 27) continue;
     for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
       const at::Tensor a = matrix(m, k, a_transposed, type), b = matrix(k, n, b_transposed, type);
       const at::Tensor want = at::mm(a.to(at::kDouble), b.to(at::kDouble));
