@@ -2,7 +2,7 @@
 #pragma once
 
 #include <fstream>
-#include <optional>
+#include <memory>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -31,12 +31,11 @@ class DeepModel {
   testing::TempFolder folder_;
 };
 
-// Returns the model of a row that changes its family's configuration; none for the other rows, which have the
+// Returns the model of a row that changes its family's configuration; null for the other rows, which have the
 // family's reference model.
-inline std::optional<DeepModel> changed_model(const ParityFamily& family, int64_t layers) {
-  std::optional<DeepModel> model;
-  if (!family.changes.is_null()) model.emplace(family.name, layers, family.changes);
-  return model;
+inline std::unique_ptr<DeepModel> changed_model(const ParityFamily& family, int64_t layers) {
+  if (family.changes.is_null()) return nullptr;
+  return std::make_unique<DeepModel>(family.name, layers, family.changes);
 }
 
 }  // namespace tessera::train
