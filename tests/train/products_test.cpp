@@ -149,20 +149,27 @@ TEST(ProductsTest, EqualOneProcess) {
         << "no family for tensor_parallel_size " << dims.tp;
   }
   testing::Random random = testing::shared_random();
-  const std::vector<ProductCase> cases =
-      testing::runs_all_cases() ? all_cases(products)
-                                : testing::some_of(sample_of_cases(products, world), 4, random);
-  for (const auto& [dims, family, trained, turn] : cases) {
-    const DeepModel model(family->name, std::max<int64_t>(2, 2 * dims.pp), family->changes);
-    const LayoutCase layout{.family = family->name,
-                            .dp_replicate = dims.dp_replicate,
-                            .tp = dims.tp,
-                            .cp = dims.cp,
-                            .pp = dims.pp,
-                            .trained = trained,
-                            .folder = model.path()};
-    expect_same_as_one_process(with_choices(layout, dims, *family, turn));
-    if (HasFailure()) return;
+  const std::vector<ProductCase> cases = testing::runs_all_cases()
+                                             ? all_cases(products)
+                                             : testing::some_of(sample_of_cases(products, world), 4, random);
+  constexpr size_t kAtOnce = 8;
+  for (size_t begin = 0; begin < cases.size() && !HasFailure(); begin += kAtOnce) {
+    std::vector<std::unique_ptr<DeepModel>> models;
+    std::vector<LayoutCase> layouts;
+    for (size_t i = begin; i < std::min(begin + kAtOnce, cases.size()); ++i) {
+      const auto& [dims, family, trained, turn] = cases[i];
+      const int64_t layers = std::max<int64_t>(2, 2 * dims.pp);
+      models.push_back(std::make_unique<DeepModel>(family->name, layers, family->changes));
+      const LayoutCase layout{.family = family->name,
+                              .dp_replicate = dims.dp_replicate,
+                              .tp = dims.tp,
+                              .cp = dims.cp,
+                              .pp = dims.pp,
+                              .trained = trained,
+                              .folder = models.back()->path()};
+      layouts.push_back(with_choices(layout, dims, *family, turn));
+    }
+    expect_same_as_one_process(layouts);
   }
   if (testing::world()->rank() == 0) {
     std::printf("%zu cases over %zu products of %ld ranks\n", cases.size(), products.size(),

@@ -1,6 +1,8 @@
 // Compares steps under any layout with the same steps of one process.
 #pragma once
 
+#include <map>
+
 #include <gtest/gtest.h>
 
 #include "tessera/checkpoint/random_source.h"
@@ -151,8 +153,8 @@ inline TrainedModel set_up_frozen(const config::Recipe& recipe, const parallel::
   for (auto& entry : trained.model->named_parameters()) {
     const std::string& name = entry.key();
     const auto is_in = [&](const char* part) { return name.find(part) != std::string::npos; };
-    const bool trains = is_in("layers.1.") || is_in("h.1.") || is_in("blocks.1.") || is_in("v_proj") || is_in("c_attn") ||
-                        name == "model.norm.weight" || is_in("ln_f");
+    const bool trains = is_in("layers.1.") || is_in("h.1.") || is_in("blocks.1.") || is_in("v_proj") ||
+                        is_in("c_attn") || name == "model.norm.weight" || is_in("ln_f");
     const bool is_trained = trains && entry.value().requires_grad();
     entry.value().set_requires_grad(is_trained && !is_in("layers.2.") && !is_in("h.2."));
   }
@@ -388,25 +390,47 @@ inline void expect_worth_comparing(const Outcome& want) {
   for (const double norm : want.norms) EXPECT_GT(norm, kMaxGradNorm) << "so that clipping does something";
 }
 
-inline void expect_same_as_one_process(const LayoutCase& layout) {
-  const auto world = testing::world();
+inline std::string name_of(const LayoutCase& layout) {
   const auto text = [](const char* name, auto value) {
     return std::string(", ") + name + " " + std::to_string(static_cast<int>(value));
   };
-  SCOPED_TRACE(layout.family + text("zero_stage", layout.stage) + text("dp_replicate", layout.dp_replicate) +
-               text("tp", layout.tp) + text("async_tp", layout.async_tp) + text("cp", layout.cp) +
-               text("method", layout.method) + text("pp", layout.pp) + text("ep", layout.ep) +
-               text("hpz", layout.hpz) + text("schedule", layout.schedule) +
-               text("stages", layout.stages_per_rank) + text("micro-batches", layout.micro_batches) +
-               text("trained", layout.trained) + text("checkpointing", layout.checkpointing) +
-               text("states in bfloat16", layout.has_bf16_states) + ", " +
-               std::string(facts_of(layout.optimizer).name));
-  const int64_t readers = world->size() / layout.tp / layout.cp / layout.pp;
-  const int64_t count = layout.micro_batches * (layout.pp > 1 ? readers : world->size());
-  const Outcome want = run(without_axes(layout), comm::Communicator::single(), count);
-  expect_worth_comparing(want);
-  const Outcome got = run(layout, world, count);
-  expect_equal(got, want);
+  return layout.family + text("zero_stage", layout.stage) + text("dp_replicate", layout.dp_replicate) +
+         text("tp", layout.tp) + text("async_tp", layout.async_tp) + text("cp", layout.cp) +
+         text("method", layout.method) + text("pp", layout.pp) + text("ep", layout.ep) +
+         text("hpz", layout.hpz) + text("schedule", layout.schedule) +
+         text("stages", layout.stages_per_rank) + text("micro-batches", layout.micro_batches) +
+         text("trained", layout.trained) + text("checkpointing", layout.checkpointing) +
+         text("states in bfloat16", layout.has_bf16_states) + ", " +
+         std::string(facts_of(layout.optimizer).name);
+}
+
+// Compares each case with one process. Every rank runs and checks its share of the single processes, since
+// their steps have the micro-batches of all ranks; all ranks run each case. Collective.
+inline void expect_same_as_one_process(const std::vector<LayoutCase>& layouts) {
+  const auto world = testing::world();
+  const auto count_of = [&](const LayoutCase& layout) {
+    const int64_t readers = world->size() / layout.tp / layout.cp / layout.pp;
+    return layout.micro_batches * (layout.pp > 1 ? readers : world->size());
+  };
+  std::map<size_t, Outcome> wanted;
+  for (auto i = static_cast<size_t>(world->rank()); i < layouts.size();
+       i += static_cast<size_t>(world->size())) {
+    SCOPED_TRACE(name_of(layouts[i]));
+    wanted[i] = run(without_axes(layouts[i]), comm::Communicator::single(), count_of(layouts[i]));
+    expect_worth_comparing(wanted[i]);
+  }
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    SCOPED_TRACE(name_of(layouts[i]));
+    const Outcome got = run(layouts[i], world, count_of(layouts[i]));
+    if (const auto want = wanted.find(i); want != wanted.end()) expect_equal(got, want->second);
+  }
+  // All ranks go on alike.
+  const at::Tensor failures = at::full({1}, ::testing::Test::HasFailure() ? 1.0 : 0.0, at::kDouble);
+  world->all_reduce(failures);
+  EXPECT_EQ(failures.item<double>(), 0.0) << "a rank found a difference";
+}
+inline void expect_same_as_one_process(const LayoutCase& layout) {
+  expect_same_as_one_process(std::vector<LayoutCase>{layout});
 }
 
 }  // namespace tessera::train

@@ -37,11 +37,9 @@ class StepStatesOfFamilyTest : public ::testing::TestWithParam<ParityFamily> {};
 
 TEST_P(StepStatesOfFamilyTest, EqualOneProcess) {
   testing::Random random = testing::shared_random();
-  for (LayoutCase layout :
-       testing::some_of(layouts_of(GetParam().name, testing::world()->size()), 2, random)) {
-    layout.has_bf16_states = true;
-    expect_same_as_one_process(layout);
-  }
+  auto layouts = testing::some_of(layouts_of(GetParam().name, testing::world()->size()), 3, random);
+  for (LayoutCase& layout : layouts) layout.has_bf16_states = true;
+  expect_same_as_one_process(layouts);
 }
 INSTANTIATE_TEST_SUITE_P(All, StepStatesOfFamilyTest, ::testing::ValuesIn(families_in(Parity::Bf16States)),
                          name_of_family);
@@ -67,15 +65,17 @@ TEST(StepStatesTest, Experts) {
 TEST(StepStatesTest, OptimizersOfTheTable) {
   const int64_t ranks = testing::world()->size();
   testing::Random random = testing::shared_random();
+  std::vector<LayoutCase> cases;
   for (const OptimizerFacts& facts : optimizer_table()) {
     if (facts.kind == OptimizerKind::AdamW) continue;
     std::vector<LayoutCase> layouts = layouts_of("llama3", ranks);
     if (ranks % 2 == 0) layouts.push_back({.family = "mixtral", .ep = ranks});
     for (LayoutCase layout : testing::some_of(layouts, 1, random)) {
       layout.optimizer = facts.kind;
-      expect_same_as_one_process(layout);
+      cases.push_back(layout);
     }
   }
+  expect_same_as_one_process(cases);
 }
 
 // Updates within the backward give the norm and the values of one update behind it, for an element-wise rule,
@@ -92,15 +92,17 @@ TEST(StepStatesTest, UpdatesInTheBackward) {
   for (const Trained trained : {Trained::SomeFrozen, Trained::LoraWithDropout, Trained::QDora})
     layouts.push_back({.family = "llama3", .trained = trained});
   if (ranks % 2 == 0) layouts.push_back({.family = "mixtral", .ep = ranks});
+  std::vector<LayoutCase> cases;
   for (const OptimizerKind kind : {OptimizerKind::AdamW, OptimizerKind::AdamW8bit, OptimizerKind::Adafactor,
                                    OptimizerKind::Muon, OptimizerKind::Sgd}) {
     for (LayoutCase layout : testing::some_of(layouts, 1, random)) {
       layout.optimizer = kind;
       layout.max_grad_norm = 0.0;
       layout.updates_in_backward = true;
-      expect_same_as_one_process(layout);
+      cases.push_back(layout);
     }
   }
+  expect_same_as_one_process(cases);
 }
 
 TEST(StepStatesTest, PlainOpsRoundAsKernelsDo) {
