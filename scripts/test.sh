@@ -18,6 +18,13 @@ fi
 if [ $# = 0 ]; then scripts/lint.sh --quick; else python3 scripts/check_includes.py && python3 scripts/check_tensors.py; fi
 export TESSERA_SHARED_DATA=${TESSERA_SHARED_DATA:-$PWD/../shared/data}
 
+# Tests write many small files and wait until they are safe: a drive takes minutes for that, memory none.
+if [ -z "${TMPDIR:-}" ] && [ -w /dev/shm ] && [ "$(df --output=avail /dev/shm | tail -n 1)" -gt $((4 << 20)) ]; then
+  TMPDIR=$(mktemp -d /dev/shm/tessera-tests.XXXXXX)
+  export TMPDIR
+  trap 'rm -rf "$TMPDIR"' EXIT
+fi
+
 # run_tests PRESET [CTEST ARGS]: ctest, then which tests were skipped and why (tests/testing/skip.h).
 run_tests() {
   local build=build/$1 status=0

@@ -87,7 +87,7 @@ TEST_F(CheckpointsTest, WhatIsWrittenBehindTheStepsIsWhatTheyWere) {
   std::string told;
   {
     const DiskFault slow([](const std::string& call, const std::string&) {
-      if (call == "write") std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      if (call == "write") std::this_thread::sleep_for(std::chrono::milliseconds(8));
       return 0;
     });
     if (folder_.is_owner()) ::testing::internal::CaptureStderr();
