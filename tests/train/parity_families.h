@@ -126,8 +126,8 @@ inline const std::vector<ParityFamily>& parity_families() {
       {"mpt", 6, 6, Layouts, 1, {}, "norm_f", "n_layers", {"up_proj", "down_proj"}},
       // An activation with parameters.
       {"apertus", 4, 2, Layouts},
-      // Chunks of attention, and experts beside MLPs of another width.
-      {"llama4", 4, 2, Experts, 5},
+      // Experts beside MLPs of another width. Context parallel ranks share no document of several chunks.
+      {"llama4", 4, 2, Experts, 5, {{"attention_chunk_size", 16}}},
       // Gated short convolutions. Channels that lie in turns of two are cut for blocks of codes, too.
       {"lfm2",
        4,

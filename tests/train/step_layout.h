@@ -43,7 +43,7 @@ enum class Trained {
 };
 
 // Below the norm of every family's gradients, so that clipping does something.
-inline constexpr double kMaxGradNorm = 0.1;
+inline constexpr double kMaxGradNorm = 0.002;
 
 struct LayoutCase {
   std::string family;

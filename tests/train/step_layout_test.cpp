@@ -61,6 +61,7 @@ void check_layouts(const ParityFamily& family, const std::vector<LayoutCase>& la
          {Trained::All, Trained::LoraWithDropout, Trained::QloraWithDropout, Trained::SomeFrozen,
           Trained::Dora, Trained::QDora, Trained::DoraFromPissa, Trained::LoraWithBias, Trained::Ia3,
           Trained::Norms, Trained::VeraWithDropout, Trained::TokenRows, Trained::Prompt}) {
+      if (changed && trained == Trained::SomeFrozen) continue;  // which needs files of weights
       layout.trained = trained;
       ++index;
       for (const config::Checkpointing kind : kKinds) {
