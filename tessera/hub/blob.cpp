@@ -123,7 +123,7 @@ Error wrong_contents(const Repository& repository, const RemoteFile& file, const
 }
 
 // Returns whether the answer's bytes begin at `offset` of the file.
-bool begins_at(const HttpAnswer& answer, int64_t offset) {
+bool begins_at(const io::HttpAnswer& answer, int64_t offset) {
   if (answer.status != 206) return offset == 0;
   return answer.header("content-range").starts_with("bytes " + std::to_string(offset) + '-');
 }
@@ -134,13 +134,13 @@ struct WrongBytes {
 };
 
 // Fetches what the partial file lacks.
-void fill(HttpClient& client, const Repository& repository, const std::string& url, const RemoteFile& file,
-          Partial& partial, Retries& retries) {
+void fill(io::HttpClient& client, const Repository& repository, const std::string& url,
+          const RemoteFile& file, Partial& partial, Retries& retries) {
   int64_t farthest = partial.size();
   while (!partial.is_whole()) {
-    const HttpAnswer answer = retries.ask([&] {
+    const io::HttpAnswer answer = retries.ask([&] {
       bool is_first = true;
-      return client.get(url, partial.size(), [&](const HttpAnswer& head, std::string_view bytes) {
+      return client.get(url, partial.size(), [&](const io::HttpAnswer& head, std::string_view bytes) {
         if (is_first && !begins_at(head, partial.size())) partial.restart();
         if (is_first && !begins_at(head, partial.size())) throw WrongBytes{"bytes of another place"};
         is_first = false;
@@ -174,7 +174,7 @@ int64_t bytes_left_before(const Repository& repository, const RemoteFile& file) 
   return size > file.size ? 0 : size;
 }
 
-void download_blob(HttpClient& client, const Repository& repository, const std::string& commit,
+void download_blob(io::HttpClient& client, const Repository& repository, const std::string& commit,
                    const RemoteFile& file, const Limits& limits, const std::atomic<bool>& stop,
                    Progress* progress) {
   if (has_blob(repository, file)) return;

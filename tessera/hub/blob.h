@@ -5,9 +5,9 @@
 #include <string>
 
 #include "tessera/hub/cache.h"
-#include "tessera/hub/http_client.h"
 #include "tessera/hub/listing.h"
 #include "tessera/hub/progress.h"
+#include "tessera/io/http_client.h"
 
 namespace tessera::hub {
 
@@ -20,7 +20,7 @@ int64_t bytes_left_before(const Repository& repository, const RemoteFile& file);
 // which goes on where an earlier download has ended, and takes its name once size and SHA-256 (where the hub
 // tells it) are right. Throws refusal(), what Retries throws, E-STORAGE-HUB-CHECK for contents that stay
 // wrong, and Storage of the disk.
-void download_blob(HttpClient& client, const Repository& repository, const std::string& commit,
+void download_blob(io::HttpClient& client, const Repository& repository, const std::string& commit,
                    const RemoteFile& file, const Limits& limits, const std::atomic<bool>& stop,
                    Progress* progress);
 

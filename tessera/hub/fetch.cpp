@@ -11,12 +11,12 @@
 #include "tessera/core/run_on_threads.h"
 #include "tessera/core/strings.h"
 #include "tessera/hub/blob.h"
-#include "tessera/hub/broken_pipes.h"
 #include "tessera/hub/file_lock.h"
-#include "tessera/hub/http_client.h"
 #include "tessera/hub/listing.h"
 #include "tessera/hub/snapshot.h"
+#include "tessera/io/broken_pipes.h"
 #include "tessera/io/file.h"
+#include "tessera/io/http_client.h"
 
 namespace tessera::hub {
 namespace {
@@ -89,7 +89,7 @@ class Download {
     run_on_threads(files.size(), limits_.connections, [&](size_t i) {
       if (stop_) return;
       try {
-        HttpClient client = idle_client();
+        io::HttpClient client = idle_client();
         download_blob(client, repository_, listing_.commit, files[i], limits_, stop_, &progress);
         const std::lock_guard lock(mutex_);
         idle_clients_.push_back(std::move(client));
@@ -101,10 +101,10 @@ class Download {
   }
 
   // Gives a client that has its connection already, if there is one.
-  HttpClient idle_client() {
+  io::HttpClient idle_client() {
     const std::lock_guard lock(mutex_);
-    if (idle_clients_.empty()) return HttpClient(limits_, token_, stop_);
-    HttpClient client = std::move(idle_clients_.back());
+    if (idle_clients_.empty()) return io::HttpClient(limits_, token_, stop_);
+    io::HttpClient client = std::move(idle_clients_.back());
     idle_clients_.pop_back();
     return client;
   }
@@ -122,10 +122,10 @@ class Download {
   const Limits& limits_;
   std::atomic<bool> stop_ = false;
   const std::string token_ = token();
-  HttpClient client_;
+  io::HttpClient client_;
   Listing listing_;
   std::mutex mutex_;
-  std::vector<HttpClient> idle_clients_;
+  std::vector<io::HttpClient> idle_clients_;
 };
 
 // Returns the snapshot to use where the hub cannot be reached, if there is one.
@@ -156,7 +156,7 @@ std::string fetch(const Repository& repository, const ChooseFiles& choose, const
     throw Error(ErrorKind::Config, "HUB-NOT-FOUND", "no revision has this name")
         .got("'" + repository.wanted() + "'");
   }
-  const IgnoreBrokenPipes ignored;
+  const io::IgnoreBrokenPipes ignored;
   const FileLock lock(repository.lock_folder() + "/tessera.lock", "fetches " + repository.shown());
   // Another process may have fetched it by now.
   const auto found = cached();

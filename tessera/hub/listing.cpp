@@ -53,14 +53,14 @@ Listing parse_listing(std::string_view text, const Repository& repository) {
   return listing;
 }
 
-Listing list_files(HttpClient& client, const Repository& repository, Retries& retries) {
+Listing list_files(io::HttpClient& client, const Repository& repository, Retries& retries) {
   const std::string kind = repository.kind == Kind::Model ? "models/" : "datasets/";
-  const std::string url = endpoint() + "/api/" + kind + url_quoted(repository.id, true) + "/revision/" +
-                          url_quoted(repository.wanted(), false) + "?blobs=true";
+  const std::string url = endpoint() + "/api/" + kind + io::url_quoted(repository.id, true) + "/revision/" +
+                          io::url_quoted(repository.wanted(), false) + "?blobs=true";
   std::string text;
-  const HttpAnswer answer = retries.ask([&] {
+  const io::HttpAnswer answer = retries.ask([&] {
     text.clear();
-    return client.get(url, 0, [&](const HttpAnswer&, std::string_view bytes) {
+    return client.get(url, 0, [&](const io::HttpAnswer&, std::string_view bytes) {
       if (text.size() + bytes.size() > kMaxListingBytes)
         throw answer_error(repository, "a list without an end");
       text += bytes;
@@ -72,11 +72,11 @@ Listing list_files(HttpClient& client, const Repository& repository, Retries& re
 
 std::string file_url(const Repository& repository, const std::string& commit, const std::string& name) {
   return endpoint() + (repository.kind == Kind::Model ? "/" : "/datasets/") +
-         url_quoted(repository.id, true) + "/resolve/" + url_quoted(commit, false) + '/' +
-         url_quoted(name, true);
+         io::url_quoted(repository.id, true) + "/resolve/" + io::url_quoted(commit, false) + '/' +
+         io::url_quoted(name, true);
 }
 
-Error refusal(const Repository& repository, const HttpAnswer& answer) {
+Error refusal(const Repository& repository, const io::HttpAnswer& answer) {
   const std::string code = answer.header("x-error-code"), got = answer.told();
   const std::string page = endpoint() + (repository.kind == Kind::Model ? "/" : "/datasets/") + repository.id;
   const std::string log_in = token().empty() ? "set HF_TOKEN to a token of " + endpoint() + "/settings/tokens"

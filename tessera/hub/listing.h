@@ -8,8 +8,8 @@
 
 #include "tessera/core/error.h"
 #include "tessera/hub/cache.h"
-#include "tessera/hub/http_client.h"
 #include "tessera/hub/retries.h"
+#include "tessera/io/http_client.h"
 
 namespace tessera::hub {
 
@@ -27,7 +27,7 @@ struct Listing {
 
 // Asks the hub for the files of the repository. Throws refusal(), what Retries throws, and
 // E-STORAGE-HUB-ANSWER for an answer that is none of a hub.
-Listing list_files(HttpClient& client, const Repository& repository, Retries& retries);
+Listing list_files(io::HttpClient& client, const Repository& repository, Retries& retries);
 
 // Reads such an answer.
 Listing parse_listing(std::string_view text, const Repository& repository);
@@ -38,6 +38,6 @@ std::string file_url(const Repository& repository, const std::string& commit, co
 // Makes the Error(Config) for an answer other than 2xx: E-CONFIG-HUB-ACCESS where the hub wants to know the
 // user, or wants a licence accepted; E-CONFIG-HUB-NOT-FOUND where it has no such repository or revision; else
 // E-CONFIG-HUB-REFUSED.
-Error refusal(const Repository& repository, const HttpAnswer& answer);
+Error refusal(const Repository& repository, const io::HttpAnswer& answer);
 
 }  // namespace tessera::hub

@@ -12,13 +12,13 @@
 #include "tessera/core/log.h"
 #include "tessera/core/run_on_threads.h"
 #include "tessera/core/strings.h"
-#include "tessera/hub/broken_pipes.h"
 #include "tessera/hub/choose_files.h"
 #include "tessera/hub/listing.h"
 #include "tessera/hub/progress.h"
 #include "tessera/hub/upload_client.h"
 #include "tessera/hub/upload_files.h"
 #include "tessera/hub/upload_lfs.h"
+#include "tessera/io/broken_pipes.h"
 #include "tessera/io/file.h"
 #include "tessera/io/json_values.h"
 
@@ -31,7 +31,7 @@ constexpr int64_t kSampleBytes = 512;  // by which the hub tells text from bytes
 constexpr size_t kFilesOfQuestion = 256;
 
 std::string api_url(const UploadTarget& target, const std::string& what) {
-  return endpoint() + "/api/models/" + target.id + '/' + what + '/' + url_quoted(target.wanted(), false);
+  return endpoint() + "/api/models/" + target.id + '/' + what + '/' + io::url_quoted(target.wanted(), false);
 }
 
 json question_of(const std::string& name, int64_t size, const std::string& sample) {
@@ -43,7 +43,7 @@ UploadClient::Reply ask_modes(UploadClient& client, const json& files) {
                      json{{"files", files}}.dump());
 }
 
-bool is_there_already(const HttpAnswer& answer) { return answer.status == 409; }
+bool is_there_already(const io::HttpAnswer& answer) { return answer.status == 409; }
 
 // Says what the hub does with a file.
 enum class Mode { Large, Inline, Ignored };
@@ -142,7 +142,7 @@ class FolderUpload {
     if (std::none_of(files_.begin(), files_.end(),
                      [](const LocalFile& file) { return is_model_weights(file.name); }))
       return;
-    HttpClient client(limits_, token(), stop_);
+    io::HttpClient client(limits_, token(), stop_);
     Retries retries(limits_, target_.shown() + ": listing its files", stop_, Way::Up);
     const Listing listing = list_files(client, target_.repository(), retries);
     for (const auto& [name, file] : listing.files) {
@@ -194,12 +194,12 @@ class FolderUpload {
 
 // Makes what is not there of the repository and its branch. Returns the answer of the hub that says whether
 // the token may write to it.
-HttpAnswer make_repository(UploadClient& client, const UploadTarget& target, bool& may_be_busy) {
+io::HttpAnswer make_repository(UploadClient& client, const UploadTarget& target, bool& may_be_busy) {
   const size_t slash = target.id.find('/');
   json wanted = {
       {"organization", target.id.substr(0, slash)}, {"name", target.id.substr(slash + 1)}, {"type", "model"}};
   if (target.is_private) wanted["private"] = *target.is_private;
-  const HttpAnswer made =
+  const io::HttpAnswer made =
       client.post("making its repository", endpoint() + "/api/repos/create", wanted.dump()).head;
   may_be_busy = is_there_already(made);
   // A token may have leave to write to a repository that is there, and none to make one; and an account may
@@ -207,12 +207,12 @@ HttpAnswer make_repository(UploadClient& client, const UploadTarget& target, boo
   const bool makes_none = made.status >= 401 && made.status <= 403;
   if (!made.is_good() && !is_there_already(made) && !makes_none) throw upload_refusal(target, made);
   if (!target.revision.empty() && target.revision != "main") {
-    const HttpAnswer branch = client.post("making its branch", api_url(target, "branch"), "{}").head;
+    const io::HttpAnswer branch = client.post("making its branch", api_url(target, "branch"), "{}").head;
     if (!branch.is_good() && !is_there_already(branch) && branch.status != 403)
       return makes_none ? made : branch;
   }
   // Only one who may write is told how the files are stored.
-  const HttpAnswer modes = ask_modes(client, json::array({question_of("config.json", 2, "{}")})).head;
+  const io::HttpAnswer modes = ask_modes(client, json::array({question_of("config.json", 2, "{}")})).head;
   return makes_none && !modes.is_good() ? made : modes;
 }
 
@@ -226,13 +226,13 @@ Limits upload_limits() {
 
 void prepare_upload(const UploadTarget& target, const Limits& limits) {
   check_upload(target);
-  const IgnoreBrokenPipes ignored;
+  const io::IgnoreBrokenPipes ignored;
   const std::atomic<bool> stop = false;
   UploadClient client(target, limits, stop);
   Retries retries(limits, target.shown() + ": making its repository", stop, Way::Up);
   for (;;) {
     bool may_be_busy = false;
-    const HttpAnswer answer = make_repository(client, target, may_be_busy);
+    const io::HttpAnswer answer = make_repository(client, target, may_be_busy);
     if (answer.is_good()) return;
     // The hub says "409" of a repository that is there, and also where it makes another one for the same user
     // at this moment: then the repository is not found.
@@ -244,7 +244,7 @@ void prepare_upload(const UploadTarget& target, const Limits& limits) {
 void upload(std::vector<LocalFile> files, const UploadTarget& target, std::atomic<bool>& stop,
             const Limits& limits) {
   check_upload(target);
-  const IgnoreBrokenPipes ignored;
+  const io::IgnoreBrokenPipes ignored;
   FolderUpload(std::move(files), target, limits, stop).run();
   log::info("uploaded to " + target.page());
 }

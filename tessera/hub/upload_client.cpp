@@ -15,11 +15,11 @@ constexpr size_t kMaxReplyBytes = size_t{64} << 20;
 constexpr int kMostMoves = 5;
 
 // Returns the address on the same host that a repository of another name by now has moved to; else "".
-std::string moved_to(const HttpAnswer& head, const std::string& url) {
+std::string moved_to(const io::HttpAnswer& head, const std::string& url) {
   if (head.status != 307 && head.status != 308) return "";
-  const std::string place = head.header("location"), origin(origin_of(url));
+  const std::string place = head.header("location"), origin(io::origin_of(url));
   if (place.starts_with('/') && !place.starts_with("//")) return origin + place;
-  return origin_of(place) == origin ? place : "";
+  return io::origin_of(place) == origin ? place : "";
 }
 
 }  // namespace
@@ -41,20 +41,21 @@ UploadClient::UploadClient(const UploadTarget& target, const Limits& limits, con
       hub_client_(limits, token(), stop),
       storage_client_(limits, "", stop) {}
 
-HttpClient& UploadClient::client_for(const std::string& url) {
+io::HttpClient& UploadClient::client_for(const std::string& url) {
   const bool is_encrypted = url.starts_with("https://");
   if (!is_encrypted && (hub_.starts_with("https://") || !url.starts_with("http://")))
-    throw upload_answer_error("it names " + std::string(origin_of(url)) + " to send to, without encryption");
-  return origin_of(url) == origin_of(hub_) ? hub_client_ : storage_client_;
+    throw upload_answer_error("it names " + std::string(io::origin_of(url)) +
+                              " to send to, without encryption");
+  return io::origin_of(url) == io::origin_of(hub_) ? hub_client_ : storage_client_;
 }
 
-UploadClient::Reply UploadClient::ask(const std::string& what, const HttpSending& sending) {
-  HttpClient& client = client_for(sending.url);
+UploadClient::Reply UploadClient::ask(const std::string& what, const io::HttpSending& sending) {
+  io::HttpClient& client = client_for(sending.url);
   Retries retries(limits_, target_.shown() + ": " + what, stop_, Way::Up);
   Reply reply;
   reply.head = retries.ask([&] {
     reply.text.clear();
-    return client.send(sending, [&](const HttpAnswer&, std::string_view bytes) {
+    return client.send(sending, [&](const io::HttpAnswer&, std::string_view bytes) {
       if (reply.text.size() + bytes.size() > kMaxReplyBytes)
         throw upload_answer_error("an answer without an end");
       reply.text += bytes;
@@ -65,7 +66,7 @@ UploadClient::Reply UploadClient::ask(const std::string& what, const HttpSending
 
 UploadClient::Reply UploadClient::post(const std::string& what, const std::string& url,
                                        const std::string& body, const std::string& type) {
-  HttpSending sending;
+  io::HttpSending sending;
   sending.url = url;
   sending.headers = {"Content-Type: " + type};
   if (type == kLfsType) sending.headers.push_back("Accept: " + type);
@@ -87,7 +88,7 @@ void UploadClient::check_stop() const {
     throw Error(ErrorKind::Storage, "HUB-BROKEN", "cannot upload " + target_.shown() + ": interrupted");
 }
 
-HttpAnswer UploadClient::put(const std::string& what, HttpSending sending) {
+io::HttpAnswer UploadClient::put(const std::string& what, io::HttpSending sending) {
   sending.method = "PUT";
   return ask(what, sending).head;
 }

@@ -7,9 +7,9 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "tessera/hub/http_client.h"
 #include "tessera/hub/settings.h"
 #include "tessera/hub/upload_target.h"
+#include "tessera/io/http_client.h"
 
 namespace tessera::hub {
 
@@ -24,7 +24,7 @@ class UploadClient {
   UploadClient(const UploadTarget& target, const Limits& limits, const std::atomic<bool>& stop);
 
   struct Reply {
-    HttpAnswer head;
+    io::HttpAnswer head;
     std::string text;  // of an answer with status 2xx
 
     // Reads the text. Throws E-STORAGE-HUB-ANSWER.
@@ -34,7 +34,7 @@ class UploadClient {
   Reply post(const std::string& what, const std::string& url, const std::string& body,
              const std::string& type = "application/json");
   // Sends bytes to a storage.
-  HttpAnswer put(const std::string& what, HttpSending sending);
+  io::HttpAnswer put(const std::string& what, io::HttpSending sending);
 
   const UploadTarget& target() const { return target_; }
   // Throws E-STORAGE-HUB-BROKEN once `stop` is true.
@@ -42,14 +42,14 @@ class UploadClient {
 
  private:
   // Returns the client that has the token for the hub, or the one that has none for all others.
-  HttpClient& client_for(const std::string& url);
-  Reply ask(const std::string& what, const HttpSending& sending);
+  io::HttpClient& client_for(const std::string& url);
+  Reply ask(const std::string& what, const io::HttpSending& sending);
 
   const UploadTarget target_;
   const Limits limits_;
   const std::atomic<bool>& stop_;
   const std::string hub_;  // its address
-  HttpClient hub_client_, storage_client_;
+  io::HttpClient hub_client_, storage_client_;
 };
 
 // Makes the Error(Storage) for an answer that is none of a hub.

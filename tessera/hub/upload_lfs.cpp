@@ -142,9 +142,9 @@ class Attempt {
     return read_order(reply.json(), file_, sha256_);
   }
 
-  HttpAnswer put(const std::string& url, const std::vector<std::string>& headers, int64_t begin,
-                 int64_t num_bytes) {
-    HttpSending sending;
+  io::HttpAnswer put(const std::string& url, const std::vector<std::string>& headers, int64_t begin,
+                     int64_t num_bytes) {
+    io::HttpSending sending;
     sending.url = url;
     sending.headers = headers;
     sending.num_bytes = num_bytes;
@@ -163,7 +163,7 @@ class Attempt {
     json parts = json::array();
     for (const std::string& url : order.part_urls) {
       const int64_t begin = std::ssize(parts) * order.part_bytes;
-      const HttpAnswer answer = put(url, {}, begin, std::min(order.part_bytes, file_.size - begin));
+      const io::HttpAnswer answer = put(url, {}, begin, std::min(order.part_bytes, file_.size - begin));
       const std::string etag = answer.header("etag");
       if (!answer.is_good()) return fault_of_answer("the storage", answer);
       if (etag.empty()) return "the storage gives part " + std::to_string(parts.size() + 1) + " no ETag";
@@ -180,7 +180,7 @@ class Attempt {
                            client_.post(file_.name, url, whole.dump()).head);
   }
 
-  static std::string fault_of_answer(const std::string& who, const HttpAnswer& answer) {
+  static std::string fault_of_answer(const std::string& who, const io::HttpAnswer& answer) {
     if (answer.is_good()) return "";
     return who + " answers " + answer.told();
   }

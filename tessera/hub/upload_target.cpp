@@ -37,7 +37,7 @@ std::string shell_word(const std::string& text) {
 }  // namespace
 
 std::string UploadTarget::page() const {
-  return endpoint() + '/' + id + (revision.empty() ? "" : "/tree/" + url_quoted(revision, false));
+  return endpoint() + '/' + id + (revision.empty() ? "" : "/tree/" + io::url_quoted(revision, false));
 }
 
 std::string UploadTarget::command(const std::string& folder) const {
@@ -79,7 +79,7 @@ void check_upload(const UploadTarget& target) {
   }
 }
 
-Error upload_refusal(const UploadTarget& target, const HttpAnswer& answer) {
+Error upload_refusal(const UploadTarget& target, const io::HttpAnswer& answer) {
   const std::string code = answer.header("x-error-code"), got = answer.told();
   if (answer.status == 401 && code.empty()) {
     return Error(ErrorKind::Config, "HUB-ACCESS", endpoint() + " does not accept the token")

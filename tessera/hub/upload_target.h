@@ -6,7 +6,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/hub/cache.h"
-#include "tessera/hub/http_client.h"
+#include "tessera/io/http_client.h"
 
 namespace tessera::hub {
 
@@ -34,6 +34,6 @@ void check_upload(const UploadTarget& target);
 
 // Makes the Error(Config) for an answer other than 2xx to a request that writes: E-CONFIG-HUB-ACCESS where
 // the token is unknown or may not write there; E-CONFIG-HUB-NOT-FOUND; else E-CONFIG-HUB-REFUSED.
-Error upload_refusal(const UploadTarget& target, const HttpAnswer& answer);
+Error upload_refusal(const UploadTarget& target, const io::HttpAnswer& answer);
 
 }  // namespace tessera::hub

@@ -13,7 +13,7 @@
 
 #include "tessera/core/sha256.h"
 
-#include "tests/hub/fake_server.h"
+#include "tests/testing/fake_server.h"
 
 namespace tessera::testing {
 

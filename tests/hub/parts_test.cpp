@@ -8,9 +8,9 @@
 #include "tessera/core/base64.h"
 #include "tessera/core/error.h"
 #include "tessera/core/sha256.h"
-#include "tessera/hub/http_client.h"
 #include "tessera/hub/progress.h"
 #include "tessera/hub/snapshot.h"
+#include "tessera/io/http_client.h"
 
 #include "tests/testing/temp_folder.h"
 
@@ -110,8 +110,8 @@ TEST(HubPartsTest, Base64) {
 }
 
 TEST(HubPartsTest, AddressesAndProgress) {
-  EXPECT_EQ(url_quoted("a b/\xc3\xa9+%.json", true), "a%20b/%C3%A9%2B%25.json");
-  EXPECT_EQ(url_quoted("refs/pr/1", false), "refs%2Fpr%2F1");
+  EXPECT_EQ(io::url_quoted("a b/\xc3\xa9+%.json", true), "a%20b/%C3%A9%2B%25.json");
+  EXPECT_EQ(io::url_quoted("refs/pr/1", false), "refs%2Fpr%2F1");
   EXPECT_EQ(progress_line("org/name", 1 << 29, 1 << 30, 1 << 28, 4.0),
             "org/name: [============            ] 50 % of 1.0 GiB, 64.0 MiB/s, 8s left");
   EXPECT_EQ(progress_line("a/b", 0, 0, 0, 0.0), "a/b: [========================] 100 % of 0 B, 0 B/s");

@@ -11,14 +11,24 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/hub/settings.h"
+namespace tessera::io {
 
-namespace tessera::hub {
+// How long one who asks waits, and how often (http_retries.h).
+struct HttpLimits {
+  double connect_s = 10;         // for a connection to be made
+  double stall_s = 60;           // without any byte of an answer
+  int attempts = 6;              // in a row that bring nothing
+  int unreachable_attempts = 2;  // in a row in which no connection is made
+  double first_pause_s = 1;      // before the second attempt; each later pause is twice as long
+  double longest_asked_s = 600;  // pause that a server may ask for
+};
 
 // The head of an answer.
 struct HttpAnswer {
   int status = 0;
   std::map<std::string, std::string> headers;  // by their names in lower case
+  // The body of an answer with another status than 2xx, of which 16 KiB are kept.
+  std::string refusal;
   // The pause in seconds that the server asks for; 0 if it asks for none.
   double pause_s = 0;
 
@@ -50,9 +60,9 @@ struct HttpSending {
 class HttpClient {
  public:
   // The requests end soon once `stop` is true. The token is sent to the host of the first address of a
-  // request alone, never to one that the request is redirected to. Throws E-CONFIG-HUB-LIBRARY without
+  // request alone, never to one that the request is redirected to. Throws E-CONFIG-HTTP-LIBRARY without
   // libcurl.
-  HttpClient(const Limits& limits, std::string token, const std::atomic<bool>& stop);
+  HttpClient(const HttpLimits& limits, std::string token, const std::atomic<bool>& stop);
   HttpClient(HttpClient&&) noexcept;
   ~HttpClient();
 
@@ -78,4 +88,4 @@ std::string_view origin_of(std::string_view url);
 // Returns the text with all but letters, digits and "-._~" written as %XX; '/' stays where `keeps_slashes`.
 std::string url_quoted(std::string_view text, bool keeps_slashes);
 
-}  // namespace tessera::hub
+}  // namespace tessera::io

@@ -1,4 +1,4 @@
-#include "tessera/hub/http_client.h"
+#include "tessera/io/http_client.h"
 
 #include <algorithm>
 #include <cctype>
@@ -10,6 +10,7 @@
 // The checks of these macros hold for calls of a linked library alone.
 #define CURL_DISABLE_TYPECHECK
 #include <curl/curl.h>
+#include <nlohmann/json.hpp>
 
 #include "tessera/core/environment.h"
 #include "tessera/core/error.h"
@@ -17,11 +18,14 @@
 #include "tessera/core/strings.h"
 #include "tessera/core/version.h"
 #include "tessera/io/file.h"
+#include "tessera/io/json_values.h"
 
-namespace tessera::hub {
+namespace tessera::io {
 namespace {
 
 constexpr int kMostRedirections = 10;
+constexpr size_t kMostToldBytes = 400;
+constexpr size_t kMostRefusalBytes = size_t{16} << 10;
 
 // The functions of libcurl that are called.
 struct Curl {
@@ -55,9 +59,9 @@ struct Curl {
     library.find(append, "curl_slist_append");
     library.find(free_all, "curl_slist_free_all");
     if (!library.is_usable() || global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
-      throw Error(ErrorKind::Config, "HUB-LIBRARY",
-                  "Tessera cannot use the hub without libcurl: " + library.why_not())
-          .hint("apt-get install libcurl4, or use another tool, and give the path of the folder");
+      throw Error(ErrorKind::Config, "HTTP-LIBRARY",
+                  "Tessera cannot ask servers without libcurl: " + library.why_not())
+          .hint("apt-get install libcurl4");
     }
   }
 };
@@ -68,7 +72,7 @@ std::string certificates() {
   if (const auto own = environment::get("SSL_CERT_FILE")) return *own;
   for (const char* file : {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
                            "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"}) {
-    if (io::exists(file)) return file;
+    if (exists(file)) return file;
   }
   return "";
 }
@@ -82,6 +86,15 @@ HttpFault fault_of(CURLcode code, const std::string& url, const char* words) {
                                  CURLE_UNSUPPORTED_PROTOCOL, CURLE_URL_MALFORMAT, CURLE_OUT_OF_MEMORY};
   fault.is_final = std::find(std::begin(kFinal), std::end(kFinal), code) != std::end(kFinal);
   return fault;
+}
+
+// Returns the message of a body such as {"error": {"message": "no"}} or {"error": "no"}; "" if it has none.
+std::string words_of_refusal(const std::string& body) {
+  const auto value = nlohmann::json::parse(body, nullptr, /*allow_exceptions=*/false);
+  std::string words = text_at(value, "error");
+  if (words.empty() && value.is_object() && value.contains("error"))
+    words = text_at(value["error"], "message");
+  return first_line(words).substr(0, kMostToldBytes);
 }
 
 // Returns the pause that a header such as `"api";r=0;t=55` asks for.
@@ -103,7 +116,8 @@ std::string HttpAnswer::header(const std::string& name) const {
 }
 
 std::string HttpAnswer::told() const {
-  const std::string words = header("x-error-message");
+  std::string words = header("x-error-message");
+  if (words.empty()) words = words_of_refusal(refusal);
   return std::to_string(status) + (words.empty() ? "" : ": " + words);
 }
 
@@ -125,7 +139,7 @@ std::string url_quoted(std::string_view text, bool keeps_slashes) {
 // One handle of libcurl, and the answer that it is reading.
 class HttpClient::Handle {
  public:
-  Handle(const Limits& limits, std::string token, const std::atomic<bool>& stop)
+  Handle(const HttpLimits& limits, std::string token, const std::atomic<bool>& stop)
       : limits_(limits), token_(std::move(token)), stop_(stop), easy_(curl_.easy_init()) {
     TESSERA_ASSERT(easy_ != nullptr, "libcurl gives no handle");
   }
@@ -274,7 +288,12 @@ class HttpClient::Handle {
       long status = 0;
       handle.curl_.getinfo(handle.easy_, CURLINFO_RESPONSE_CODE, &status);
       handle.answer_.status = static_cast<int>(status);
-      if (handle.answer_.is_good()) (*handle.on_bytes_)(handle.answer_, {data, count});
+      if (handle.answer_.is_good()) {
+        (*handle.on_bytes_)(handle.answer_, {data, count});
+      } else {
+        std::string& kept = handle.answer_.refusal;
+        kept.append(data, std::min(count, kMostRefusalBytes - kept.size()));
+      }
       return count;
     } catch (...) {
       handle.thrown_ = std::current_exception();
@@ -287,7 +306,7 @@ class HttpClient::Handle {
   }
 
   const Curl& curl_ = Curl::opened();
-  const Limits limits_;
+  const HttpLimits limits_;
   const std::string token_, agent_ = std::string("tessera/") + program_version(),
                             certificates_ = certificates();
   const std::atomic<bool>& stop_;
@@ -300,7 +319,7 @@ class HttpClient::Handle {
   std::exception_ptr thrown_;
 };
 
-HttpClient::HttpClient(const Limits& limits, std::string token, const std::atomic<bool>& stop)
+HttpClient::HttpClient(const HttpLimits& limits, std::string token, const std::atomic<bool>& stop)
     : handle_(std::make_unique<Handle>(limits, std::move(token), stop)) {}
 HttpClient::HttpClient(HttpClient&&) noexcept = default;
 HttpClient::~HttpClient() = default;
@@ -312,4 +331,4 @@ HttpAnswer HttpClient::send(const HttpSending& sending, const OnBytes& on_bytes)
   return handle_->send(sending, on_bytes);
 }
 
-}  // namespace tessera::hub
+}  // namespace tessera::io

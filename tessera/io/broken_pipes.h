@@ -3,7 +3,7 @@
 
 #include <csignal>
 
-namespace tessera::hub {
+namespace tessera::io {
 
 // Ignores SIGPIPE while it lives. libcurl is told to leave signals alone, since other threads may want them.
 class IgnoreBrokenPipes {
@@ -21,4 +21,4 @@ class IgnoreBrokenPipes {
   struct sigaction before_ {};
 };
 
-}  // namespace tessera::hub
+}  // namespace tessera::io
