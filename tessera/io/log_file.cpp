@@ -11,12 +11,20 @@
 
 #include "tessera/io/disk_calls.h"
 #include "tessera/io/file.h"
+#include "tessera/io/take_lock.h"
 
 namespace tessera::io {
 
-LogFile::LogFile(std::string path) : path_(std::move(path)) {
-  descriptor_ = disk::open_new(path_, O_TRUNC);
+LogFile::LogFile(std::string path, OldRecords old) : path_(std::move(path)) {
+  descriptor_ = disk::open_new(path_, old == OldRecords::Emptied ? O_TRUNC : 0);
   if (descriptor_ < 0) throw storage_error(errno, "cannot write", path_);
+  if (old == OldRecords::Emptied) return;
+  if (const LockState state = take_lock(descriptor_, path_);
+      state == LockState::Busy || state == LockState::Replaced) {
+    ::close(std::exchange(descriptor_, -1));
+    throw Error(ErrorKind::Config, "OUTPUT-LOCKED", "another run is writing to this file").in(path_);
+  }
+  size_ = File::open(path_).size();
 }
 
 LogFile::~LogFile() { ::close(descriptor_); }
@@ -37,6 +45,11 @@ bool LogFile::append(std::string_view record) noexcept {
   }
   size_ += size;
   return true;
+}
+
+void LogFile::cut(int64_t size) {
+  if (disk::truncate(descriptor_, path_, size) != 0) throw storage_error(errno, "cannot shorten", path_);
+  size_ = size;
 }
 
 bool LogFile::is_in_place() const {

@@ -7,10 +7,17 @@
 
 namespace tessera::io {
 
+// Says what becomes of the records that a file has already.
+enum class OldRecords {
+  Emptied,
+  Kept,  // and the file is locked against others that would keep and continue it
+};
+
 class LogFile {
  public:
-  // Makes the file, or empties the one that is there. Throws Storage.
-  explicit LogFile(std::string path);
+  // Makes the file, or takes the one that is there. Throws Storage, and E-CONFIG-OUTPUT-LOCKED where another
+  // process continues the same file.
+  explicit LogFile(std::string path, OldRecords old = OldRecords::Emptied);
   LogFile(const LogFile&) = delete;
   LogFile& operator=(const LogFile&) = delete;
   ~LogFile();
@@ -18,6 +25,8 @@ class LogFile {
   // Appends the record, which readers see at once. Returns false if it cannot be written (disk full): the log
   // then goes on without it, and a later record can follow when there is space again.
   bool append(std::string_view record) noexcept;
+  // Takes away what stands behind the first `size` bytes. Throws Storage.
+  void cut(int64_t size);
   const std::string& path() const { return path_; }
   bool is_empty() const { return size_ == 0; }
   int64_t size() const { return size_; }  // bytes

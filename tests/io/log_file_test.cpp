@@ -7,6 +7,7 @@
 #include "tessera/io/disk_calls.h"
 #include "tessera/io/file.h"
 
+#include "tests/io/expect_error.h"
 #include "tests/io/file_size_limit.h"
 #include "tests/testing/temp_folder.h"
 
@@ -54,6 +55,18 @@ TEST(LogFile, CutsOffLaterWhatItCouldNotCutOffAtOnce) {
   }
   EXPECT_TRUE(log.append("next\n"));
   EXPECT_EQ(text_of(folder / "log"), "0123456789\nnext\n");
+}
+
+TEST(LogFile, GoesOnBehindOldRecordsAndLocksThem) {
+  const TempFolder folder;
+  const std::string path = folder.write("log", "one\npart");
+  LogFile log(path, OldRecords::Kept);
+  EXPECT_EQ(log.size(), 8);
+  log.cut(4);
+  EXPECT_TRUE(log.append("two\n"));
+  EXPECT_EQ(text_of(path), "one\ntwo\n");
+  testing::expect_error(ErrorKind::Config, {"E-CONFIG-OUTPUT-LOCKED", path},
+                        [&] { const LogFile other(path, OldRecords::Kept); });
 }
 
 TEST(LogFile, AFolderThatIsNotThereIsAStorageError) {
