@@ -255,10 +255,10 @@ void describe(CLI::App& app) {
 
 void add_verbs(CLI::App& app, CommandLine& line) {
   for (const auto add :
-       {add_train,    add_evaluate, add_convert, add_merge,       add_upload,    add_generate,
-        add_classify, add_chat,     add_serve,   add_data,        add_recipe,    add_estimate,
-        add_plan,     add_simulate, add_tune,    add_lr_range,    add_bench,     add_debug,
-        add_models,   add_doctor,   add_report,  add_environment, add_completion})
+       {add_train,    add_evaluate, add_convert,  add_merge,  add_upload,      add_generate,
+        add_classify, add_chat,     add_serve,    add_judge,  add_data,        add_recipe,
+        add_estimate, add_plan,     add_simulate, add_tune,   add_lr_range,    add_bench,
+        add_debug,    add_models,   add_doctor,   add_report, add_environment, add_completion})
     add(app, line);
   add_log_flags(app);
   // These two are turned into flags before parsing; they are added so that the help lists them.

@@ -15,6 +15,7 @@ void add_merge(CLI::App& app, CommandLine& line);
 void add_upload(CLI::App& app, CommandLine& line);
 void add_generate(CLI::App& app, CommandLine& line);
 void add_serve(CLI::App& app, CommandLine& line);
+void add_judge(CLI::App& app, CommandLine& line);
 void add_classify(CLI::App& app, CommandLine& line);
 void add_chat(CLI::App& app, CommandLine& line);
 void add_data(CLI::App& app, CommandLine& line);

@@ -107,6 +107,7 @@ constexpr Variable kVariables[] = {
      "none",
      "the proxy for the hub, read by libcurl, like https_proxy, ALL_PROXY and NO_PROXY"},
     {"TESSERA_API_KEY", {}, "a key", "none", "the key that clients of tessera serve must send"},
+    {"OPENAI_API_KEY", {}, "a key", "none", "the key that tessera judge sends to the endpoint that it asks"},
     {"HOME", {}, "a folder", "/", "what ~ stands for"},
     {"TMPDIR", {}, "a folder", "/tmp, /var/tmp", "temporary files that do not fit in /dev/shm"},
     {"PATH", {}, "folders", "/usr/local/bin:/usr/bin:/bin", "where to look for mpirun"},
