@@ -17,7 +17,10 @@
 #include "tessera/core/utf8.h"
 #include "tessera/generation/load_for_inference.h"
 #include "tessera/generation/prompts.h"
+#include "tessera/io/file.h"
+#include "tessera/io/json_file.h"
 #include "tessera/io/output_file.h"
+#include "tessera/text/constraint/constraint.h"
 #include "tessera/text/select_chat_template.h"
 
 namespace tessera::cli {
@@ -28,6 +31,8 @@ using generation::Prompt;
 struct Options : AnsweringOptions {
   std::string prompts_file, output_file;
   std::vector<std::string> prompts, more_prompts;
+  std::string schema_file, regex, grammar_file;
+  std::vector<std::string> choices;
   int64_t batch_size = 8, prefill_tokens = 1024;
   bool is_chat = false, shows_stats = false, overwrite = false;
 };
@@ -136,9 +141,36 @@ void check_output(Options& options) {
                          .overwrites = options.overwrite});
 }
 
+// Returns what answers have to match, if the options say so. Throws Error for one that is not valid.
+std::optional<text::ConstraintSource> read_answer_constraint(const Options& options) {
+  using Kind = text::ConstraintSource::Kind;
+  constexpr int64_t kMostBytes = int64_t{8} << 20;
+  std::optional<text::ConstraintSource> source;
+  if (!options.schema_file.empty() + !options.regex.empty() + !options.choices.empty() +
+          !options.grammar_file.empty() >
+      1) {
+    throw Error(ErrorKind::Config, "USAGE",
+                "answers have one constraint: --json-schema, --regex, --choice or --grammar");
+  }
+  if (!options.schema_file.empty()) {
+    // Members keep their order, which nlohmann::json of the strict parser would not.
+    const std::string text =
+        io::read_json_text(options.schema_file, ErrorKind::Config, {.max_bytes = kMostBytes});
+    io::parse_json(text, options.schema_file, ErrorKind::Config);
+    source = {Kind::JsonSchema, nlohmann::ordered_json::parse(text)};
+  }
+  if (!options.regex.empty()) source = {Kind::Regex, options.regex};
+  if (!options.choices.empty()) source = {Kind::Choice, options.choices};
+  if (!options.grammar_file.empty())
+    source = {Kind::Grammar, io::read_file(options.grammar_file, kMostBytes)};
+  if (source) text::read_constraint(*source);
+  return source;
+}
+
 int run_generate(Options options, const CommandLine& line) {
   const at::TensorOptions compute = options.compute.resolved();
   check_output(options);
+  const auto constraint = read_answer_constraint(options);
   if (const auto code = start_ranks(options.ranks, line)) return *code;
   const generation::InferenceRank rank = join_ranks(options.ranks, compute.device());
   const std::vector<Prompt> prompts = prompts_of_first(options, rank.world());
@@ -159,6 +191,10 @@ int run_generate(Options options, const CommandLine& line) {
     encoder.chat_template = text::select_chat_template(options.chat_template, "", "", encoder.tokenizer);
   const auto model = source.load(compute, rank.mesh());
   options.generate.stop_ids = source.stop_ids(*model);
+  if (constraint) {
+    text::ConstraintMaker maker(encoder.tokenizer, model->config().vocab_size);
+    options.generate.constraint = maker.make(*constraint);
+  }
   generation::Generator generator(
       *model, {.max_batch = options.batch_size, .max_prefill_tokens = options.prefill_tokens});
   if (rank.is_first() && !output) output.emplace("");
@@ -185,6 +221,15 @@ void add_generate(CLI::App& app, CommandLine& line) {
                    "A file of JSON lines, or a JSON array, of objects with \"prompt\", \"messages\", "
                    "\"conversations\" (ShareGPT) or \"turns\" (MT-bench); - reads standard input")
       ->check(CLI::ExistingPath | CLI::IsMember({"-"}));
+  verb->add_option("--json-schema", options->schema_file,
+                   "Answer with JSON that the schema in this file accepts")
+      ->check(CLI::ExistingFile);
+  verb->add_option("--regex", options->regex, "Answer with text that this regular expression matches");
+  verb->add_option("--choice", options->choices, "Answer with one of these texts; repeatable")
+      ->allow_extra_args(false);
+  verb->add_option("--grammar", options->grammar_file,
+                   "Answer with text of the grammar in this file, in the notation of llama.cpp (GBNF)")
+      ->check(CLI::ExistingFile);
   verb->add_option("--output", options->output_file,
                    "Write the answers to this new file of JSON lines instead of printing them");
   verb->add_flag("--overwrite", options->overwrite, kOverwriteHelp);

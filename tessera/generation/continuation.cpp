@@ -20,6 +20,10 @@ Continuation::Continuation(const models::CausalLM& model, GenerationRequest requ
     budget = std::min(budget,
                       config.generation_bound->tokens - model.num_virtual_tokens() - std::ssize(prompt) + 1);
   }
+  if (options.constraint != nullptr) {
+    constraint_.emplace(options.constraint);
+    allowed_ = constraint_->allowed(options.stop_ids);
+  }
 }
 
 int64_t Continuation::choose(const TokenChoice& choice, int64_t row) const {
@@ -37,7 +41,16 @@ bool Continuation::accept(int64_t token) {
     result.reason = FinishReason::Callback;
     return false;
   }
-  return std::ssize(ids) < budget;
+  if (constraint_) {
+    constraint_->take(token);
+    if (constraint_->must_end()) {
+      result.reason = FinishReason::Complete;
+      return false;
+    }
+  }
+  if (std::ssize(ids) >= budget) return false;
+  if (constraint_) allowed_ = constraint_->allowed(options.stop_ids);
+  return true;
 }
 
 }  // namespace tessera::generation

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,12 +12,13 @@
 #include "tessera/generation/sampling.h"
 #include "tessera/models/common/causal_lm.h"
 #include "tessera/scoring/token_log_probs.h"
+#include "tessera/text/constraint/constraint.h"
 
 namespace tessera::generation {
 
-// Why a generation ended: at a stop id, at its largest number of tokens, or by a callback, cancel() or an
-// exception.
-enum class FinishReason { Stop, Length, Callback };
+// Why a generation ended: at a stop id, because its constraint lets nothing follow, at its largest number of
+// tokens, or by a callback, cancel() or an exception.
+enum class FinishReason { Stop, Complete, Length, Callback };
 
 struct GenerateOptions {
   SamplingOptions sampling;
@@ -25,6 +28,9 @@ struct GenerateOptions {
   // Ids that end the text; they are not part of the result. Empty = the model's eos_token_ids; an id that is
   // no token, such as -1, ends nothing.
   std::vector<int64_t> stop_ids;
+  // The text has to match it: tokens that do not lead on have no probability, and stop ids have one exactly
+  // where the text may end. Null = any text. Only the thread that generates may use it meanwhile.
+  std::shared_ptr<text::Constraint> constraint = nullptr;
   // Called with every new token as it comes, except stop ids; returning false ends the generation. It may
   // call Generator::cancel(), and nothing else of a Generator or a Session.
   std::function<bool(int64_t)> on_token;
@@ -49,20 +55,27 @@ struct GenerationRequest {
 
 struct Continuation {
   // Throws Error(Config) for sampling options outside their ranges or an empty prompt, Error(Data) for ids
-  // outside the vocabulary, and Error(Model) for a prompt longer than the model can generate after.
+  // outside the vocabulary, Error(Model) for a prompt longer than the model can generate after, and what
+  // ConstraintState::allowed() throws.
   Continuation(const models::CausalLM& model, GenerationRequest request);
 
-  TokenDraw next_draw() const { return {options.sampling, result.token_ids.size()}; }
+  // The draw is valid until the next call of accept().
+  TokenDraw next_draw() const { return {options.sampling, result.token_ids.size(), allowed_}; }
   // Returns the next token, which is row `row` of the choice for next_draw(). Throws what
   // TokenChoice::choose() throws.
   int64_t choose(const TokenChoice& choice, int64_t row) const;
-  // Takes the next token; returns whether the text goes on. Throws what the callback throws.
+  // Takes the next token; returns whether the text goes on. Throws what the callback and
+  // ConstraintState::allowed() throw.
   bool accept(int64_t token);
 
   std::vector<int64_t> prompt;
   GenerateOptions options;
   int64_t budget = 0;  // the most new tokens; there are none if it is not positive
   Generation result;
+
+ private:
+  std::optional<text::ConstraintState> constraint_;
+  std::vector<uint64_t> allowed_;  // tokens that may come next, if there is a constraint
 };
 
 }  // namespace tessera::generation

@@ -30,7 +30,7 @@ int64_t power_of_two(int64_t least) {
 DrawWork work_of(const std::vector<models::NewTokens>& batch, const std::vector<TokenDraw>& draws) {
   TESSERA_ASSERT(draws.empty() || draws.size() == batch.size(), "a draw for each sequence, or none");
   DrawWork work;
-  for (const TokenDraw& draw : draws) work.add(draw.options);
+  for (const TokenDraw& draw : draws) work.add(draw);
   return work;
 }
 
@@ -95,7 +95,7 @@ void Decoder::set_occurred(int64_t sequence, std::span<const int64_t> ids) {
 NextLogits Decoder::draw(const at::Tensor& logits, const at::Tensor& told, const DrawWork& work) const {
   const at::Tensor values = told.narrow(0, 1, kDrawValues).view(at::kDouble);
   const at::Tensor occurred = work.penalizes ? occurred_.of(told.select(0, 0)) : at::Tensor();
-  if (!has_streams_) return {penalize(logits, values, occurred), {}, logits};
+  if (!has_streams_) return {penalize(logits, values, occurred), {}};
   return {logits, draw_tokens(logits, values, occurred, work)};
 }
 
@@ -114,8 +114,9 @@ NextLogits Decoder::prefill(const std::vector<models::NewTokens>& batch,
 NextLogits Decoder::choose_after_prefill(const std::vector<models::NewTokens>& batch,
                                          const std::vector<TokenDraw>& draws, const at::Tensor& logits,
                                          const DrawWork& work) {
-  if (!has_streams_ && !work.penalizes) return {logits, {}};
-  if (!work.is_any()) return {logits, likeliest_tokens(logits)};
+  if (!work.is_any()) return {logits, has_streams_ ? likeliest_tokens(logits) : at::Tensor()};
+  const at::Tensor kept = work.bars ? keep_allowed(logits, draws) : logits;
+  if (!has_streams_ && !work.penalizes) return {kept, {}, logits};
   const c10::Device device = cache_.options().device;
   const at::Tensor told = empty_pinned({kDrawRows, std::ssize(batch)}, at::kLong, device);
   const auto values = host_span<int64_t>(told);
@@ -130,7 +131,9 @@ NextLogits Decoder::choose_after_prefill(const std::vector<models::NewTokens>& b
     }
     add_occurred(rows, ids);
   }
-  return draw(logits, told.to(device, /*non_blocking=*/true), work);
+  NextLogits made = draw(kept, told.to(device, /*non_blocking=*/true), work);
+  made.unchanged = logits;
+  return made;
 }
 
 NextLogits Decoder::decode(const std::vector<models::NewTokens>& batch, const std::vector<TokenDraw>& draws) {
@@ -180,7 +183,8 @@ NextLogits Decoder::decode(const std::vector<models::NewTokens>& batch, const st
     const at::Tensor of_sequences = step.inputs.narrow(1, 0, std::ssize(batch));
     const at::Tensor told = of_sequences.narrow(0, kDraws, kDrawRows);
     if (work.penalizes) occurred_.add(told.select(0, 0), of_sequences.select(0, kIds));
-    made.chosen = draw(made.logits.narrow(0, 0, std::ssize(batch)), told, work).chosen;
+    const at::Tensor logits = made.logits.narrow(0, 0, std::ssize(batch));
+    made.chosen = draw(work.bars ? keep_allowed(logits, draws) : logits, told, work).chosen;
   }
   own.finish();
   return made;

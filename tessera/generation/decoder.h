@@ -19,16 +19,18 @@ namespace tessera::generation {
 
 // The result of one step, on the model's device: the logits of the next tokens, [at least as many rows as
 // sequences, vocabulary], and the tokens chosen from them, in the form that draw_tokens() gives; `chosen` is
-// undefined on a device without streams, where the logits have their repetition penalties already. Both are
-// valid until the next call of the Decoder that gave them.
+// undefined on a device without streams, where the logits have their repetition penalties already, and
+// -infinity for tokens that may not be chosen. Both are valid until the next call of the Decoder that gave
+// them.
 struct NextLogits {
   at::Tensor logits, chosen;
-  at::Tensor unpenalized = {};  // the logits without penalties; undefined if `logits` has none
+  // The logits as the model made them; undefined if `logits` are these.
+  at::Tensor unchanged = {};
   // The logits after all tokens for which models::NewTokens::num_logits asks, without penalties; undefined
   // if each sequence asks for one.
   at::Tensor all = {};
 
-  const at::Tensor& raw() const { return unpenalized.defined() ? unpenalized : logits; }
+  const at::Tensor& raw() const { return unchanged.defined() ? unchanged : logits; }
 };
 
 // On a device with streams a decoding step works with tensors that keep their addresses, so that it can be

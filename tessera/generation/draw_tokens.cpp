@@ -2,10 +2,15 @@
 
 #include <limits>
 #include <tuple>
+#include <vector>
 
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
+#include "tessera/device/device.h"
+#include "tessera/device/device_copy.h"
+#include "tessera/device/host_memory.h"
+#include "tessera/device/pinned_memory.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::generation {
@@ -51,10 +56,31 @@ at::Tensor penalize(const at::Tensor& logits, const at::Tensor& values, const at
   return at::where(occurred, changed.to(logits.scalar_type()), logits);
 }
 
-void DrawWork::add(const SamplingOptions& options) {
+at::Tensor keep_allowed(const at::Tensor& logits, std::span<const TokenDraw> draws) {
+  std::vector<int64_t> rows;
+  for (size_t i = 0; i < draws.size(); ++i) {
+    if (!draws[i].allowed.empty()) rows.push_back(static_cast<int64_t>(i));
+  }
+  const int64_t vocabulary = logits.size(1);
+  const at::Tensor barred = empty_pinned({std::ssize(rows), vocabulary}, at::kBool, logits.device());
+  bool* next = host_span<bool>(barred).data();
+  for (const int64_t row : rows) {
+    const std::span<const uint64_t> bits = draws[static_cast<size_t>(row)].allowed;
+    for (size_t id = 0; id < static_cast<size_t>(vocabulary); ++id)
+      *next++ = id / 64 >= bits.size() || (bits[id / 64] >> (id % 64) & 1) == 0;
+  }
+  const at::Tensor index = copy_to(at::tensor(rows, on_host(at::kLong)), logits.device());
+  const at::Tensor kept = logits.index_select(0, index).masked_fill(
+      barred.to(logits.device(), /*non_blocking=*/true), -std::numeric_limits<double>::infinity());
+  return logits.index_copy(0, index, kept);
+}
+
+void DrawWork::add(const TokenDraw& draw) {
+  const SamplingOptions& options = draw.options;
   draws = draws || !options.is_greedy();
   cuts = cuts || options.cuts();
   penalizes = penalizes || options.repetition_penalty != 1.0;
+  bars = bars || !draw.allowed.empty();
 }
 
 at::Tensor likeliest_tokens(const at::Tensor& logits) {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 
 #include <ATen/core/Tensor.h>
 
@@ -15,7 +16,13 @@ namespace tessera::generation {
 struct TokenDraw {
   SamplingOptions options;
   uint64_t index = 0;  // number of the token in the sequence
+  // One bit for each token of the vocabulary, 64 in a number: whether it may be chosen. Empty = all may.
+  std::span<const uint64_t> allowed = {};
 };
+
+// Returns logits, [rows, vocabulary], in which tokens that a row may not choose are -infinity. The first rows
+// are those of `draws`. The host waits for nothing.
+at::Tensor keep_allowed(const at::Tensor& logits, std::span<const TokenDraw> draws);
 
 // Returns the numbers by which draw_tokens() chooses the token of one row, in this order: the temperature
 // (0 = greedy), top_k, top_p and min_p (each with a value that cuts nothing if it is not asked for), the
@@ -30,10 +37,10 @@ at::Tensor penalize(const at::Tensor& logits, const at::Tensor& values, const at
 // The kinds of work that at least one row of a batch asks for. A kind is done for all rows; the rows that did
 // not ask for it are not changed by it.
 struct DrawWork {
-  bool draws = false, cuts = false, penalizes = false;
+  bool draws = false, cuts = false, penalizes = false, bars = false;
 
-  void add(const SamplingOptions& options);
-  bool is_any() const { return draws || penalizes; }
+  void add(const TokenDraw& draw);
+  bool is_any() const { return draws || penalizes || bars; }
 };
 
 // Both functions below take logits [rows, vocabulary] (any floating type, any device) and return [2, rows]

@@ -40,6 +40,7 @@ GenerationRequest request_of(const serving::EngineRequest& request, const std::s
                       .sequence = sampling.sequence};
   options.max_new_tokens = request.max_new_tokens;
   options.cache_salt = request.cache_salt;
+  options.constraint = request.constraint;
   options.stop_ids = request.stop_ids;
   constexpr int64_t kNoToken = -1;
   if (options.stop_ids.empty()) options.stop_ids = {kNoToken};
@@ -244,6 +245,7 @@ class ServingEngine::Worker {
       if (!result) return false;
       const Open& open = entry.second;
       EndReason reason = result->reason == FinishReason::Length ? EndReason::Length : EndReason::Stop;
+      if (result->reason == FinishReason::Complete) reason = EndReason::Complete;
       if (result->reason == FinishReason::Callback && !open.course->has_stopped)
         reason = open.is_cancelled ? EndReason::Cancelled : EndReason::Failed;
       num_new_tokens_ += open.course->new_tokens;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <random>
 
+#include "tessera/serving/structured_outputs.h"
+
 namespace tessera::serving {
 namespace {
 
@@ -38,15 +40,10 @@ void refuse_unsupported(Fields& fields) {
   fields.refuse_unless("logit_bias", Json::array(), no);
   fields.refuse_unless("include_stop_str_in_output", false, no);
   fields.refuse_unless("use_beam_search", false, no);
-  for (const char* name : {"bad_words", "allowed_token_ids", "prompt_logprobs", "logprob_token_ids",
-                           "structured_outputs", "guided_json", "guided_regex", "guided_choice",
-                           "guided_grammar", "guided_decoding_backend", "truncate_prompt_tokens",
-                           "logits_processors", "kv_transfer_params", "prompt_embeds", "min_tokens_to_keep"})
+  for (const char* name :
+       {"bad_words", "allowed_token_ids", "prompt_logprobs", "logprob_token_ids", "truncate_prompt_tokens",
+        "logits_processors", "kv_transfer_params", "prompt_embeds", "min_tokens_to_keep"})
     fields.refuse_unless(name, Json(), no);
-  if (const Json* format = fields.find("response_format")) {
-    const bool is_text = format->is_object() && format->value("type", Json()) == "text";
-    if (!is_text) throw fields.problem("response_format", "only {\"type\": \"text\"} is supported");
-  }
   fields.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
                  "prompt_cache_options", "prompt_cache_retention", "prediction", "moderation", "priority",
                  "request_id", "spaces_between_special_tokens", "verbosity"});
@@ -91,6 +88,7 @@ AnswerFields read_answer_fields(Fields& fields, const ServedModel& model) {
     options.refuse_unless("continuous_usage_stats", false, "usage is told once, at the end");
   }
   refuse_unsupported(fields);
+  answer.constraint = read_structured_outputs(fields, model);
   return answer;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ struct AnswerFields {
   std::vector<std::string> stop;
   std::vector<int64_t> stop_ids;
   std::string cache_salt;
+  std::shared_ptr<text::Constraint> constraint;  // null if answers may be anything
   bool skip_special_tokens = true;
   bool streams = false, includes_usage = false;
   bool wants_log_probs = false;

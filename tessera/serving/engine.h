@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tessera/scoring/token_log_probs.h"
+#include "tessera/text/constraint/constraint.h"
 
 namespace tessera::serving {
 
@@ -20,7 +21,8 @@ struct Sampling {
   uint64_t sequence = 0;  // number of the answer among those of one seed and prompt
 };
 
-enum class EndReason { Stop, Length, Cancelled, Failed };
+// Complete: the constraint of the answer lets nothing follow, and no stop id was needed to end it.
+enum class EndReason { Stop, Complete, Length, Cancelled, Failed };
 
 // Takes one answer. The engine calls it from its own thread, in this order: of_prompt(), then for each token
 // log_probs() and token(), then cached(), and end() last and always. The calls must be short, and may cancel
@@ -63,6 +65,7 @@ struct EngineRequest {
   int64_t max_new_tokens = 1;     // at least 1
   std::string cache_salt;         // only requests of one salt share what the cache holds of their prompts
   std::vector<int64_t> stop_ids;  // a stop id ends the answer and is not part of it; may be empty
+  std::shared_ptr<text::Constraint> constraint;  // what the answer has to match; null = anything
   bool wants_log_probs = false, scores_prompt = false;
   int64_t num_top = 0;  // the number of likeliest tokens beside each log-probability
   std::shared_ptr<AnswerReceiver> receiver;

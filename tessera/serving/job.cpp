@@ -58,6 +58,7 @@ void Job::start(Engine& engine) {
                         .max_new_tokens = request_.max_new_tokens[i],
                         .cache_salt = fields.cache_salt,
                         .stop_ids = fields.stop_ids,
+                        .constraint = fields.constraint,
                         .wants_log_probs = fields.wants_log_probs,
                         .scores_prompt = plan.tells_prompt,
                         .num_top = fields.num_top,

@@ -8,6 +8,7 @@
 
 #include "tessera/serving/engine.h"
 #include "tessera/text/chat_template/chat_template.h"
+#include "tessera/text/constraint/constraint.h"
 #include "tessera/text/tokenizer/tokenizer.h"
 
 namespace tessera::serving {
@@ -21,6 +22,7 @@ struct ServedModel {
   Sampling defaults = {};                                   // for fields that a request leaves out
   int64_t max_answer_tokens = 0;                            // for a chat that asks for no length
   int64_t created = 0;                                      // seconds since 1970
+  std::shared_ptr<text::ConstraintMaker> constraints = {};  // of its vocabulary; the service makes it
 };
 
 // Sets the defaults for sampling that the generation_config.json of a folder gives; leaves them where it

@@ -78,11 +78,16 @@ std::string id_of(const HttpRequest& request) {
   return is_safe ? given : random_id("req-");
 }
 
+ServedModel with_constraints(ServedModel model, const EngineFacts& facts) {
+  model.constraints = std::make_shared<text::ConstraintMaker>(model.tokenizer, facts.vocabulary);
+  return model;
+}
+
 }  // namespace
 
 Service::Service(Engine& engine, ServedModel model, ServiceOptions options)
     : engine_(engine),
-      model_(std::make_shared<const ServedModel>(std::move(model))),
+      model_(std::make_shared<const ServedModel>(with_constraints(std::move(model), engine.facts()))),
       options_(std::move(options)) {
   for (int i = 0; i < options_.num_threads; ++i) threads_.emplace_back([this] { work(); });
 }

@@ -36,6 +36,23 @@ def make_safetensors():
     write("safetensors", "long_header", struct.pack("<Q", (1 << 64) - 1) + b"{}")
 
 
+def make_constraint():
+    """The first byte tells the kind."""
+    rows = json.loads((CORPUS.parents[1] / "reference" / "data" / "constraints.json").read_text())
+    letters = {"json_schema": "@", "regex": "A", "choice": "B", "grammar": "C"}
+    for number, row in enumerate(rows[::10]):
+        text = row["value"] if row["kind"] in ("regex", "grammar") else json.dumps(row["value"])
+        write("constraint", f"{row['kind']}_{number}", letters[row["kind"]] + text)
+    deep = "{}"
+    for _ in range(30):
+        deep = '{"items":' + deep + "}"
+    write("constraint", "deep", "@" + deep)
+    write("constraint", "huge", '@{"minItems":1e9,"items":{"maxLength":99999999}}')
+    write("constraint", "loop", '@{"allOf":[{"$ref":"#"},{"$ref":"#"}]}')
+    write("constraint", "bomb", "A((((a{99}){99}){99}){99}){99}")
+    write("constraint", "ambiguous", 'Croot ::= "a" root root root | "a" | ""')
+
+
 def first_layer(path):
     """A safetensors file, or, of a large one, its tensors that belong to the first layer."""
     raw = path.read_bytes()
@@ -253,5 +270,5 @@ def make_rows():
     write("rows", "nested", b"\x02" + b'{"text": ' + b"[" * 100 + b"]" * 100 + b"}\n")
 
 
-for make in [make_safetensors, make_quantized, make_gguf, make_tokenizer_json, make_tokenizer_kinds, make_chat_template, make_recipe, make_rows]:
+for make in [make_safetensors, make_quantized, make_gguf, make_tokenizer_json, make_tokenizer_kinds, make_chat_template, make_recipe, make_rows, make_constraint]:
     make()

@@ -19,7 +19,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       .chat_template = std::make_shared<const text::ChatTemplate>(text::ChatTemplate::builtin("chatml")),
       .no_template = "",
       .stop_ids = {4},
-      .max_answer_tokens = 8};
+      .max_answer_tokens = 8,
+      .constraints = std::make_shared<text::ConstraintMaker>(tokenizer, 5)};
   const serving::EngineFacts facts{.vocabulary = 5, .context = 64, .cache_tokens = 128};
   const std::string text(fuzz::text_of(data, size));
   for (const bool is_chat : {false, true}) {

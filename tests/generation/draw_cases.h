@@ -38,7 +38,7 @@ struct DrawCase {
 
   DrawWork work() const {
     DrawWork work;
-    for (const TokenDraw& draw : draws) work.add(draw.options);
+    for (const TokenDraw& draw : draws) work.add(draw);
     return work;
   }
   at::Tensor values() const {

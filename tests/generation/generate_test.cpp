@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <regex>
+#include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,6 +13,7 @@
 #include "tessera/ops/leaf.h"
 
 #include "tests/generation/draw_cases.h"
+#include "tests/generation/letters_constraint.h"
 #include "tests/models/reference_models.h"
 #include "tests/models/small_model.h"
 #include "tests/testing/skip.h"
@@ -447,6 +450,51 @@ TEST(Generator, ALongPromptIsReadInParts) {
 }
 
 // A stop id has a log-probability too, and comes before the end.
+TEST(Generator, AConstrainedAnswerMatchesWhateverElseRuns) {
+  const auto model = small_model();
+  struct Case {
+    std::string regex;
+    double temperature;
+    std::string answer;  // a regular expression, too
+    FinishReason reason;
+  };
+  const Case cases[] = {{"", 0.0, "[@-^]{9}", FinishReason::Length},
+                        {"[D-F]{4}", 0.0, "[D-F]{4}", FinishReason::Complete},
+                        {"[D-F]{4}|A{4}B?", 2.0, "[D-F]{4}|A{4}B?", FinishReason::Complete},
+                        {"(AB)+", 1.0, "(AB){4}A", FinishReason::Length},
+                        {"C+", 1.0, "C+", FinishReason::Stop}};
+  Generator generator(*model, {.max_batch = 4});
+  std::vector<GenerationRequest> requests;
+  std::vector<int64_t> numbers;
+  std::vector<std::vector<double>> log_probs(std::size(cases));
+  for (const Case& each : cases) {
+    GenerationRequest& request = requests.emplace_back(GenerationRequest{{1, 2, 3}, {}});
+    request.options.sampling = {.temperature = each.temperature, .seed = 3};
+    // The token 30 ends an answer where it may.
+    request.options.stop_ids = {each.reason == FinishReason::Stop ? 30 : -1};
+    request.options.max_new_tokens = each.reason == FinishReason::Stop ? 2000 : 9;
+    if (!each.regex.empty()) request.options.constraint = letters_constraint(each.regex);
+    request.options.on_log_probs = [all = &log_probs[numbers.size()]](int64_t, const auto& one) {
+      all->push_back(one.log_prob);
+    };
+    numbers.push_back(generator.add(request));
+  }
+  while (generator.step()) {
+  }
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    const Generation result = generator.take(numbers[i]).value();
+    std::string answer;
+    for (const int64_t id : result.token_ids) answer += letter_of(id);
+    EXPECT_TRUE(std::regex_match(answer, std::regex(cases[i].answer))) << cases[i].regex << ": " << answer;
+    EXPECT_EQ(result.reason, cases[i].reason) << cases[i].regex;
+    EXPECT_EQ(result.token_ids, generate(*model, requests[i].prompt, requests[i].options).token_ids);
+  }
+  // Log-probabilities are those of the model: after the same prompt no barred token makes others likelier.
+  nn::KvCache cache(model->cache_options());
+  const at::Tensor want = at::log_softmax(model->next_logits(cache, {{cache.add(), {1, 2, 3}}}), 1);
+  EXPECT_NEAR(log_probs[3].front(), want[0][1].item<double>(), 1e-6);
+}
+
 TEST(Generator, TellsTheLogProbabilityOfAStopId) {
   const auto model = small_model();
   const int64_t first = generate(*model, {1, 2}, endless(1)).token_ids[0];

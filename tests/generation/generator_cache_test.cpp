@@ -5,6 +5,7 @@
 #include "tessera/generation/generate.h"
 #include "tessera/ops/leaf.h"
 
+#include "tests/generation/letters_constraint.h"
 #include "tests/models/reference_models.h"
 #include "tests/models/small_model.h"
 #include "tests/testing/random.h"
@@ -49,7 +50,8 @@ std::vector<int64_t> random_ids(testing::Random& random, int64_t count) {
   return ids;
 }
 
-// Requests of several lengths, of which some have penalties and some want the prompt's log-probabilities.
+// Requests of several lengths, of which some have penalties or constraints and some want the prompt's
+// log-probabilities.
 std::vector<GenerationRequest> mixed_requests() {
   testing::Random random(5);
   std::vector<GenerationRequest> requests;
@@ -57,6 +59,7 @@ std::vector<GenerationRequest> mixed_requests() {
     const uint64_t number = requests.size();
     requests.push_back(request_of(random_ids(random, size), 70, 7 + number));
     if (number % 2 == 1) requests.back().options.sampling.repetition_penalty = 1.3;
+    if (number % 3 == 1) requests.back().options.constraint = letters_constraint("([C-H][I-^]{1,3})*");
   }
   return requests;
 }

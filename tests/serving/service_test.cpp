@@ -116,8 +116,6 @@ TEST_F(ServiceTest, EachMistakeIsTold) {
       {complete, with("\"logit_bias\": {\"5\": 1}"), 400, "logit_bias", "not supported"},
       {complete, with("\"min_tokens\": 3"), 400, "min_tokens", "not supported"},
       {complete, with("\"bad_words\": [\"a\"]"), 400, "bad_words", "not supported"},
-      {complete, with("\"guided_json\": {}"), 400, "guided_json", "not supported"},
-      {complete, with("\"response_format\": {\"type\": \"json_schema\"}"), 400, "response_format", "text"},
       {complete, with("\"cache_salt\": \"\""), 400, "cache_salt", "1 to 128"},
       {complete, with("\"cache_salt\": \"" + std::string(129, 'a') + "\""), 400, "cache_salt", "1 to 128"},
       {embed, "{}", 400, "input", "needed"},
@@ -172,6 +170,38 @@ TEST_F(ServiceTest, EachMistakeIsTold) {
   EXPECT_EQ(form.status, 415);
 }
 
+TEST_F(ServiceTest, EachMistakeInAConstraintIsTold) {
+  struct Case {
+    std::string field, param, part;
+  };
+  const Case cases[] = {
+      {R"("guided_json": {"not": {}})", "guided_json", "'not'"},
+      {R"("guided_json": "{")", "guided_json", "JSON object"},
+      {R"("guided_regex": "a(?=b)c")", "guided_regex", "lookahead"},
+      {R"("guided_choice": [])", "guided_choice", "at least one"},
+      {R"("guided_regex": "a", "guided_choice": ["b"])", "guided_choice", "guided_regex"},
+      {R"("response_format": "json")", "response_format", "object"},
+      {R"("response_format": {"type": "python"})", "response_format.type", "json_object"},
+      {R"("response_format": {"type": "json_schema"})", "response_format.json_schema", "needed"},
+      {R"("response_format": {"type": "json_schema", "json_schema": {"schema": {"a": 1}}})",
+       "response_format.json_schema.schema", "'a'"},
+      {R"("structured_outputs": {})", "structured_outputs.json", "needed"},
+      {R"("structured_outputs": {"json": {}, "regx": "a"})", "structured_outputs.regx", "needed"},
+      {R"("structured_outputs": {"grammar": "a"})", "structured_outputs.grammar", "::="},
+      {R"("structured_outputs": {"structural_tag": "a"})", "structured_outputs.structural_tag",
+       "not supported"},
+  };
+  for (const Case& each : cases) {
+    HttpClient client(port());
+    client.send(testing::post_text("/v1/completions", "{\"prompt\": \"abc\", " + each.field + "}"));
+    const HttpAnswer answer = client.reply();
+    EXPECT_EQ(answer.status, 400) << each.field;
+    const json error = answer.json().at("error");
+    EXPECT_EQ(error.at("param"), each.param) << each.field;
+    EXPECT_THAT(error.at("message").get<std::string>(), HasSubstr(each.part)) << each.field;
+  }
+}
+
 TEST_F(ServiceTest, FieldsReachTheEngine) {
   const auto asked = [&](json more) {
     more["prompt"] = "abc";
@@ -213,6 +243,28 @@ TEST_F(ServiceTest, FieldsReachTheEngine) {
   EXPECT_EQ(full.max_new_tokens, 98);  // the context is 100, and the last token needs no place
   EXPECT_EQ(full.stop_ids, std::vector<int64_t>{98});
   EXPECT_EQ(full.cache_salt, "mine");
+  EXPECT_EQ(full.constraint, nullptr);
+  // Each way to say what an answer has to match, and what may come first then.
+  const std::pair<json, std::string> constraints[] = {
+      {{{"response_format", {{"type", "json_object"}}}}, "{"},
+      {{{"response_format", {{"type", "json_schema"}, {"json_schema", {{"schema", {{"const", 1}}}}}}}}, "1"},
+      {{{"guided_json", "{\"const\": \"a\"}"}}, "\""},
+      {{{"guided_regex", "[xy]z"}}, "xy"},
+      {{{"guided_choice", {"no", "yes"}}}, "ny"},
+      {{{"guided_grammar", "root ::= \"g\""}}, "g"},
+      {{{"structured_outputs", {{"json_object", true}, {"disable_any_whitespace", true}}}}, "{"},
+  };
+  for (const auto& [body, first] : constraints) {
+    const std::shared_ptr<text::Constraint> constraint = asked(body).constraint;
+    ASSERT_NE(constraint, nullptr) << body;
+    EXPECT_EQ(asked(body).constraint, constraint) << "the last ones are kept";
+    const std::vector<uint64_t> mask = text::ConstraintState(constraint).allowed(std::vector<int64_t>{256});
+    std::string allowed;
+    for (int id = 0; id < 264; ++id) {
+      if ((mask[static_cast<size_t>(id) / 64] >> (id % 64) & 1) != 0) allowed += static_cast<char>(id);
+    }
+    EXPECT_EQ(allowed, first) << body;
+  }
   // A text that begins with BOS gets no second one, and a chat has those of its template.
   EXPECT_EQ(chat({{"messages", user("hi")}}).status, 200);
   const std::string prompt = tokenizer_->decode([&] {

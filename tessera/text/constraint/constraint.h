@@ -16,7 +16,7 @@
 
 namespace tessera::text {
 
-// What an answer has to match, as a user gives it.
+// A constraint as a user gives it.
 struct ConstraintSource {
   enum class Kind { JsonSchema, Regex, Choice, Grammar };
   Kind kind = Kind::JsonSchema;
@@ -45,7 +45,7 @@ class Constraint {
   TokenMasks masks_;
 };
 
-// What an answer has been so far. It depends on the answer's tokens alone.
+// The state of an answer, which depends on its tokens alone.
 class ConstraintState {
  public:
   explicit ConstraintState(std::shared_ptr<Constraint> constraint);

@@ -90,7 +90,7 @@ Expr JsonRules::object(const std::vector<Member>& members, std::optional<Expr> o
   const auto tail = [&](bool has_some) {
     return other ? grammar_.rule("members", listed(*other, others, has_some)) : grammar_.empty();
   };
-  // What may follow if members stand before it, and if none does.
+  // These may follow if members stand before them, and if none does.
   Expr later = tail(true), first = tail(false);
   for (size_t i = members.size(); i-- > 0;) {
     const auto [expr, is_required] = members[i];

@@ -63,8 +63,7 @@ Expr magnitudes(Grammar& grammar, int64_t min, std::optional<int64_t> max) {
   return grammar.choice(std::move(parts));
 }
 
-// What the digits behind a point may still be, so that the number keeps a bound whose digits so far they
-// equal: those of the bound that are left.
+// A fraction has begun with the digits of a bound; these digits of the bound are left.
 struct Rest {
   std::string digits;
   bool is_exclusive = false;
@@ -167,7 +166,8 @@ Expr integers_between(Grammar& grammar, std::optional<int64_t> min, std::optiona
   std::vector<Expr> parts;
   if (!min || *min < 0) {
     const int64_t least = max && *max < 0 ? -*max : 1;
-    const auto most = min ? std::optional(-*min) : std::nullopt;
+    std::optional<int64_t> most;
+    if (min) most = -*min;
     parts.push_back(grammar.sequence({grammar.text("-"), magnitudes(grammar, least, most)}));
   }
   if (!max || *max >= 0) parts.push_back(magnitudes(grammar, std::max<int64_t>(min.value_or(0), 0), max));

@@ -1,4 +1,4 @@
-// Which tokens of a vocabulary may follow a text.
+// Finds the tokens of a vocabulary that may follow a text.
 #pragma once
 
 #include <cstdint>
