@@ -120,7 +120,7 @@ inline const std::vector<ParityFamily>& parity_families() {
        {"dense_h_to_4h", "dense_4h_to_h"}},
       // Norms whose scales files hold head by head.
       {"stablelm_norms", 4, 2, Layouts},
-      // The same without rotations, and with a norm after the embedding's positions.
+      // Learned positions without rotations, and biases everywhere.
       {"opt", 4, 4, Layouts | Pipelines, 1, {}, "final_layer_norm", "num_hidden_layers", {"fc1", "fc2"}},
       // Joined projections whose outputs are clipped.
       {"mpt", 6, 6, Layouts, 1, {}, "norm_f", "n_layers", {"up_proj", "down_proj"}},
