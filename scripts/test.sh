@@ -22,6 +22,7 @@ export TESSERA_SHARED_DATA=${TESSERA_SHARED_DATA:-$PWD/../shared/data}
 if [ -z "${TMPDIR:-}" ] && [ -w /dev/shm ] && [ "$(df --output=avail /dev/shm | tail -n 1)" -gt $((4 << 20)) ]; then
   TMPDIR=$(mktemp -d /dev/shm/tessera-tests.XXXXXX)
   export TMPDIR
+  chmod 1777 "$TMPDIR"  # some tests run programs as another user
   trap 'rm -rf "$TMPDIR"' EXIT
 fi
 

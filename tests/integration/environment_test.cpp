@@ -80,7 +80,8 @@ int connect_silently(const std::string& name) {
   return -1;
 }
 
-class EnvironmentTest : public ProgramTest {
+// Some tests take the folders of memory away.
+class EnvironmentTest : FilesOnADrive, public ProgramTest {
  protected:
   static RunOptions prepared(std::function<void()> prepare) {
     RunOptions options;

@@ -61,6 +61,11 @@ inline void become_another_user() {
   if (getuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(kCannotPrepare);
 }
 
+// A first base for tests whose files must not lie in memory, whatever TMPDIR says (scripts/test.sh).
+struct FilesOnADrive {
+  FilesOnADrive() { unsetenv("TMPDIR"); }
+};
+
 class ProgramTest : public ::testing::Test {
  protected:
   void SetUp() override {

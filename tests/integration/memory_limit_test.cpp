@@ -52,7 +52,8 @@ class MemoryGroup {
   fs::path folder_;
 };
 
-using MemoryLimitTest = ProgramTest;
+// Files in memory would count against the limit.
+class MemoryLimitTest : FilesOnADrive, public ProgramTest {};
 
 // 33.6 million parameters: 128 MiB of weights and 257 MiB of states.
 TEST_F(MemoryLimitTest, StatesOnADriveFitWhereAllTogetherDoNot) {
