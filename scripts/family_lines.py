@@ -16,7 +16,7 @@ MODELS = ROOT / "tessera" / "models"
 PAGE = ROOT / "docs" / "adding-a-model.md"
 BEGIN, END = "<!-- lines: begin -->", "<!-- lines: end -->"
 # Names of a model type where a project calls its folder or file otherwise.
-OTHER = {"gemma3_text": "gemma3", "llama4_text": "llama4", "qwen3_5_text": "qwen3_5", "qwen3_5_moe_text": "qwen3_5_moe"}
+OTHER = {"gemma3_text": "gemma3", "gemma4_text": "gemma4", "llama4_text": "llama4", "qwen3_5_text": "qwen3_5", "qwen3_5_moe_text": "qwen3_5_moe"}
 
 
 def cpp_lines(path):

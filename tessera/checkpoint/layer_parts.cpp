@@ -3,8 +3,8 @@
 #include <memory>
 #include <utility>
 
+#include "tessera/nn/bare_values.h"
 #include "tessera/nn/head_norm.h"
-#include "tessera/nn/head_values.h"
 #include "tessera/nn/short_convolution.h"
 #include "tessera/nn/xielu.h"
 
@@ -55,7 +55,7 @@ void put_in_stack(StoredPart& part, int64_t index, int64_t count, const std::str
 
 LayerParts::LayerParts(const torch::nn::Module& model) {
   for (const auto& module : model.modules()) {
-    if (const auto* const values = dynamic_cast<const nn::HeadValues*>(module.get()))
+    if (const auto* const values = dynamic_cast<const nn::BareValues*>(module.get()))
       forms_[values->weight.unsafeGetTensorImpl()].is_bare = true;
     if (const auto* const taps = dynamic_cast<const nn::ShortConvolution*>(module.get())) {
       for (const at::Tensor& parameter : taps->parameters(/*recurse=*/false))

@@ -20,10 +20,10 @@ void put_in_stack(StoredPart& part, int64_t index, int64_t count, const std::str
 
 // Collects from the Linears of a model, and from their adapters, the form in which files of its family hold
 // their parameters: whether a matrix is stored transposed, in which order its outputs are stored, and whether
-// it is one of several in a tensor; and from its short convolutions the order of their channels. Numbers of
-// heads are stored under the name of their layer, the scales of a head norm by option head by head, and the
-// constants of an XIELU without a dim. The shapes of the model must be the global ones, so it must
-// be made before any sharding. The model must outlive it.
+// it is one of several in a tensor; and from its short convolutions the order of their channels. Bare
+// values are stored under the name of their layer, the scales of a head norm by option head by head, and the
+// constants of an XIELU without a dim. The shapes of the model must be the global ones, so it must be made
+// before any sharding. The model must outlive it.
 class LayerParts {
  public:
   explicit LayerParts(const torch::nn::Module& model);

@@ -73,7 +73,8 @@ double bytes_per_token(const models::CausalLM& model, const Options& options) {
     if (is_lookup) weights -= static_cast<double>(table->weight.nbytes());
   }
   const nn::KvCacheOptions cache = model.cache_options();
-  const double per_token = 2.0 * static_cast<double>(cache.num_layers * cache.num_kv_heads * cache.head_dim) *
+  const double per_token = static_cast<double>(cache.elements_before(cache.num_layers)) /
+                           static_cast<double>(nn::KvCache::kPageTokens) *
                            static_cast<double>(c10::elementSize(cache.dtype));
   const double mean_length =
       static_cast<double>(options.prompt_tokens) + static_cast<double>(options.new_tokens) / 2.0;

@@ -191,14 +191,11 @@ NextLogits Decoder::decode(const std::vector<models::NewTokens>& batch, const st
 }
 
 NextLogits Decoder::run(const Step& step) {
-  const nn::KvCacheOptions& cache = cache_.options();
   const at::Tensor positions = step.inputs[kPositions];
-  const nn::PlacedStep view(cache_, {cache.num_kv_heads,
-                                     cache.head_dim,
-                                     {},
-                                     positions,
-                                     step.inputs[kFirsts],
-                                     step.inputs.narrow(0, kPages, step.inputs.size(0) - kPages).t()});
+  const nn::PlacedStep view(cache_,
+                            {.positions = positions,
+                             .firsts = step.inputs[kFirsts],
+                             .table = step.inputs.narrow(0, kPages, step.inputs.size(0) - kPages).t()});
   const at::Tensor logits = model_.decode(step.inputs[kIds], positions, view);
   return {logits, likeliest_tokens(logits)};
 }

@@ -194,6 +194,14 @@ std::vector<std::string> JsonReader::texts(const std::string& key) const {
   return texts;
 }
 
+std::vector<std::string> JsonReader::keys() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : object_->items()) {
+    if (!value.is_null()) keys.push_back(key);
+  }
+  return keys;
+}
+
 std::optional<JsonReader> JsonReader::object(const std::string& key) const {
   const nlohmann::json* value = find(key);
   if (value == nullptr) return std::nullopt;

@@ -53,6 +53,8 @@ class JsonReader {
   std::vector<double> numbers(const std::string& key, double min, double max) const;
   // Reads a list of strings, which is empty when the key is absent.
   std::vector<std::string> texts(const std::string& key) const;
+  // Returns the names of the keys that are not null, in order.
+  std::vector<std::string> keys() const;
   // Returns the object under `key`, or nothing when the key is absent.
   std::optional<JsonReader> object(const std::string& key) const;
 

@@ -1,5 +1,6 @@
 #include "tessera/models/parallelize_plan.h"
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 #include <string_view>
@@ -16,15 +17,16 @@ using parallel::StyledLayers;
 
 constexpr std::string_view kWeight = ".weight";
 
-void add_qk_norms(const std::string& name, const nn::AttentionOptions& o, StyledLayers& layers) {
+void add_qk_norms(const std::string& name, const nn::AttentionOptions& o, bool has_copies,
+                  StyledLayers& layers) {
   using enum nn::QkNormOptions::Over;
   const nn::QkNormOptions& norms = *o.qk_norm;
   LayerStyle q = LayerStyle::partial_gradient(), k = q;
   if (norms.over != Head) {
     const bool is_by_row = norms.over == EachHead && norms.stored_list.empty();
     const int64_t heads = o.num_heads / o.num_kv_heads, size = is_by_row ? 1 : o.head_dim;
-    q = LayerStyle::cut_norm(heads * size, size, /*is_shared=*/false);
-    k = LayerStyle::cut_norm(size, size, /*is_shared=*/true);
+    q = LayerStyle::cut_norm(heads * size, has_copies ? size : heads * size, /*is_shared=*/false);
+    k = LayerStyle::cut_norm(size, size, has_copies);
   }
   layers.emplace_back(name + "." + norms.q, q);
   layers.emplace_back(name + "." + norms.k, k);
@@ -48,25 +50,46 @@ void add_latent(const std::string& name, const nn::AttentionOptions& o, StyledLa
   add(o.o, LayerStyle::rowwise(latent.value_dim, latent.value_dim));
 }
 
-void add_attention(const std::string& name, const nn::AttentionOptions& o, StyledLayers& layers) {
+// Returns the smallest number of key/value heads of the layers that make them apart, by which the ranks are
+// dealt (TensorParallelPlan::most_shared_parts); 0 without such layers.
+int64_t fewest_heads(const CausalLM& model) {
+  int64_t fewest = 0;
+  for (const auto& block : model.blocks()) {
+    const auto* const transformer = dynamic_cast<const nn::TransformerBlock*>(block.get());
+    if (transformer == nullptr || !transformer->options().has_attention()) continue;
+    const nn::AttentionOptions& o = transformer->options().attention;
+    if (o.qkv.empty()) fewest = fewest == 0 ? o.num_kv_heads : std::min(fewest, o.num_kv_heads);
+  }
+  return fewest;
+}
+
+// `parts`: fewest_heads(). Where a layer has more heads, keys and values are cut like the queries, along both
+// axes that the ranks may form.
+void add_attention(const std::string& name, const nn::AttentionOptions& o, int64_t parts,
+                   StyledLayers& layers) {
   if (o.latent) return add_latent(name, o, layers);
 
   const int64_t heads = o.num_heads / o.num_kv_heads, group = heads * o.head_dim;
+  const bool has_copies = o.num_kv_heads == parts;
+  const int64_t inner = has_copies ? o.head_dim : group;
   const auto add = [&](const std::string& layer, LayerStyle style) {
     layers.emplace_back(name + "." + layer, style);
   };
   layers.emplace_back(name, LayerStyle::region());
   if (o.qkv.empty()) {
-    const int64_t parts = o.has_output_gate ? 2 : 1;  // of a head's outputs: its query, and a gate
-    add(o.q, LayerStyle::colwise(parts * group, parts * o.head_dim));
-    add(o.k, LayerStyle::shared_colwise(o.head_dim));
-    add(o.v, LayerStyle::shared_colwise(o.head_dim));
+    const int64_t outputs = o.has_output_gate ? 2 : 1;  // of a head: its query, and a gate
+    add(o.q, LayerStyle::colwise(outputs * group, outputs * inner));
+    for (const std::string& layer : {o.k, o.v}) {
+      if (layer.empty()) continue;
+      add(layer,
+          has_copies ? LayerStyle::shared_colwise(o.head_dim) : LayerStyle::colwise(o.head_dim, o.head_dim));
+    }
   } else {
     add(o.qkv, LayerStyle::colwise((heads + 2) * o.head_dim));  // the queries, key and value of a head
   }
-  add(o.o, LayerStyle::rowwise(group, o.head_dim));
-  if (o.qk_norm) add_qk_norms(name, o, layers);
-  if (o.has_sinks) add("sinks", LayerStyle::cut_norm(heads, 1, /*is_shared=*/false));
+  add(o.o, LayerStyle::rowwise(group, inner));
+  if (o.qk_norm) add_qk_norms(name, o, has_copies, layers);
+  if (o.has_sinks) add("sinks", LayerStyle::cut_norm(heads, has_copies ? 1 : heads, /*is_shared=*/false));
 }
 
 // A rank has some key heads, each with its value heads. All lies head by head.
@@ -134,8 +157,11 @@ void add_projections(const std::string& name, const nn::MLPOptions& o, const nn:
 // are summed over ranks once.
 void add_experts(const std::string& name, const nn::SparseMLP& mlp, StyledLayers& layers) {
   const nn::SparseMLPOptions& o = mlp.options();
+  const std::string owner = o.is_beside ? name.substr(0, name.rfind('.')) : name;
   layers.emplace_back(name, LayerStyle::summed_region());
-  layers.emplace_back(name + "." + o.gate, LayerStyle::partial_gradient());
+  for (const std::string& whole : {o.gate, o.input_norm, o.input_scale, o.expert_scale}) {
+    if (!whole.empty()) layers.emplace_back(owner + "." + whole, LayerStyle::partial_gradient());
+  }
   for (int64_t e = 0; e < o.num_experts; ++e) {
     add_projections(name + ".experts." + std::to_string(e), o.expert, *mlp.experts[static_cast<size_t>(e)],
                     LayerStyle::rowwise_part, layers);
@@ -146,10 +172,11 @@ void add_experts(const std::string& name, const nn::SparseMLP& mlp, StyledLayers
                   layers);
 }
 
-void add_block(const std::string& name, const nn::TransformerBlock& block, StyledLayers& layers) {
+void add_block(const std::string& name, const nn::TransformerBlock& block, int64_t parts,
+               StyledLayers& layers) {
   const nn::TransformerBlockOptions& o = block.options();
-  const auto add_norm = [&](const std::string& norm) {
-    if (!norm.empty()) layers.emplace_back(name + norm, LayerStyle::per_token());
+  const auto add_norm = [&](const std::string& layer) {
+    if (!layer.empty()) layers.emplace_back(name + layer, LayerStyle::per_token());
   };
   add_norm(o.attention_norm_name);
   if (o.delta_net) {
@@ -157,12 +184,19 @@ void add_block(const std::string& name, const nn::TransformerBlock& block, Style
   } else if (o.convolution) {
     add_convolution(name + o.attention_name, *block.convolution, layers);
   } else {
-    add_attention(name + o.attention_name, o.attention, layers);
+    add_attention(name + o.attention_name, o.attention, parts, layers);
   }
   add_norm(o.attention_out_norm_name);
   add_norm(o.mlp_norm_name);
   add_norm(o.mlp_out_norm_name);
-  if (o.sparse) return add_experts(name + o.mlp_name, *block.sparse_mlp, layers);
+  add_norm(o.result_scale_name);
+  if (o.beside) {
+    add_norm(o.beside->mlp_out_norm_name);
+    add_norm(o.beside->sparse_out_norm_name);
+  }
+  if (o.sparse)
+    add_experts(name + (o.beside ? o.beside->sparse_name : o.mlp_name), *block.sparse_mlp, layers);
+  if (o.sparse && !o.beside) return;
   layers.emplace_back(name + o.mlp_name, LayerStyle::region());
   add_projections(name + o.mlp_name, o.mlp, *block.mlp, LayerStyle::rowwise, layers);
 }
@@ -179,6 +213,7 @@ parallel::TensorParallelPlan tensor_parallel_plan(const CausalLM& model) {
   const std::string blocks = first.substr(0, first.rfind('.') + 1);  // "model.layers."
   const nn::ParameterRoles roles = model.parameter_roles();
   parallel::TensorParallelPlan plan;
+  plan.most_shared_parts = fewest_heads(model);
   for (const auto& [role, style] :
        {std::pair(Embedding, LayerStyle::vocabulary()), std::pair(Positions, LayerStyle::sliced()),
         std::pair(Norm, LayerStyle::per_token()), std::pair(OutputHead, LayerStyle::vocabulary())}) {
@@ -194,7 +229,6 @@ parallel::TensorParallelPlan tensor_parallel_plan(const CausalLM& model) {
                   "tensor parallelism is not supported for model_type '" + model.config().model_type + "'")
           .hint("leave out tensor_parallel_size");
     }
-    const nn::TransformerBlockOptions& options = transformer->options();
     if (model.config().is_encoder_decoder) {
       throw Error(
           ErrorKind::Config, "TENSOR-PARALLEL",
@@ -202,9 +236,7 @@ parallel::TensorParallelPlan tensor_parallel_plan(const CausalLM& model) {
           "tables of its position biases by heads")
           .hint("leave out tensor_parallel_size; dp_shard_size cuts the model's weights, too");
     }
-    if (options.has_attention() && options.attention.qkv.empty())
-      plan.most_shared_parts = options.attention.num_kv_heads;
-    add_block(names.at(block.get()) + ".", *transformer, plan.layers);
+    add_block(names.at(block.get()) + ".", *transformer, plan.most_shared_parts, plan.layers);
   }
   return plan;
 }

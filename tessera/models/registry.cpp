@@ -93,13 +93,11 @@ struct WholeType {
   const char* text_type;
   bool is_tied;
 };
-constexpr WholeType kWholeTypes[] = {{"gemma3", "gemma3_text", true},
-                                     {"llama4", "llama4_text", false},
-                                     {"llava", "llama", false},
-                                     {"llava_next", "llama", false},
-                                     {"mistral3", "mistral", true},
-                                     {"qwen3_5", "qwen3_5_text", false},
-                                     {"qwen3_5_moe", "qwen3_5_moe_text", false}};
+constexpr WholeType kWholeTypes[] = {
+    {"gemma3", "gemma3_text", true},    {"gemma4", "gemma4_text", true},
+    {"llama4", "llama4_text", false},   {"llava", "llama", false},
+    {"llava_next", "llama", false},     {"mistral3", "mistral", true},
+    {"qwen3_5", "qwen3_5_text", false}, {"qwen3_5_moe", "qwen3_5_moe_text", false}};
 
 // Returns the text of `text_config` as that of a model of its own. The whole model says whether embeddings
 // are tied and of what type the weights are, and its special tokens go first.
@@ -153,6 +151,7 @@ const std::vector<Family>& families() {
       described<read_gemma>("gemma"),
       described<read_gemma2>("gemma2"),
       described<read_gemma3>("gemma3_text"),
+      described<read_gemma4>("gemma4_text"),
       described<read_glm>("glm"),
       described<read_glm4>("glm4"),
       described<read_glm4_moe>("glm4_moe"),

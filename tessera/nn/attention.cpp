@@ -8,6 +8,7 @@
 #include "tessera/core/error.h"
 #include "tessera/nn/alibi.h"
 #include "tessera/nn/head_norm.h"
+#include "tessera/nn/unscaled_norm.h"
 #include "tessera/ops/rope.h"
 
 namespace tessera::nn {
@@ -54,7 +55,10 @@ Attention::Attention(const AttentionOptions& o, int64_t layer, at::ScalarType dt
   } else if (o.qkv.empty()) {
     q_proj = add(o.q, o.hidden_size, o.has_output_gate ? 2 * q_size : q_size, o.qkv_bias);
     k_proj = add(o.k, o.hidden_size, kv_size, o.qkv_bias);
-    v_proj = add(o.v, o.hidden_size, kv_size, o.qkv_bias);
+    if (!o.v.empty()) v_proj = add(o.v, o.hidden_size, kv_size, o.qkv_bias);
+    TESSERA_ASSERT(
+        v_proj != nullptr || (o.qk_norm && !o.qk_norm->is_after_rotation),
+        "values from the keys' projection need a norm of the keys, since the rotation works in place");
   } else {
     qkv_proj = add(o.qkv, o.hidden_size, q_size + 2 * kv_size, o.qkv_bias);
     if (!o.is_stored_by_head) qkv_proj->set_stored_rows(rows_by_head(o.num_kv_heads, group_, head_dim_));
@@ -62,7 +66,7 @@ Attention::Attention(const AttentionOptions& o, int64_t layer, at::ScalarType dt
   o_proj = add(o.o, o.latent ? o.num_heads * o.latent->value_dim : q_size, o.hidden_size, o.output_bias);
   if (o.has_sinks)
     sinks =
-        register_module("sinks", std::make_shared<HeadValues>(o.num_heads, InitialValue::normal(), dtype));
+        register_module("sinks", std::make_shared<BareValues>(o.num_heads, InitialValue::normal(), dtype));
   if (!o.qk_norm) return;
   const auto add_norm = [&](const std::string& name, int64_t heads) {
     if (o.qk_norm->over == QkNormOptions::Over::EachHead) {
@@ -74,6 +78,7 @@ Attention::Attention(const AttentionOptions& o, int64_t layer, at::ScalarType dt
   };
   q_norm = add_norm(o.qk_norm->q, o.num_heads);
   k_norm = add_norm(o.qk_norm->k, o.num_kv_heads);
+  if (o.qk_norm->norms_values) v_norm = std::make_shared<UnscaledNorm>(o.qk_norm->norm.eps);
 }
 
 int64_t Attention::kv_size() const {
@@ -109,12 +114,14 @@ at::Tensor Attention::run_latent(const ops::Activation& x, const SequenceContext
 
 std::array<at::Tensor, 4> Attention::project(const ops::Activation& x) const {
   if (qkv_proj == nullptr) {
-    const auto made = forward_all(x, {q_proj.get(), k_proj.get(), v_proj.get()});
-    if (!has_output_gate_) return {made[0], made[1], made[2], {}};
+    const auto made = v_proj == nullptr ? forward_all(x, {q_proj.get(), k_proj.get()})
+                                        : forward_all(x, {q_proj.get(), k_proj.get(), v_proj.get()});
+    if (!has_output_gate_) return {made[0], made[1], made.back(), {}};
     const at::Tensor by_head =
         made[0].view({made[0].size(0), made[0].size(1) / (2 * head_dim_), 2, head_dim_});
     // The rotation works in place, so the queries are copied.
-    return {by_head.select(2, 0).clone(at::MemoryFormat::Contiguous), made[1], made[2], by_head.select(2, 1)};
+    return {by_head.select(2, 0).clone(at::MemoryFormat::Contiguous), made[1], made.back(),
+            by_head.select(2, 1)};
   }
   const at::Tensor made = qkv_proj->forward(x);
   const int64_t heads = kv_size() / head_dim_;
@@ -155,6 +162,7 @@ at::Tensor Attention::run_heads(const ops::Activation& x, const SequenceContext&
     k = normed(*k_norm, k);
   };
   norm(false);
+  if (v_norm != nullptr) v = v_norm->forward(in_heads(v));
   if (const RotaryTable* const table = rotary_table(context)) {
     if (table->cos.defined()) {
       q = rotated(q, *table);

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "tessera/nn/attention_core.h"
-#include "tessera/nn/head_values.h"
+#include "tessera/nn/bare_values.h"
 #include "tessera/nn/latent_projections.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/norm.h"
@@ -23,6 +23,7 @@ struct QkNormOptions {
   NormOptions norm;
   Over over = Over::Head;
   bool is_after_rotation = false;
+  bool norms_values = false;  // each head of the values goes through an RMSNorm without a scale, too
   std::string q = "q_norm", k = "k_norm";  // names in the family's files
   std::string stored_list = {};            // of EachHead: see HeadNorm
 };
@@ -54,10 +55,11 @@ struct AttentionOptions {
   // The projection of the queries gives a gate behind the query of each head; what the head gathers is
   // multiplied by the sigmoid of it. For q, k and v of layers of their own.
   bool has_output_gate = false;
-  // Names of the projections in the family's files. If `qkv` has a name, one layer makes q, k and v. It holds
-  // the rows of each key/value head's queries, key and value side by side, so that a contiguous part of its
-  // outputs is a part of the heads. The files hold them in this order, too, if `is_stored_by_head`, or else
-  // all rows of q, then of k, then of v.
+  // Names of the projections in the family's files. Without `v` the outputs of `k` are the values, too, as
+  // they are before the norm of the keys, which there must be. If `qkv` has a name, one layer makes q, k and
+  // v. It holds the rows of each key/value head's queries, key and value side by side, so that a contiguous
+  // part of its outputs is a part of the heads. The files hold them in this order, too, if
+  // `is_stored_by_head`, or else all rows of q, then of k, then of v.
   std::string q = "q_proj", k = "k_proj", v = "v_proj", o = "o_proj", qkv;
   bool is_stored_by_head = false;
   // If set, these projections make queries, keys and values. num_kv_heads is num_heads then.
@@ -84,11 +86,11 @@ class Attention : public Layer {
   // Returns the shape of the keys and values that this layer adds to a cache.
   CachedHeads cached_heads() const;
 
-  // Either q_proj, k_proj and v_proj exist or qkv_proj does, or none of them in latent attention; the others
-  // are null.
+  // Either q_proj, k_proj and, unless the keys are the values, v_proj exist or qkv_proj does, or none of them
+  // in latent attention; the others are null.
   std::shared_ptr<Linear> q_proj, k_proj, v_proj, o_proj, qkv_proj;
-  std::shared_ptr<Norm> q_norm, k_norm;  // null without norms
-  std::shared_ptr<HeadValues> sinks;     // null without sinks
+  std::shared_ptr<Norm> q_norm, k_norm, v_norm;  // null without norms
+  std::shared_ptr<BareValues> sinks;             // null without sinks
 
  private:
   at::Tensor run_heads(const ops::Activation& x, const SequenceContext& context) const;

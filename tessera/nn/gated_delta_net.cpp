@@ -50,7 +50,7 @@ GatedDeltaNet::GatedDeltaNet(const GatedDeltaNetOptions& o, int64_t layer, at::S
     in_proj_a = add("in_proj_a", o.hidden_size, o.num_value_heads);
   }
   const auto add_values = [&](const std::string& name, const InitialValue& initial) {
-    return register_module(name, std::make_shared<HeadValues>(o.num_value_heads, initial, dtype));
+    return register_module(name, std::make_shared<BareValues>(o.num_value_heads, initial, dtype));
   };
   dt_bias = add_values("dt_bias", InitialValue::ones());
   a_log = add_values("A_log", InitialValue::log_uniform(0.01, 16.0));

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "tessera/nn/bare_values.h"
 #include "tessera/nn/delta_core.h"
-#include "tessera/nn/head_values.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/norm.h"
 #include "tessera/nn/sequence.h"
@@ -49,7 +49,7 @@ class GatedDeltaNet : public Layer {
   // which the gates follow in in_proj_qkvz.
   std::shared_ptr<Linear> in_proj_qkvz, in_proj_ba, in_proj_qkv, in_proj_z, in_proj_b, in_proj_a, out_proj;
   std::shared_ptr<ShortConvolution> conv1d;
-  std::shared_ptr<HeadValues> dt_bias, a_log;
+  std::shared_ptr<BareValues> dt_bias, a_log;
   std::shared_ptr<Norm> norm;
 
  private:

@@ -13,9 +13,25 @@
 #include "tessera/ops/attention.h"
 
 namespace tessera::nn {
+
+CachedHeads KvCacheOptions::heads_of(int64_t layer) const {
+  return heads.empty() ? CachedHeads{num_kv_heads, head_dim} : heads.at(static_cast<size_t>(layer));
+}
+
+int64_t KvCacheOptions::elements_before(int64_t layers) const {
+  if (heads.empty()) return ops::cache_page_elements(layers, num_kv_heads, head_dim);
+  int64_t elements = 0;
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    const CachedHeads own = heads_of(layer);
+    elements += ops::cache_page_elements(1, own.num_kv_heads, own.head_dim);
+  }
+  return elements;
+}
+
 KvCache::KvCache(const KvCacheOptions& options) : options_(options) {
   TESSERA_ASSERT(options.num_layers > 0 && options.num_kv_heads > 0 && options.head_dim > 0 &&
-                     options.max_pages >= 0 && options.window >= 0,
+                     options.max_pages >= 0 && options.window >= 0 &&
+                     (options.heads.empty() || std::ssize(options.heads) == options.num_layers),
                  "shape of the cache");
 }
 
@@ -49,7 +65,7 @@ void KvCache::truncate(int64_t sequence, int64_t length) {
 }
 
 int64_t KvCache::page_bytes() const {
-  return ops::cache_page_elements(options_.num_layers, options_.num_kv_heads, options_.head_dim) *
+  return options_.elements_before(options_.num_layers) *
          static_cast<int64_t>(c10::elementSize(options_.dtype));
 }
 
@@ -145,8 +161,7 @@ void KvCache::allocate(size_t least, size_t most) {
     num_pages_ = pages;
     return;
   }
-  const int64_t elements =
-      ops::cache_page_elements(options_.num_layers, options_.num_kv_heads, options_.head_dim);
+  const int64_t elements = options_.elements_before(options_.num_layers);
   free_.reserve(least);
   num_owners_.resize(least);
   index_.grow(least);
@@ -160,10 +175,11 @@ void KvCache::allocate(size_t least, size_t most) {
 // layers before it keep their larger tensors, and a later attempt goes on from there.
 void KvCache::move_rows(size_t pages) {
   const auto present = static_cast<int64_t>(num_pages_), rows = static_cast<int64_t>(pages) + 1;
-  const int64_t elements = ops::cache_page_elements(1, options_.num_kv_heads, options_.head_dim);
   layer_rows_.resize(static_cast<size_t>(options_.num_layers));
-  for (at::Tensor& own : layer_rows_) {
+  for (int64_t layer = 0; layer < options_.num_layers; ++layer) {
+    at::Tensor& own = layer_rows_[static_cast<size_t>(layer)];
     if (own.defined() && own.size(0) >= rows) continue;
+    const int64_t elements = options_.elements_before(layer + 1) - options_.elements_before(layer);
     const at::Tensor larger =
         at::empty({rows, elements}, at::TensorOptions(options_.device).dtype(options_.dtype));
     if (own.defined()) larger.narrow(0, 0, present).copy_(own.narrow(0, 0, present));
@@ -282,14 +298,21 @@ at::Tensor CacheStep::attend(int64_t layer, const at::Tensor& q, const at::Tenso
                              const ops::AttentionFormula& formula) const {
   layer -= cache_.options_.first_layer;
   TESSERA_ASSERT(layer >= 0 && layer < cache_.options_.num_layers, "layer of the cache");
-  if (cache_.layer_rows_.empty()) return attend_in(batch_, layer, q, k, v, formula);
+  const KvCacheOptions& options = cache_.options_;
+  if (cache_.layer_rows_.empty() && options.heads.empty()) return attend_in(batch_, layer, q, k, v, formula);
   ops::CachedBatch batch = batch_;
+  const CachedHeads heads = options.heads_of(layer);
+  batch.num_kv_heads = heads.num_kv_heads;
+  batch.head_dim = heads.head_dim;
+  const int64_t first = options.elements_before(layer), count = options.elements_before(layer + 1) - first;
   for (size_t i = 0; i < sequences_.size(); ++i) {
     const KvCache::Sequence& sequence = cache_.find(sequences_[i]);
     std::vector<at::Tensor>& pages = batch.sequences[i].pages;
     pages.resize(sequence.first_page);
     for (const size_t page : sequence.pages)
-      pages.push_back(cache_.layer_rows_[static_cast<size_t>(layer)].select(0, static_cast<int64_t>(page)));
+      pages.push_back(cache_.layer_rows_.empty() ? cache_.pages_[page].narrow(0, first, count)
+                                                 : cache_.layer_rows_[static_cast<size_t>(layer)].select(
+                                                       0, static_cast<int64_t>(page)));
   }
   return attend_in(batch, 0, q, k, v, formula);
 }
@@ -307,7 +330,11 @@ at::Tensor CacheStep::attend_in(const ops::CachedBatch& batch, int64_t layer, co
 at::Tensor PlacedStep::attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const ops::AttentionFormula& formula) const {
   ops::PlacedTokens tokens = tokens_;
-  tokens.pages = cache_.layer_rows().at(static_cast<size_t>(layer - cache_.options().first_layer));
+  layer -= cache_.options().first_layer;
+  const CachedHeads heads = cache_.options().heads_of(layer);
+  tokens.num_kv_heads = heads.num_kv_heads;
+  tokens.head_dim = heads.head_dim;
+  tokens.pages = cache_.layer_rows().at(static_cast<size_t>(layer));
   return ops::placed_attention(q, k, v, tokens, /*layer=*/0, formula);
 }
 

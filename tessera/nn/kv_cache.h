@@ -25,6 +25,12 @@ struct KvCacheOptions {
   int64_t max_pages = 0;  // pages of kPageTokens tokens; 0 = bounded by memory alone
   // Largest number of tokens that the queries of any layer look back over, themselves included; 0 = all.
   int64_t window = 0;
+  // Heads of each layer, where not all have num_kv_heads of head_dim; empty: all have.
+  std::vector<CachedHeads> heads = {};
+
+  CachedHeads heads_of(int64_t layer) const;
+  // Returns the number of elements that the first `layers` layers have in a page.
+  int64_t elements_before(int64_t layers) const;
 };
 
 // Holds any number of sequences over all its layers. A sequence owns pages of kPageTokens tokens, which
@@ -175,8 +181,8 @@ class CacheStep : public CacheView {
 
 // One forward pass over one new token of each row, where only the device knows which sequence and page belong
 // to a row; it can therefore be recorded and replayed. A recording reads and writes the tensors of `tokens`,
-// except for `pages`, and the cache's layer_rows(). The cache must outlive this object and must not replace
-// any of layer_rows() meanwhile.
+// except for `pages`, which each layer has of its own as it has its shape of heads, and the cache's
+// layer_rows(). The cache must outlive this object and must not replace any of layer_rows() meanwhile.
 class PlacedStep : public CacheView {
  public:
   PlacedStep(const KvCache& cache, ops::PlacedTokens tokens) : cache_(cache), tokens_(std::move(tokens)) {}

@@ -56,6 +56,12 @@ at::Tensor longrope_frequencies(const at::Tensor& plain, const std::vector<doubl
   return plain / at::tensor(factors, on_host(at::kDouble)).to(plain.scalar_type());
 }
 
+at::Tensor proportional_frequencies(const at::Tensor& plain, const RopeOptions& o) {
+  const at::Tensor scaled = plain / o.factor;
+  scaled.narrow(0, o.turning, o.head_dim / 2 - o.turning).zero_();
+  return scaled;
+}
+
 // Returns theta for a document of `length` tokens, which is longer than max_position_embeddings.
 double dynamic_theta(const RopeOptions& o, int64_t length) {
   const double stretch = static_cast<double>(length) / static_cast<double>(o.max_position_embeddings);
@@ -72,6 +78,7 @@ at::Tensor frequencies(const RopeOptions& o, at::ScalarType type) {
     case RopeType::Llama3: return llama3_frequencies(plain, o);
     case RopeType::Yarn: return yarn_frequencies(plain, o);
     case RopeType::LongRope: return longrope_frequencies(plain, o.short_factors);
+    case RopeType::Proportional: return proportional_frequencies(plain, o);
   }
   return plain;
 }

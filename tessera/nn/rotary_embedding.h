@@ -23,6 +23,9 @@ enum class RopeType {
   // Ding et al., arXiv 2402.13753: frequencies are divided by factors, which are others for documents longer
   // than original_max_position_embeddings.
   LongRope,
+  // All frequencies but the first `turning` are 0, so that the rest of a head is not rotated; those are
+  // divided by `factor` (Gemma 4).
+  Proportional,
 };
 
 struct RopeOptions {
@@ -36,6 +39,7 @@ struct RopeOptions {
   double beta_fast = 32.0, beta_slow = 1.0;                   // for Yarn
   bool truncate = true;                                       // for Yarn
   std::vector<double> short_factors = {}, long_factors = {};  // for LongRope, [head_dim / 2]
+  int64_t turning = 0;                                        // for Proportional
   // Factor on cos and sin, for Yarn and LongRope; 1 for the other types.
   double attention_factor = 1.0;
   // If not 0, the query at position p is multiplied by 1 + query_beta ln(1 + floor((p + query_offset) /

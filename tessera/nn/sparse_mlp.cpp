@@ -1,6 +1,7 @@
 #include "tessera/nn/sparse_mlp.h"
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 #include <limits>
 #include <numeric>
@@ -14,6 +15,7 @@
 #include "tessera/device/host_memory.h"
 #include "tessera/nn/grouped_experts.h"
 #include "tessera/nn/random_scope.h"
+#include "tessera/nn/unscaled_norm.h"
 #include "tessera/ops/support.h"
 #include "tessera/ops/take_rows.h"
 
@@ -29,14 +31,14 @@ class ExpertsHere : public ExpertCore {
 };
 
 // Says where files hold the weights of the experts, whose parameters are named as
-// "experts.0.gate_up_proj.weight" is.
-void stack_experts(const SparseMLPOptions::Stacks& stacks, const Experts& experts) {
-  constexpr int kNames = 4;
+// "experts.0.gate_up_proj.weight" is, behind the name of the MLP. `has_name`: files have that name, too.
+void stack_experts(const SparseMLPOptions::Stacks& stacks, const Experts& experts, bool has_name) {
+  const int names = has_name ? 4 : 5;
   const auto count = std::ssize(experts);
   for (int64_t e = 0; e < count; ++e) {
     const MLP& expert = *experts[static_cast<size_t>(e)];
-    expert.gate_up_proj->set_stored_stack({e, count, stacks.gate_up, stacks.gate_up_bias, kNames});
-    expert.down_proj->set_stored_stack({e, count, stacks.down, stacks.down_bias, kNames});
+    expert.gate_up_proj->set_stored_stack({e, count, stacks.gate_up, stacks.gate_up_bias, names});
+    expert.down_proj->set_stored_stack({e, count, stacks.down, stacks.down_bias, names});
     if (!stacks.are_transposed) continue;
     for (const auto& layer : {expert.gate_up_proj, expert.down_proj}) layer->set_stored_transposed();
   }
@@ -76,17 +78,27 @@ at::Tensor run_experts(const at::Tensor& rows, const std::vector<int64_t>& count
 
 SparseMLP::SparseMLP(const SparseMLPOptions& o, at::ScalarType dtype)
     : options_(o), core_(std::make_shared<ExpertsHere>()) {
-  gate = register_below(*this, o.gate,
-                        std::make_shared<Linear>(o.expert.hidden_size, o.num_experts, o.gate_bias, dtype));
+  gate = std::make_shared<Linear>(o.expert.hidden_size, o.num_experts, o.gate_bias, dtype);
   gate->refuse_adapter("is a router; list it in lora_modules_to_save to train it whole");
   gate->set_role(ParameterRole::Router);
+  if (!o.input_norm.empty()) input_norm = make_norm(o.expert.hidden_size, o.norm, dtype);
+  const auto scales = [&](const std::string& name, int64_t count) {
+    if (name.empty()) return std::shared_ptr<BareValues>();
+    auto made = std::make_shared<BareValues>(count, InitialValue::ones(), dtype);
+    made->set_role(ParameterRole::Router);
+    return made;
+  };
+  input_scale = scales(o.input_scale, o.expert.hidden_size);
+  expert_scale = scales(o.expert_scale, o.num_experts);
+  if (input_scale != nullptr) routed_norm_ = std::make_shared<UnscaledNorm>(o.norm.eps);
+  if (!o.is_beside) register_in(*this);
   // A bare module serves as the list, since only the names of its children matter.
   const auto list = register_module("experts", std::make_shared<torch::nn::Module>("experts"));
   for (int64_t e = 0; e < o.num_experts; ++e) {
     experts.push_back(list->register_module(std::to_string(e), std::make_shared<MLP>(o.expert, dtype)));
   }
   for (const auto& [name, layer] : named_layers(*list)) layer->set_role(ParameterRole::Expert);
-  if (o.stacks) stack_experts(*o.stacks, experts);
+  if (o.stacks) stack_experts(*o.stacks, experts, !o.is_beside);
   if (o.router.has_correction) {
     torch::nn::Module& owner = o.correction.empty() ? static_cast<torch::nn::Module&>(*gate) : *this;
     correction = owner.register_parameter(
@@ -100,6 +112,13 @@ SparseMLP::SparseMLP(const SparseMLPOptions& o, at::ScalarType dtype)
   shared_expert_gate =
       register_module("shared_expert_gate", std::make_shared<Linear>(o.expert.hidden_size, 1, false, dtype));
   shared_expert_gate->refuse_adapter("has one output; list it in lora_modules_to_save to train it whole");
+}
+
+void SparseMLP::register_in(torch::nn::Module& parent) {
+  register_below(parent, options_.gate, gate);
+  if (input_norm != nullptr) register_below(parent, options_.input_norm, input_norm);
+  if (input_scale != nullptr) register_below(parent, options_.input_scale, input_scale);
+  if (expert_scale != nullptr) register_below(parent, options_.expert_scale, expert_scale);
 }
 
 bool SparseMLP::drops() const {
@@ -126,10 +145,11 @@ bool SparseMLP::never_reads(at::ScalarType type) const {
 
 at::Tensor SparseMLP::forward(const ops::Activation& x, const SequenceContext& context) {
   return run(x, [&](const ops::Activation& in) {
-    const at::Tensor mixed = mix(in, context);
+    const ops::Activation read = input_norm == nullptr ? in : input_norm->add_and_norm(in.value()).normed;
+    const at::Tensor mixed = mix(in, read, context);
     if (shared_expert == nullptr) return mixed;
-    if (shared_expert_gate == nullptr) return mixed + shared_expert->forward(in);
-    return mixed + at::sigmoid(shared_expert_gate->forward(in)) * shared_expert->forward(in);
+    if (shared_expert_gate == nullptr) return mixed + shared_expert->forward(read);
+    return mixed + at::sigmoid(shared_expert_gate->forward(read)) * shared_expert->forward(read);
   });
 }
 
@@ -150,11 +170,17 @@ at::Tensor SparseMLP::choose(const at::Tensor& scores) const {
   return std::get<0>(std::get<1>(ranked.topk(options_.experts_per_token, 1)).sort(/*dim=*/1));
 }
 
+ops::Activation SparseMLP::routed(const ops::Activation& x) const {
+  if (input_scale == nullptr) return x;
+  const double root = std::sqrt(static_cast<double>(options_.expert.hidden_size));
+  return routed_norm_->forward(x.value()) * input_scale->weight * (1.0 / root);
+}
+
 SparseMLP::Routes SparseMLP::route(const ops::Activation& x, const SequenceContext& context) const {
   const RouterOptions& router = options_.router;
   RouterBalance* const balance = context.router_balance.get();
   const double share = parallel() == nullptr ? 1.0 : parallel()->share();
-  at::Tensor logits = gate->forward(x);
+  at::Tensor logits = gate->forward(routed(x));
   if (balance != nullptr) logits = balance->add_logits(logits, context.is_added, share);
   const at::ScalarType exact = ops::compute_type(logits.scalar_type());
   at::Tensor scores = router.is_sigmoid ? at::sigmoid(logits.to(exact)) : at::softmax(logits, 1, exact);
@@ -168,10 +194,16 @@ SparseMLP::Routes SparseMLP::route(const ops::Activation& x, const SequenceConte
   }
   at::Tensor weights = scores.gather(1, chosen);
   if (router.normalises) weights = weights / (weights.sum(1, /*keepdim=*/true) + router.sum_eps);
-  return {chosen, router.scale == 1.0 ? weights : weights * router.scale};
+  if (router.scale != 1.0) weights = weights * router.scale;
+  if (expert_scale != nullptr) {
+    const at::Tensor scales = expert_scale->weight.index_select(0, chosen.flatten()).view(chosen.sizes());
+    weights = weights * scales.to(weights.scalar_type());
+  }
+  return {chosen, weights};
 }
 
-at::Tensor SparseMLP::mix(const ops::Activation& x, const SequenceContext& context) const {
+at::Tensor SparseMLP::mix(const ops::Activation& x, const ops::Activation& read,
+                          const SequenceContext& context) const {
   const trace::Scope trace_scope("sparse_mlp");
   const auto [chosen, weights] = route(x, context);
   const int64_t tokens = chosen.size(0), copies = options_.experts_per_token;
@@ -187,7 +219,7 @@ at::Tensor SparseMLP::mix(const ops::Activation& x, const SequenceContext& conte
                                 .scatter_add_(0, by_token, at::ones(by_token.sizes(), int_options)),
                    ends = counts.cumsum(0, at::kInt);
   const at::Tensor tokens_of_rows = order.floor_divide(copies);
-  at::Tensor rows = ops::take_rows(x.value(), tokens_of_rows, places, copies);
+  at::Tensor rows = ops::take_rows(read.value(), tokens_of_rows, places, copies);
   const at::Tensor scales = weights.to(rows.scalar_type());
   if (options_.router.scales_inputs) rows = rows * scales.flatten().index_select(0, order).unsqueeze(1);
   std::optional<RandomScope> scope;

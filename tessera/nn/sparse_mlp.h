@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "tessera/nn/bare_values.h"
 #include "tessera/nn/mlp.h"
+#include "tessera/nn/norm.h"
 #include "tessera/nn/sequence.h"
 
 namespace tessera::nn {
@@ -60,6 +62,16 @@ struct SparseMLPOptions {
   std::string gate = "gate";  // name of the router in the family's files
   bool gate_bias = false;
   std::string correction = {};  // name of the frozen parameter, of the MLP itself; empty: the router's
+  // The norms that the following two speak of. If `input_norm` has a name, experts read x through such a
+  // norm. If `input_scale` has one, the router reads x through such a norm without a scale, times a trained
+  // vector of this name and hidden_size^-0.5.
+  NormOptions norm = {};
+  std::string input_norm = {}, input_scale = {};
+  // If it has a name, the weight of an expert is multiplied by its number in a trained vector of this name.
+  std::string expert_scale = {};
+  // The router, and all that the three options above name, are children of the block and not of the MLP
+  // (SparseMLP::register_in). Files name the stacks so, too: the MLP's own name is in none of their names.
+  bool is_beside = false;
   // If set, files hold the weights of all experts together (nn::StoredStack), in tensors of these names:
   // "experts.gate_up_proj". An expert then has gate_up_proj. `are_transposed`: they are [experts, in, out].
   struct Stacks {
@@ -80,12 +92,16 @@ struct SparseMLPOptions {
 // or float64, and a token's experts are those with the largest p_e, unless RouterOptions say otherwise. By
 // option it adds sigmoid(shared_expert_gate(x)) shared_expert(x). Its children have the names of Hugging Face
 // files: `gate`, the router, which the options may call otherwise, `experts`, a list of MLPs, and
-// `shared_expert` with `shared_expert_gate`.
+// `shared_expert` with `shared_expert_gate`; and, by option, what its input goes through.
 class SparseMLP : public Layer, public HasInitialValues {
  public:
   SparseMLP(const SparseMLPOptions& options, at::ScalarType dtype);
 
   InitialValue initial_value(std::string_view) const override { return InitialValue::zeros(); }
+
+  // Registers in `parent`, the block, what SparseMLPOptions::is_beside speaks of. Call it once the MLP itself
+  // is registered there: who looks for routers meets the MLP first.
+  void register_in(torch::nn::Module& parent);
 
   // x: [tokens, hidden_size] -> [tokens, hidden_size]. The host reads from the device how many rows each
   // expert gets, unless runs_grouped() (grouped_experts.h) makes that unnecessary.
@@ -105,6 +121,10 @@ class SparseMLP : public Layer, public HasInitialValues {
   std::shared_ptr<MLP> shared_expert;          // null without one
   std::shared_ptr<Linear> shared_expert_gate;  // [1, hidden_size]; null without such a gate
   at::Tensor correction;  // [num_experts], frozen; undefined without RouterOptions::has_correction
+  // Null without a name.
+  std::shared_ptr<Norm> input_norm;
+  std::shared_ptr<BareValues> input_scale;   // [hidden_size]
+  std::shared_ptr<BareValues> expert_scale;  // [num_experts]
 
  private:
   struct Routes {
@@ -112,14 +132,18 @@ class SparseMLP : public Layer, public HasInitialValues {
     at::Tensor weights;  // of the same shape
   };
   Routes route(const ops::Activation& x, const SequenceContext& context) const;
+  // Returns what the router reads.
+  ops::Activation routed(const ops::Activation& x) const;
   // Returns which experts are chosen by these scores, [tokens, experts], without gradient.
   at::Tensor choose(const at::Tensor& scores) const;
-  at::Tensor mix(const ops::Activation& x, const SequenceContext& context) const;
+  // `read`: x as experts read it.
+  at::Tensor mix(const ops::Activation& x, const ops::Activation& read, const SequenceContext& context) const;
   // Returns whether any expert draws dropout masks.
   bool drops() const;
 
   const SparseMLPOptions options_;
   std::shared_ptr<const ExpertCore> core_;
+  std::shared_ptr<Norm> routed_norm_;  // null without input_scale
 };
 
 }  // namespace tessera::nn

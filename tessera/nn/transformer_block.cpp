@@ -35,8 +35,11 @@ TransformerBlock::TransformerBlock(const TransformerBlockOptions& o, int64_t lay
         register_below(*this, o.attention_name, std::make_shared<Attention>(o.attention, layer, dtype));
   }
   if (o.sparse) {
-    sparse_mlp = register_module(o.mlp_name, std::make_shared<SparseMLP>(*o.sparse, dtype));
-  } else {
+    sparse_mlp = register_module(o.beside ? o.beside->sparse_name : o.mlp_name,
+                                 std::make_shared<SparseMLP>(*o.sparse, dtype));
+    if (o.sparse->is_beside) sparse_mlp->register_in(*this);
+  }
+  if (!o.sparse || o.beside) {
     mlp = register_below(*this, o.mlp_name, std::make_shared<MLP>(o.mlp, dtype));
     if (o.mlp.is_up_beside) register_below(*this, o.mlp.up, mlp->up_proj);
     if (o.mlp.is_down_beside) register_below(*this, o.mlp.down, mlp->down_proj);
@@ -48,6 +51,15 @@ TransformerBlock::TransformerBlock(const TransformerBlockOptions& o, int64_t lay
   attention_out_norm = add_norm(o.attention_out_norm_name);
   mlp_norm = add_norm(o.mlp_norm_name);
   mlp_out_norm = add_norm(o.mlp_out_norm_name);
+  if (o.beside) {
+    dense_out_norm = add_norm(o.beside->mlp_out_norm_name);
+    sparse_out_norm = add_norm(o.beside->sparse_out_norm_name);
+  }
+  if (!o.result_scale_name.empty()) {
+    result_scale = register_below(*this, o.result_scale_name,
+                                  std::make_shared<BareValues>(1, InitialValue::ones(), dtype));
+    result_scale->weight.set_requires_grad(false);
+  }
   if (!o.cross_attention) return;
   cross_attention = register_below(*this, o.cross_attention_name,
                                    std::make_shared<CrossAttention>(*o.cross_attention, layer + 1, dtype));
@@ -81,9 +93,15 @@ ops::ProductType TransformerBlock::mixer_product_type() const {
   return delta_net != nullptr ? delta_net->product_type() : convolution->product_type();
 }
 
-at::Tensor TransformerBlock::run_mlp(const ops::Activation& x, const SequenceContext& context) const {
-  const at::Tensor y = mlp != nullptr ? mlp->forward(x) : sparse_mlp->forward(x, context);
-  return finished(y, mlp_out_norm.get());
+at::Tensor TransformerBlock::run_mlp(const at::Tensor& x, const ops::Activation& read,
+                                     const SequenceContext& context) const {
+  const auto run = [&] {
+    if (sparse_mlp == nullptr) return mlp->forward(read);
+    if (mlp == nullptr) return sparse_mlp->forward(read, context);
+    const at::Tensor dense = dense_out_norm->forward(mlp->forward(read));
+    return dense + sparse_out_norm->forward(sparse_mlp->forward(x, context));
+  };
+  return finished(run(), mlp_out_norm.get());
 }
 
 at::Tensor TransformerBlock::forward(const at::Tensor& x, const SequenceContext& context) {
@@ -116,24 +134,29 @@ at::Tensor TransformerBlock::run_side(const at::Tensor& x, const SequenceContext
 }
 
 at::Tensor TransformerBlock::run_all(const at::Tensor& x, const SequenceContext& context) const {
+  const at::Tensor y = run_branches(x, context);
+  return result_scale == nullptr ? y : y * result_scale->weight.to(y.scalar_type());
+}
+
+at::Tensor TransformerBlock::run_branches(const at::Tensor& x, const SequenceContext& context) const {
   if (options_.norms_sums) {
     const at::Tensor h = attention_norm->forward(x + run_mixer(x, context));
-    return mlp_norm->forward(h + run_mlp(h, context));
+    return mlp_norm->forward(h + run_mlp(h, h, context));
   }
   const auto [h, normed_x] = add_and_norm(attention_norm.get(), x, std::nullopt);
   const at::Tensor attended = run_mixer(normed_x, context);
   if (options_.is_parallel) {
     const ops::Activation read = mlp_norm == nullptr ? normed_x : mlp_norm->add_and_norm(h).normed;
-    return h + attended + run_mlp(read, context);
+    return h + attended + run_mlp(h, read, context);
   }
   if (cross_attention != nullptr) {
     const auto [sum, read] = add_and_norm(cross_norm.get(), h, attended);
     const at::Tensor found = finished(cross_attention->forward(read, context), nullptr);
     const auto [residual, normed] = add_and_norm(mlp_norm.get(), sum, found);
-    return residual + run_mlp(normed, context);
+    return residual + run_mlp(residual, normed, context);
   }
   const auto [residual, normed] = add_and_norm(mlp_norm.get(), h, attended);
-  return residual + run_mlp(normed, context);
+  return residual + run_mlp(residual, normed, context);
 }
 
 }  // namespace tessera::nn

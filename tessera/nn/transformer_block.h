@@ -20,7 +20,14 @@ namespace tessera::nn {
 struct TransformerBlockOptions {
   AttentionOptions attention;
   MLPOptions mlp;
-  std::optional<SparseMLPOptions> sparse;  // if set, the block has a SparseMLP and `mlp` is not used
+  // If set, the block has a SparseMLP. It takes the place of `mlp` unless `beside` is set: then both run, the
+  // sparse one, which has this name, on the residual sum itself, and the result is the sum of the two, each
+  // through a norm of its own.
+  std::optional<SparseMLPOptions> sparse;
+  struct Beside {
+    std::string sparse_name, mlp_out_norm_name, sparse_out_norm_name;
+  };
+  std::optional<Beside> beside;
   // If one of them is set, the block has this mixer in the place of attention, whose options are not used.
   std::optional<GatedDeltaNetOptions> delta_net;
   std::optional<GatedConvolutionOptions> convolution;
@@ -34,6 +41,8 @@ struct TransformerBlockOptions {
   bool is_parallel = false;   // attention and MLP read the same x
   bool norms_sums = false;    // the norms are over the residual sums, behind the branches
   double branch_scale = 1.0;  // multiplies what a branch adds to the residual sum
+  // If it has a name, the block's result is multiplied by a frozen number of this name.
+  std::string result_scale_name = {};
   // Names of the children in the family's files. A norm without a name does not exist; the MLP of a parallel
   // block then reads what attention reads.
   std::string attention_name = "self_attn", mlp_name = "mlp", attention_norm_name = "input_layernorm",
@@ -46,7 +55,8 @@ struct TransformerBlockOptions {
 // Computes h = x + attention(x), or that of another mixer of tokens, then h + mlp(h); in a parallel block x +
 // attention(x) + mlp(x). Each branch reads its input through its norm, and its result goes through its
 // out_norm. With norms_sums, as in the first transformers, h = attention_norm(x + attention(x)), and the
-// result is mlp_norm(h + mlp(h)). A block of the sources or of the targets computes this of their rows alone.
+// result is mlp_norm(h + mlp(h)). By option mlp(h) is the sum of two MLPs'. A block of the sources or of the
+// targets computes this of their rows alone.
 class TransformerBlock : public Block {
  public:
   // `layer` counts the blocks whose mixer is of the same kind; it selects what a cache has of them. A block
@@ -60,7 +70,8 @@ class TransformerBlock : public Block {
     return has_pages ? attention->cached_heads() : CachedHeads();
   }
   void recompute_hidden() override {
-    mlp != nullptr ? mlp->recompute_hidden() : sparse_mlp->recompute_hidden();
+    if (mlp != nullptr) mlp->recompute_hidden();
+    if (sparse_mlp != nullptr) sparse_mlp->recompute_hidden();
   }
 
   const TransformerBlockOptions& options() const { return options_; }
@@ -71,7 +82,10 @@ class TransformerBlock : public Block {
 
   // Null if the options give no name.
   std::shared_ptr<Norm> attention_norm, mlp_norm, attention_out_norm, mlp_out_norm;
-  // All but one are null, and so below.
+  // Norms of the results of two MLPs that stand beside each other, or null.
+  std::shared_ptr<Norm> dense_out_norm, sparse_out_norm;
+  std::shared_ptr<BareValues> result_scale;  // [1]
+  // All but one are null, and so below, unless both MLPs are there.
   std::shared_ptr<Attention> attention;
   std::shared_ptr<GatedDeltaNet> delta_net;
   std::shared_ptr<GatedConvolution> convolution;
@@ -89,7 +103,9 @@ class TransformerBlock : public Block {
   at::Tensor finished(const at::Tensor& branch, const Norm* norm) const;
   ops::ProductType mixer_product_type() const;
   at::Tensor run_mixer(const ops::Activation& x, const SequenceContext& context) const;
-  at::Tensor run_mlp(const ops::Activation& x, const SequenceContext& context) const;
+  // `read`: what the MLP reads of the residual sum x.
+  at::Tensor run_mlp(const at::Tensor& x, const ops::Activation& read, const SequenceContext& context) const;
+  at::Tensor run_branches(const at::Tensor& x, const SequenceContext& context) const;
 
   const TransformerBlockOptions options_;
   std::shared_ptr<const Norm> last_norm_;

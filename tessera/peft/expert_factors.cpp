@@ -70,7 +70,9 @@ ExpertPlaces find_expert_places(const torch::nn::Module& model) {
     const auto* const mlp = dynamic_cast<const nn::SparseMLP*>(item.value().get());
     if (mlp == nullptr || mlp->experts.front()->gate_up_proj == nullptr) continue;
     const std::string& own = mlp->options().transformers_name;
-    const std::string name = own.empty() ? item.key() : without_last(item.key()) + "." + own;
+    // Files have no name of an MLP whose parts the block registers.
+    const std::string block = without_last(item.key());
+    const std::string name = mlp->options().is_beside ? block : own.empty() ? item.key() : block + "." + own;
     const auto count = std::ssize(mlp->experts);
     for (int64_t e = 0; e < count; ++e) {
       const std::string expert = item.key() + ".experts." + std::to_string(e) + ".";

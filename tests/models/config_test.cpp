@@ -218,6 +218,7 @@ json json_of_any(const std::string& model_type) {
                 {"new_decoder_architecture", true},
                 {"num_kv_heads", 2},
                 {"rotary_dim", 4},
+                {"hidden_size_per_layer_input", 0},
                 {"ffn_dim", 28}});
   if (model_type == "deepseek_v2") value["num_experts_per_tok"] = 2;  // has no default
   return value;
@@ -393,6 +394,24 @@ TEST(Registry, DescribedFamiliesHaveTheDefaultsOfTheirClasses) {
   EXPECT_TRUE(next_model->ignores_tensor("mtp.layers.0.input_layernorm.weight"));
   EXPECT_FALSE(next_model->ignores_tensor("model.mtp.weight"));
 
+  const auto gemma4 = read_as("gemma4_text", seven);
+  EXPECT_THAT(windows(*gemma4), ::testing::ElementsAre(512, 512, 512, 512, 512, 0, 0)) << "the last sees all";
+  const auto& sliding = gemma4->decoder.blocks[4].attention;
+  EXPECT_TRUE(sliding.head_dim == 256 && sliding.scale == 1.0 && sliding.v == "v_proj");
+  EXPECT_EQ(gemma4->decoder.blocks[6].attention.head_dim, 512);
+  EXPECT_EQ(gemma4->decoder.ropes[0].theta, 1e6);
+  EXPECT_EQ(gemma4->decoder.ropes[0].turning, 64);
+  EXPECT_EQ(gemma4->decoder.ropes[1].theta, 1e4);
+  EXPECT_TRUE(gemma4->tie_word_embeddings);
+  EXPECT_EQ(
+      read_as("gemma4_text", {{"num_global_key_value_heads", 1}})->decoder.blocks[1].attention.num_kv_heads,
+      2)
+      << "means something where keys are the values";
+  const json kept = {{"per_layer_config", {{"0", {{"num_key_value_heads", 4}}}}}, {"attention_k_eq_v", true}};
+  EXPECT_EQ(read_as("gemma4_text", kept)->decoder.blocks[0].attention.num_kv_heads, 4);
+  EXPECT_EQ(read_as("gemma4_text", kept)->decoder.blocks[1].attention.head_dim, 256);
+  EXPECT_EQ(read_as("gemma4_text", kept)->decoder.blocks[1].attention.v, "");
+
   EXPECT_TRUE(read_as("opt")->tie_word_embeddings);
   EXPECT_EQ(read_as("opt")->decoder.positions->rows, 66) << "two before the first";
   EXPECT_FALSE(read_as("opt")->training_note.empty()) << "its dropout is 0.1 unless it is given";
@@ -436,6 +455,40 @@ TEST(Registry, DescribedFamiliesHaveTheDefaultsOfTheirClasses) {
         BadCase{"llama4_text", {{"no_rope_layers", {1}}}, kConfig, "no_rope_layers"},
         BadCase{"llama4_text", {{"router_jitter_noise", 0.1}}, kUnsupported, "router_jitter_noise"},
         BadCase{"gemma3_text", {{"use_bidirectional_attention", true}}, kUnsupported, "bidirectional"},
+        BadCase{"gemma4_text",
+                {{"hidden_size_per_layer_input", nullptr}},
+                kUnsupported,
+                "key 'hidden_size_per_layer_input': an embedding for each layer"},
+        BadCase{"gemma4_text", {{"num_kv_shared_layers", 1}}, kUnsupported, "num_kv_shared_layers"},
+        BadCase{"gemma4_text", {{"use_bidirectional_attention", "all"}}, kUnsupported, "got 'all'"},
+        BadCase{"gemma4_text", {{"enable_moe_block", true}}, kConfig, "key 'num_experts': missing"},
+        BadCase{"gemma4_text",
+                {{"enable_moe_block", true}, {"num_experts", 4}, {"moe_intermediate_size", 4}},
+                kConfig,
+                "key 'top_k_experts': missing"},
+        BadCase{"gemma4_text", {{"global_head_dim", 7}}, kConfig, "even head size"},
+        BadCase{"gemma4_text",
+                {{"attention_k_eq_v", true}, {"num_global_key_value_heads", 3}},
+                kConfig,
+                "a divisor of 4"},
+        BadCase{"gemma4_text",
+                {{"per_layer_config", {{"2", {{"head_dim", 8}}}}}},
+                kConfig,
+                "key 'per_layer_config.2': no number of a layer"},
+        BadCase{"gemma4_text",
+                {{"per_layer_config", {{"1", {{"sliding_window", 8}}}}}},
+                kUnsupported,
+                "key 'per_layer_config.1.sliding_window'"},
+        BadCase{"gemma4_text",
+                {{"per_layer_config", {{"1", {{"head_dim", 8}}}}},
+                 {"layer_types", {"full_attention", "full_attention"}}},
+                kUnsupported,
+                "several sizes"},
+        BadCase{"gemma4_text",
+                {{"rope_parameters", {{"full_attention", {{"rope_theta", 1e4}}}}},
+                 {"layer_types", {"sliding_attention", "full_attention"}}},
+                kConfig,
+                "sliding_attention"},
         BadCase{"phi3",
                 {{"rope_scaling", {{"type", "longrope"}, {"short_factor", {1.0}}, {"long_factor", {1.0}}}}},
                 kConfig,

@@ -141,7 +141,8 @@ TEST(Gpt2, LoadsFilesWithoutAPrefix) {
 
 // The rows of joined projections, in GPT-2, Phi-3, MPT, Qwen3.5 and LFM2, lie in other orders than in files.
 // The text part of a multimodal model has other names in its files than in its adapters, and PEFT also adapts
-// a layer of the vision tower, which the merge changes too.
+// a layer of the vision tower, which the merge changes too. In Gemma 4 the layer of the keys makes the
+// values.
 TEST(JoinedProjections, AnAdapterOfPeftGivesItsLogitsBesideAndMerged) {
   struct Case {
     const char* family;
@@ -151,7 +152,7 @@ TEST(JoinedProjections, AnAdapterOfPeftGivesItsLogitsBesideAndMerged) {
   for (const auto& [family, layers, tolerance] :
        {Case{"gpt2", 12}, Case{"phi3", 4}, Case{"gemma3_multimodal", 5}, Case{"qwen3_5", 7, 1e-3},
         Case{"qwen3_5_multimodal", 2, 1e-3}, Case{"phi", 4}, Case{"gptj", 4}, Case{"opt", 4},
-        Case{"bloom", 4}, Case{"mpt", 4}, Case{"lfm2", 8, 1e-3}}) {
+        Case{"bloom", 4}, Case{"mpt", 4}, Case{"lfm2", 8, 1e-3}, Case{"gemma4", 9}}) {
     SCOPED_TRACE(family);
     const std::string base = reference_folder(family), adapter = base + "/adapter";
     const TensorFile file(base + "/reference.safetensors");

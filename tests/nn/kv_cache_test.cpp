@@ -5,6 +5,7 @@
 #include "tessera/core/error.h"
 #include "tessera/core/memory_ledger.h"
 #include "tessera/device/cpu_allocator.h"
+#include "tessera/ops/attention.h"
 
 namespace tessera::nn {
 namespace {
@@ -43,6 +44,30 @@ TEST(KvCache, PagesFollowTheTokensAndAreUsedAgain) {
   EXPECT_NE(cache.add(), first);
   feed(cache, second, 2 * kPage);
   EXPECT_EQ(cache.allocated_pages(), 3) << "dropped pages serve again";
+}
+
+// A page holds the layers one after the other, each with as many elements as its heads have.
+TEST(KvCache, LayersHaveHeadsOfTheirOwn) {
+  const std::vector<CachedHeads> heads = {{3, 4}, {1, 6}, {2, 5}};
+  KvCache cache({.num_layers = 3, .num_kv_heads = 2, .head_dim = 5, .first_layer = 1, .heads = heads});
+  EXPECT_EQ(cache.page_bytes(), 2 * (12 + 6 + 10) * kPage * 4);
+  const int64_t sequence = cache.add();
+  std::vector<std::vector<at::Tensor>> q(3), kv(3);
+  for (const int64_t added : {kPage + 3, int64_t{2}}) {
+    CacheStep step(cache, {sequence}, {0, added});
+    for (size_t layer = 0; layer < heads.size(); ++layer) {
+      const auto [count, size, window] = heads[layer];
+      q[layer].push_back(at::randn({added, 2 * count, size}));
+      kv[layer].push_back(at::randn({2, added, count, size}));
+      const at::Tensor &k = kv[layer].back()[0], &v = kv[layer].back()[1];
+      const at::Tensor got = step.attend(static_cast<int64_t>(layer) + 1, q[layer].back(), k, v, {1.0});
+      const at::Tensor all = at::cat(kv[layer], 1);
+      const at::Tensor want =
+          ops::document_attention(at::cat(q[layer]), all[0], all[1], {0, all.size(1)}, {1.0});
+      EXPECT_LT((got - want.narrow(0, all.size(1) - added, added)).abs().max().item<double>(), 1e-5) << layer;
+    }
+    step.finish();
+  }
 }
 
 // On the host nothing is moved: each page is memory of its own.

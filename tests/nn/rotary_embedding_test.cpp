@@ -27,6 +27,13 @@ TEST(RotaryEmbedding, LinearDivides) {
   EXPECT_NEAR(angle(options, 2, 1), 2.0 * std::pow(100.0, -2.0 / 6.0) / 4.0, 1e-14);
 }
 
+TEST(RotaryEmbedding, ProportionalLeavesAngles) {
+  RopeOptions options{.type = RopeType::Proportional, .head_dim = 10, .theta = 100.0, .factor = 4.0};
+  options.turning = 2;
+  EXPECT_NEAR(angle(options, 2, 1), 2.0 * std::pow(100.0, -2.0 / 10.0) / 4.0, 1e-14);
+  EXPECT_EQ(angle(options, 2, 2), 0.0);
+}
+
 TEST(RotaryEmbedding, Llama3KeepsHighAndDividesLowFrequencies) {
   RopeOptions options{.type = RopeType::Llama3, .head_dim = 8, .theta = 10000.0, .factor = 8.0};
   options.original_max_position_embeddings = 64;

@@ -224,6 +224,26 @@ FAMILIES = {
         model_type="gemma3_text", head_dim=8, sliding_window=4, sliding_window_pattern=2, rope_theta=1000.0,
         query_pre_attn_scalar=11), mm_tokens_per_image=4, image_token_index=60, boi_token_index=58,
         eoi_token_index=59),
+    # As Gemma 4 31B: values from the keys in layers that see everything, whose heads are wider and fewer, and of
+    # whose angles some are 0. The last layer becomes such a layer.
+    "gemma4": slim("Gemma4ForCausalLM", dict(lora=["q_proj", "k_proj", "down_proj"]), model_type="gemma4_text", num_hidden_layers=3, hidden_size=18, head_dim=6,
+                   num_key_value_heads=4, global_head_dim=10, num_global_key_value_heads=2, attention_k_eq_v=True,
+                   attention_bias=True, sliding_window=4, final_logit_softcapping=20.0, hidden_size_per_layer_input=0, pad_token_id=0, rms_norm_eps=1e-2,
+                   rope_parameters=dict(
+                       full_attention=dict(rope_type="proportional", partial_rotary_factor=0.5, rope_theta=700.0, factor=2.0),
+                       sliding_attention=dict(rope_type="default", rope_theta=50.0))),
+    # As 26B-A4B, in the form of Transformers 5: experts beside the MLP.
+    "gemma4_moe": slim("Gemma4ForCausalLM", model_type="gemma4_text", hidden_size=18, head_dim=6,
+                       layer_types=["sliding_attention", "full_attention"], sliding_window=4,
+                       per_layer_config={"1": dict(head_dim=10)}, enable_moe_block=True, num_experts=5, top_k_experts=2,
+                       moe_intermediate_size=7, hidden_size_per_layer_input=0, pad_token_id=0, rms_norm_eps=1e-2),
+    "gemma4_multimodal": slim("Gemma4ForConditionalGeneration", dict(num_other_ids=7), model_type="gemma4", **whole(
+        dict(model_type="gemma4_vision", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
+             num_key_value_heads=2, head_dim=4, patch_size=2, position_embedding_size=4),
+        model_type="gemma4_text", head_dim=6, global_head_dim=8, attention_k_eq_v=True, num_global_key_value_heads=1,
+        layer_types=["sliding_attention", "full_attention"], sliding_window=4, hidden_size_per_layer_input=0, pad_token_id=0,
+        use_bidirectional_attention="vision"), image_token_id=60, boi_token_id=59, eoi_token_id=58, audio_token_id=57, boa_token_id=56,
+        eoa_token_index=55, video_token_id=54),
     # An inner norm has its own eps, and heads of values are narrower than those of keys, or wider.
     "deepseek_v2": slim("DeepseekV2ForCausalLM", model_type="deepseek_v2", num_key_value_heads=4, kv_lora_rank=12, q_lora_rank=10,
                         qk_rope_head_dim=4, qk_nope_head_dim=6, v_head_dim=7, n_routed_experts=6, num_experts_per_tok=3,
@@ -398,6 +418,8 @@ def randomize(model, generator):
         for name, buffer in model.named_buffers():
             if name.endswith(("e_score_correction_bias", "expert_bias")):
                 buffer.copy_(0.1 * torch.randn(buffer.shape, generator=generator))
+            if name.endswith("layer_scalar"):
+                buffer.copy_(1.0 + 0.2 * torch.randn(buffer.shape, generator=generator))
 
 
 def make_documents(vocab_size, generator):
@@ -433,7 +455,7 @@ def stored_gradients(model):
                                   ("experts.down_proj", "output_linear.weight")):
                 name = name.replace(there, stored)
         prefix, _, kind = name.rpartition(".")
-        if not prefix.endswith(".experts") or model.config.model_type in ("gpt_oss", "llama4", "llama4_text", "mistral4",
+        if not prefix.endswith(".experts") or model.config.model_type in ("gemma4_text", "gpt_oss", "llama4", "llama4_text", "mistral4",
                                                                                    "qwen3_5_moe"):
             gradients[name] = parameter.grad
             continue

@@ -6,8 +6,10 @@
 #include <gtest/gtest.h>
 
 #include "tessera/core/error.h"
+#include "tessera/io/file.h"
 #include "tessera/models/registry.h"
 
+#include "tests/models/reference_models.h"
 #include "tests/testing/mpi_world.h"
 #include "tests/train/training_testing.h"
 
@@ -42,7 +44,9 @@ class Freeze : public ::testing::Test {
   // Returns the names of the parameters that are trained.
   std::set<std::string> trained_by(const std::vector<std::string>& patterns,
                                    const std::string& model = "llama") {
-    const config::Recipe recipe = recipe_of(folder_ / model, patterns);
+    const bool is_written = io::exists(folder_ / model);
+    const config::Recipe recipe =
+        recipe_of(is_written ? folder_ / model : models::reference_folder(model), patterns);
     config::Problems problems;
     const PlannedModel planned = plan_model(recipe, models::BaseModel::open(recipe.base_model), problems);
     problems.settle();
@@ -83,6 +87,12 @@ TEST_F(Freeze, NamesInTheFilesCountToo) {
   EXPECT_FALSE(experts.empty());
   for (const std::string& name : experts) EXPECT_THAT(name, HasSubstr("model.layers.1.")) << name;
   for (const std::string& name : experts) EXPECT_THAT(name, HasSubstr("experts")) << name;
+}
+
+TEST_F(Freeze, WhatAModelFreezesItselfStaysFrozen) {
+  const Names names = trained_by({"model.layers.0"}, "gemma4");
+  EXPECT_TRUE(names.contains("model.layers.0.input_layernorm.weight"));
+  for (const std::string& name : names) EXPECT_THAT(name, ::testing::Not(HasSubstr("layer_scalar")));
 }
 
 TEST_F(Freeze, WhatCannotBeDoneIsRefused) {

@@ -79,6 +79,11 @@ inline const std::vector<ParityFamily>& parity_families() {
       {"gemma3", 4, 2, ContextParallel | Products},
       // The text part of a multimodal model, whose modules have longer names.
       {"gemma3_multimodal", 4, 2, Layouts},
+      // Heads of two sizes, of which some layers have fewer, values from the keys' projection, and frozen
+      // numbers.
+      {"gemma4", 4, 2, Layouts},
+      // Experts beside an MLP.
+      {"gemma4_moe", 4, 2, Experts, 5},
       {"cohere", 4, 2, Layouts | Pipelines},
       {"glm4", 4, 2, Products},
       {"phi3", 2, 2, Layouts, 1, {}, "norm", "num_hidden_layers", {"gate_up_proj", "down_proj"}},

@@ -336,8 +336,13 @@ nn::KvCacheOptions CausalLM::cache_options() const {
     options.window = sees_all ? 0 : std::max(options.window, heads.window);
     options.num_kv_heads = heads.num_kv_heads;
     options.head_dim = heads.head_dim;
+    options.heads.push_back(heads);
     ++options.num_layers;
   }
+  const bool are_equal = std::ranges::all_of(options.heads, [&](const nn::CachedHeads& heads) {
+    return heads.num_kv_heads == options.num_kv_heads && heads.head_dim == options.head_dim;
+  });
+  if (are_equal) options.heads.clear();
   // A stage without attention counts tokens all the same, in the smallest pages.
   if (options.num_layers == 0) options.num_layers = options.num_kv_heads = options.head_dim = 1;
   return options;

@@ -19,7 +19,7 @@ ExpertLayers read_experts(const io::JsonReader& reader, ModelConfig& config, con
       keys.has_num_experts_key && reader.has("num_experts") ? "num_experts" : keys.count_key;
   config.num_experts = reader.integer(count, 1, kMaxExperts / config.num_layers, keys.num_experts);
   config.experts_per_token =
-      reader.integer("num_experts_per_tok", 1, config.num_experts, keys.experts_per_token);
+      reader.integer(keys.per_token_key, 1, config.num_experts, keys.experts_per_token);
   layers.size = reader.integer(keys.size_key, 1, kMaxSize, keys.size);
   check_products(reader, config, {{keys.size_key, layers.size}});
   layers.normalises = !keys.has_norm_key || reader.boolean("norm_topk_prob", keys.normalises);

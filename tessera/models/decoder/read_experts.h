@@ -18,6 +18,7 @@ struct ExpertKeys {
   const char* count_key = "num_local_experts";
   bool has_num_experts_key = false;  // `num_experts` stands for that key where it is given
   int64_t num_experts = 0, experts_per_token = 0;
+  const char* per_token_key = "num_experts_per_tok";
   const char* size_key = "intermediate_size";  // of the hidden size of an expert
   std::optional<int64_t> size;                 // nothing: the key must be there
   // The key `norm_topk_prob` has a meaning, and this default. Otherwise the weights of a token's experts add

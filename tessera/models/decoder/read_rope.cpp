@@ -73,25 +73,31 @@ void read_longrope(const io::JsonReader& rope, nn::RopeOptions& out) {
 // The type that older files call by other names where a Phi-3 model has it.
 bool is_longrope(const io::JsonReader& rope) { return rope.has("short_factor") && rope.has("long_factor"); }
 
+constexpr const char* kPartialKey = "partial_rotary_factor";
+
+// The type in which a share of the angles is 0 instead of a share of the head left out.
+bool is_proportional(const io::JsonReader& rope, const RopeDefaults& defaults) {
+  return defaults.takes_proportional && rope.text("rope_type", "default") == "proportional";
+}
+
 // Returns the number of elements that are rotated. `rope`: the section, if there is one.
 int64_t rotated_elements(const io::JsonReader& reader, const std::optional<io::JsonReader>& rope,
                          const ModelConfig& config, const RopeDefaults& defaults) {
-  constexpr const char* kKey = "partial_rotary_factor";
-  const char* const key = defaults.partial_key == nullptr ? kKey : defaults.partial_key;
+  const int64_t head_dim = defaults.head_dim.value_or(config.head_dim);
+  const char* const key = defaults.partial_key == nullptr ? kPartialKey : defaults.partial_key;
   double share = reader.number(key, 0.0, 1.0, defaults.partial);
-  if (rope) share = rope->number(kKey, 0.0, 1.0, share);
+  if (rope && !is_proportional(*rope, defaults)) share = rope->number(kPartialKey, 0.0, 1.0, share);
   if (share == 1.0) {
-    if (config.head_dim % 2 == 0) return config.head_dim;
-    throw reader.problem("head_dim", "rotary positions need an even head size")
-        .got(std::to_string(config.head_dim));
+    if (head_dim % 2 == 0) return head_dim;
+    throw reader.problem("head_dim", "rotary positions need an even head size").got(std::to_string(head_dim));
   }
   if (defaults.partial_key == nullptr) {
     throw unsupported(reader, key, "rotating a part of each head is not implemented for this model_type");
   }
-  const auto elements = static_cast<int64_t>(static_cast<double>(config.head_dim) * share);
+  const auto elements = static_cast<int64_t>(static_cast<double>(head_dim) * share);
   if (elements >= 2 && elements % 2 == 0) return elements;
   throw reader.problem(key, "rotary positions need an even number of rotated elements of a head")
-      .got(std::to_string(elements) + " of head_dim " + std::to_string(config.head_dim));
+      .got(std::to_string(elements) + " of head_dim " + std::to_string(head_dim));
 }
 
 }  // namespace
@@ -125,6 +131,13 @@ nn::RopeOptions read_rope(const io::JsonReader& reader, const ModelConfig& confi
   if (rope.has_value()) out.theta = rope->number("rope_theta", 1.0 + 1e-9, kHuge, out.theta);
   out.head_dim = rotated_elements(reader, rope, config, defaults);
   if (!rope.has_value()) return out;
+  if (is_proportional(*rope, defaults)) {
+    out.type = nn::RopeType::Proportional;
+    out.factor = rope->number("factor", 1e-6, 1e9, 1.0);
+    const double share = rope->number(kPartialKey, 0.0, 1.0, 1.0);
+    out.turning = static_cast<int64_t>(share * static_cast<double>(out.head_dim)) / 2;
+    return out;
+  }
   out.type = is_longrope(*rope) ? nn::RopeType::LongRope : parse_rope_type(*rope, section);
   if (out.type == nn::RopeType::Default) return out;
 

@@ -21,6 +21,8 @@ struct RopeDefaults {
   bool is_unscaled = false;  // nothing but that object scales the positions of these layers
   // The default of original_max_position_embeddings; nothing: max_position_embeddings.
   std::optional<int64_t> original_length = {};
+  std::optional<int64_t> head_dim = {};  // of the layers in question; nothing: that of the model
+  bool takes_proportional = false;       // the type `proportional` is known
 };
 
 // Returns the section of a config.json that describes rotary positions: `rope_scaling`, or else

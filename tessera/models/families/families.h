@@ -25,6 +25,7 @@ DecoderConfig read_falcon(const io::JsonReader& reader);
 DecoderConfig read_gemma(const io::JsonReader& reader);
 DecoderConfig read_gemma2(const io::JsonReader& reader);
 DecoderConfig read_gemma3(const io::JsonReader& reader);
+DecoderConfig read_gemma4(const io::JsonReader& reader);
 DecoderConfig read_glm(const io::JsonReader& reader);
 DecoderConfig read_glm4(const io::JsonReader& reader);
 DecoderConfig read_glm4_moe(const io::JsonReader& reader);

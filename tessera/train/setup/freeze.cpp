@@ -151,6 +151,8 @@ TrainedRows freeze_all_but(models::CausalLM& model, const checkpoint::StateDictA
           .need("one of them");
     }
     if (!rows.empty()) trained_rows[name] = merged(std::move(rows));
+    // Corrections of routers and scales of layers, which the model itself keeps frozen, stay so.
+    is_trained = is_trained && entry.value().requires_grad();
     entry.value().set_requires_grad(is_trained);
     num_trained += is_trained ? 1 : 0;
   }

@@ -1,4 +1,4 @@
-// Numbers of heads as a layer of their own, which is cut along with the heads.
+// A list of numbers as a layer of its own.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,15 +8,15 @@
 
 namespace tessera::nn {
 
-// Holds one number for each head, such as its sink (ops::AttentionFormula::sinks). Files name the tensor as
+// Holds numbers, such as one for each head: its sink (ops::AttentionFormula::sinks). Files name the tensor as
 // the layer is named, without ".weight". It is made on the meta device, trainable.
-class HeadValues : public Layer, public HasInitialValues {
+class BareValues : public Layer, public HasInitialValues {
  public:
-  HeadValues(int64_t heads, const InitialValue& initial, at::ScalarType dtype);
+  BareValues(int64_t count, const InitialValue& initial, at::ScalarType dtype);
 
   InitialValue initial_value(std::string_view) const override { return initial_; }
 
-  at::Tensor weight;  // [heads]
+  at::Tensor weight;  // [count]
 
  private:
   InitialValue initial_;
