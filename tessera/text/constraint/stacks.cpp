@@ -7,6 +7,12 @@ namespace tessera::text {
 namespace {
 
 constexpr size_t kMostHeads = 4096;
+constexpr int64_t kMostReached = 1 << 17;  // nodes of one walk
+
+Error ambiguous(int64_t most) {
+  return constraint_error("AMBIGUOUS", "the constraint can read one text in too many ways")
+      .need("at most " + std::to_string(most));
+}
 
 }  // namespace
 
@@ -22,8 +28,11 @@ Stacks::Node Stacks::node(int32_t position, Node below) {
 void Stacks::close(Node first, State& state) {
   const auto reach = [this](Node node) {
     uint64_t& visit = entries_[static_cast<size_t>(node)].visit;
-    if (std::exchange(visit, visit_) != visit_) open_.push_back(node);
+    if (std::exchange(visit, visit_) == visit_) return;
+    if (++num_reached_ > kMostReached) throw ambiguous(kMostReached);
+    open_.push_back(node);
   };
+  open_.clear();
   reach(first);
   while (!open_.empty()) {
     const Node node = open_.back();
@@ -51,7 +60,7 @@ void Stacks::close(Node first, State& state) {
 
 Stacks::State Stacks::enter(Node node) {
   State state;
-  ++visit_;
+  start_walk();
   close(node, state);
   std::ranges::sort(state.heads);
   return state;
@@ -59,7 +68,7 @@ Stacks::State Stacks::enter(Node node) {
 
 Stacks::State Stacks::take(const State& state, uint8_t byte) {
   State next;
-  ++visit_;
+  start_walk();
   for (const Node head : state.heads) {
     const Node under = below(head);
     for (const Automaton::Edge& edge : automaton_->edges(position(head))) {
@@ -67,10 +76,7 @@ Stacks::State Stacks::take(const State& state, uint8_t byte) {
         close(node(edge.to, under), next);
     }
   }
-  if (next.heads.size() > kMostHeads) {
-    throw constraint_error("AMBIGUOUS", "the constraint can read one text in too many ways")
-        .need("at most " + std::to_string(kMostHeads));
-  }
+  if (next.heads.size() > kMostHeads) throw ambiguous(kMostHeads);
   std::ranges::sort(next.heads);
   return next;
 }

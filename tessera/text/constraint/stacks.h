@@ -32,10 +32,10 @@ class Stacks {
   int32_t position(Node node) const { return entries_[static_cast<size_t>(node)].position; }
   Node below(Node node) const { return entries_[static_cast<size_t>(node)].below; }
 
-  // Returns the state of a node before it takes a byte.
+  // Returns the state of a node before it takes a byte. Throws Error(Config, "CONSTRAINT-AMBIGUOUS") if there
+  // are too many ways on from it.
   State enter(Node node);
-  // Returns the state behind a byte. Throws Error(Config, "CONSTRAINT-AMBIGUOUS") if the byte can be read in
-  // too many ways.
+  // Returns the state behind a byte. Throws what enter() throws.
   State take(const State& state, uint8_t byte);
 
   int64_t size() const { return std::ssize(entries_); }
@@ -53,7 +53,11 @@ class Stacks {
     uint64_t visit = 0;  // the last walk that came here
   };
 
-  // Adds what is reached from the node without a byte. `visit_` is the walk.
+  void start_walk() {
+    ++visit_;
+    num_reached_ = 0;
+  }
+  // Adds what is reached from the node without a byte, in the walk `visit_`.
   void close(Node node, State& state);
 
   const Automaton* automaton_;
@@ -61,6 +65,7 @@ class Stacks {
   std::unordered_map<uint64_t, Node> nodes_;  // by position and node below
   std::vector<Node> open_;
   uint64_t visit_ = 0;
+  int64_t num_reached_ = 0;  // nodes of this walk
 };
 
 }  // namespace tessera::text
