@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "tests/integration/fixture.h"
+#include "tests/testing/extent.h"
 
 namespace tessera::testing {
 namespace {
@@ -55,7 +56,9 @@ TEST_F(PipelineTest, EveryScheduleOn2RanksEqualsOneProcess) {
   train_into("one", same, {});
   ASSERT_FALSE(numbers(here / "one", "eval_loss").empty());
   const auto want = logits("one");
-  for (const std::string schedule : {"gpipe", "1f1b", "interleaved", "zero_bubble"}) {
+  Random random;
+  const Words schedules = {"gpipe", "1f1b", "interleaved", "zero_bubble"};
+  for (const std::string& schedule : some_of(schedules, 2, random)) {
     train_into(schedule, same, {"pipeline_parallel_size=2", "pipeline_schedule=" + schedule, "--nproc", "2"});
     expect_same_run(schedule);
     expect_same_logits(logits(schedule), want);

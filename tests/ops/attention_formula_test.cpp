@@ -132,7 +132,7 @@ TEST(AttentionFormula, GradientsMatchCentralDifferences) {
 
 TEST(AttentionFormula, RandomDocumentsEqualTheDefinition) {
   Random random;
-  for (int round = 0; round < 6; ++round) {
+  for (int round = 0; round < 4; ++round) {
     std::vector<int64_t> starts = {0};
     const int64_t documents = round == 0 ? 1 : random.in(1, 4), longest = round == 0 ? 1200 : 100;
     for (int64_t i = 0; i < documents; ++i) starts.push_back(starts.back() + random.in(0, longest));
@@ -218,11 +218,11 @@ TEST(AttentionFormula, ASpanWithoutKeysGivesZeros) {
 // The queries' keys lie before them, around them, far away, and nowhere.
 TEST(AttentionFormula, RandomSpansEqualTheDefinition) {
   Random random;
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < 5; ++round) {
     std::vector<AttentionSpan> spans;
     int64_t queries = random.in(0, 5), keys = random.in(0, 5);
     for (int64_t i = random.in(1, 3); i > 0; --i) {
-      const int64_t longest = round % 7 == 0 ? 700 : 120;
+      const int64_t longest = round == 0 ? 700 : 120;
       const AttentionSpan span{queries, random.in(0, longest), keys, random.in(0, longest),
                                random.in(-longest, 2 * longest)};
       queries += span.queries + random.in(0, 3);
