@@ -69,11 +69,10 @@ Json shape_message(const Json& message, const MessageForm& form) {
   return out;
 }
 
-// The arguments of the call that find_message_form() renders, and a word of them.
-constexpr const char* kArguments = R"({"city": "Oslo"})";
-constexpr const char* kWord = "Oslo";
+constexpr const char* kWord = "Oslo";  // stands in kProbeArguments alone
 
-// Makes a question and a call as its answer. `content` is the answer's, or a discarded value for none.
+}  // namespace
+
 Json probe_messages(const Json& content, const Json& arguments, bool in_function) {
   const Json function = {{"name", "weather"}, {"arguments", arguments}};
   // Some templates insist on nine letters and digits.
@@ -94,8 +93,6 @@ Json probe_tools() {
   return Json::array({{{"type", "function"}, {"function", function}}});
 }
 
-}  // namespace
-
 bool has_tool_calls(const Json& messages) {
   return messages.is_array() && std::ranges::any_of(messages, has_calls);
 }
@@ -109,12 +106,12 @@ MessageForm find_message_form(
   for (const Json& content : contents) {
     for (const bool in_function : {true, false}) {
       for (const Json& tools : {probe_tools(), Json(nullptr)}) {
-        const auto text = render(probe_messages(content, kArguments, in_function), tools);
-        const auto object = render(probe_messages(content, Json::parse(kArguments), in_function), tools);
+        const auto text = render(probe_messages(content, kProbeArguments, in_function), tools);
+        const auto object = render(probe_messages(content, Json::parse(kProbeArguments), in_function), tools);
         if (!writes(text, kWord) && !writes(object, kWord)) continue;
-        const Arguments arguments = !writes(object, kWord)     ? Arguments::Text
-                                    : writes(text, kArguments) ? Arguments::AsGiven
-                                                               : Arguments::Object;
+        const Arguments arguments = !writes(object, kWord)          ? Arguments::Text
+                                    : writes(text, kProbeArguments) ? Arguments::AsGiven
+                                                                    : Arguments::Object;
         return {arguments, content.is_null()};
       }
     }

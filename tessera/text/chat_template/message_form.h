@@ -18,6 +18,15 @@ struct MessageForm {
   bool null_content = false;
 };
 
+// Returns a conversation to try a template with: a question, and as its answer a call of the function
+// "weather" of probe_tools() with the arguments kProbeArguments, as they are or as text. `content` is that of
+// the answer, or a discarded value for none. With `in_function` the call is as the OpenAI API has it, else it
+// is without the object "function".
+nlohmann::ordered_json probe_messages(const nlohmann::ordered_json& content,
+                                      const nlohmann::ordered_json& arguments, bool in_function);
+nlohmann::ordered_json probe_tools();
+inline constexpr const char* kProbeArguments = R"({"city": "Oslo"})";
+
 bool has_tool_calls(const nlohmann::ordered_json& messages);
 
 // Finds the form by rendering a conversation with a call in each of them. `render` returns nothing where the
