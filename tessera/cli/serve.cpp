@@ -27,6 +27,7 @@
 #include "tessera/io/run_inputs.h"
 #include "tessera/serving/http_server.h"
 #include "tessera/serving/service.h"
+#include "tessera/text/chat_encoding.h"
 #include "tessera/text/select_chat_template.h"
 
 namespace tessera::cli {
@@ -34,7 +35,7 @@ namespace {
 
 struct Options {
   AdapterOptions adapters;
-  std::string model, served_name, chat_template, key_file, pooling;
+  std::string model, served_name, chat_template, tool_format, key_file, pooling;
   std::string typed_model;  // as it was typed, before its download
   ComputeOptions compute;
   generation::ServingEngineOptions engine;
@@ -86,6 +87,20 @@ std::string name_of(const Options& options) {
   return last.empty() || last == "." || last == ".." ? "model" : last;
 }
 
+// Returns the format of the model's tool calls, or null if they remain text.
+const text::ToolFormat* tool_format_of(const Options& options, const serving::ServedModel& served) {
+  if (options.tool_format == "none" || served.chat_template == nullptr) return nullptr;
+  if (!options.tool_format.empty()) return &text::find_tool_format(options.tool_format);
+  const text::ToolFormat* format =
+      text::recognise_tool_format(*served.chat_template, text::render_options(served.tokenizer));
+  log::info(format != nullptr
+                ? "tool calls are read as '" + std::string(format->name) +
+                      "', as the chat template writes them"
+                : "tool calls remain text, since the chat template writes none in a form that is known; "
+                  "--tool-format names one");
+  return format;
+}
+
 serving::ServedModel describe(const Options& options, const generation::ModelSource& source,
                               const models::CausalLM& model) {
   serving::ServedModel served{.name = name_of(options),
@@ -105,6 +120,7 @@ serving::ServedModel describe(const Options& options, const generation::ModelSou
     served.no_template = "give the server one with --chat-template";
     log::warn("chats will be refused: " + std::string(error.message()));
   }
+  served.tool_format = tool_format_of(options, served);
   return served;
 }
 
@@ -146,6 +162,8 @@ std::string what_is_served(const serving::EngineFacts& facts) {
 
 int run_serve(Options options) {
   refuse_ranks(options);
+  if (!options.tool_format.empty() && options.tool_format != "none")
+    text::find_tool_format(options.tool_format);
   const at::TensorOptions compute = options.compute.resolved();
   options.http.max_body = options.max_body_mb << 20;
   options.engine.has_prefix_cache = !options.has_no_prefix_cache;
@@ -204,6 +222,9 @@ void add_serve(CLI::App& app, CommandLine& line) {
                    "of its path");
   verb->add_option("--chat-template", options->chat_template,
                    "chatml, llama3, mistral or alpaca; default: the model's");
+  verb->add_option("--tool-format", options->tool_format,
+                   "How the model writes tool calls: " + text::tool_format_names() +
+                       ", or none to leave them in the text; default: as its chat template writes them");
   add_compute_options(*verb, options->compute);
   verb->add_option("--pooling", options->pooling,
                    "What makes an embedding: the hidden state of the first token (cls) or the last one, or "

@@ -17,6 +17,11 @@ int64_t count_characters(const std::string& bytes) {
   return std::ranges::count_if(bytes, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
 }
 
+std::vector<std::string_view> marks_of(const AnswerFields& fields) {
+  const bool has_marks = fields.calls != nullptr && fields.calls->format != nullptr;
+  return has_marks ? fields.calls->format->marks() : std::vector<std::string_view>();
+}
+
 }  // namespace
 
 Answer::Answer(AnswerPlan plan, const AnswerFields& fields, const text::Tokenizer& tokenizer,
@@ -24,9 +29,11 @@ Answer::Answer(AnswerPlan plan, const AnswerFields& fields, const text::Tokenize
     : plan_(std::move(plan)),
       tokenizer_(tokenizer),
       listener_(listener),
-      text_(tokenizer, fields.stop, fields.skip_special_tokens),
+      text_(tokenizer, fields.stop, fields.skip_special_tokens, marks_of(fields)),
       text_so_far_(plan_.echo),
-      prompt_tokens_(std::ssize(plan_.prompt)) {}
+      prompt_tokens_(std::ssize(plan_.prompt)) {
+  if (fields.calls != nullptr) call_stream_.emplace(fields.calls);
+}
 
 ToldToken Answer::told(int64_t id, const scoring::TokenLogProbs& log_probs) {
   const auto bytes = [&](int64_t of) { return tokenizer_.token_bytes(static_cast<int32_t>(of)); };
@@ -49,20 +56,40 @@ void Answer::log_probs(int64_t id, const scoring::TokenLogProbs& log_probs) {
   if (!plan_.is_empty) tokens_.push_back(told(id, log_probs));
 }
 
+void Answer::grow(const std::string& text) {
+  if (call_stream_) return grow(call_stream_->add(text));
+  text_so_far_ += text;
+}
+
+void Answer::grow(text::AnswerDelta delta) {
+  text_so_far_ += delta.text;
+  for (text::CallDelta& call : delta.calls) {
+    if (!calls_so_far_.empty() && calls_so_far_.back().index == call.index) {
+      calls_so_far_.back().arguments += call.arguments;
+    } else {
+      calls_so_far_.push_back(std::move(call));
+    }
+  }
+}
+
 bool Answer::token(int64_t id) {
   if (plan_.is_empty) return false;
   ++new_tokens_;
-  text_so_far_ += text_.add(id);
+  grow(text_.add(id));
   listener_.has_grown(*this);
-  return !text_.has_stopped();
+  return !text_.has_stopped() && !(call_stream_ && call_stream_->has_enough());
 }
 
 void Answer::end(EndReason reason, const std::string& problem) {
   // The id that ends an answer was generated too.
-  if (reason == EndReason::Stop && !text_.has_stopped() && !plan_.is_empty) ++new_tokens_;
-  if (!plan_.is_empty) text_so_far_ += text_.finish();
+  const bool ended_itself = text_.has_stopped() || (call_stream_ && call_stream_->has_enough());
+  if (reason == EndReason::Stop && !ended_itself && !plan_.is_empty) ++new_tokens_;
+  if (!plan_.is_empty) grow(text_.finish());
+  if (call_stream_) grow(call_stream_->finish());
   is_cancelled_ = reason == EndReason::Cancelled;
-  finish_reason_ = reason == EndReason::Length || plan_.is_empty ? "length" : "stop";
+  finish_reason_ = reason == EndReason::Length || plan_.is_empty ? "length"
+                   : call_stream_ && call_stream_->has_calls()   ? "tool_calls"
+                                                                 : "stop";
   listener_.has_ended(*this,
                       reason == EndReason::Failed && problem.empty() ? "the answer has failed" : problem);
 }

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,24 +57,30 @@ class Answer : public AnswerReceiver {
   int64_t prompt_tokens() const { return prompt_tokens_; }
   int64_t new_tokens() const { return new_tokens_; }
   int64_t cached_tokens() const { return cached_tokens_; }
-  // Why it has ended, "stop" or "length"; "" before.
+  // Why it has ended, "stop", "tool_calls" or "length"; "" before.
   const std::string& finish_reason() const { return finish_reason_; }
   bool is_cancelled() const { return is_cancelled_; }
   // Returns the stop text that ended it; "" if none did.
   const std::string& stopped_by() const { return text_.stopped_by(); }
-  // Returns the text and the tokens that have come since the last call.
+  // Return the text, the parts of calls (at most one of each) and the tokens that have come since the last
+  // time.
   std::string take_text() { return std::exchange(text_so_far_, {}); }
+  std::vector<text::CallDelta> take_calls() { return std::exchange(calls_so_far_, {}); }
   std::vector<ToldToken> take_tokens() { return std::exchange(tokens_, {}); }
-  bool has_text() const { return !text_so_far_.empty(); }
+  bool has_news() const { return !text_so_far_.empty() || !calls_so_far_.empty(); }
 
  private:
   ToldToken told(int64_t id, const scoring::TokenLogProbs& log_probs);
+  void grow(const std::string& text);
+  void grow(text::AnswerDelta delta);
 
   AnswerPlan plan_;
   const text::Tokenizer& tokenizer_;
   AnswerListener& listener_;
   text::AnswerText text_;
+  std::optional<text::ToolCallStream> call_stream_;
   std::string text_so_far_, finish_reason_;
+  std::vector<text::CallDelta> calls_so_far_;
   std::vector<ToldToken> tokens_;
   int64_t prompt_tokens_ = 0, new_tokens_ = 0, cached_tokens_ = 0, offset_ = 0;
   bool is_cancelled_ = false;

@@ -9,6 +9,7 @@
 
 #include "tessera/serving/fields.h"
 #include "tessera/serving/served_model.h"
+#include "tessera/text/tool_calls/tool_call_stream.h"
 
 namespace tessera::serving {
 
@@ -22,7 +23,8 @@ struct AnswerFields {
   std::vector<std::string> stop;
   std::vector<int64_t> stop_ids;
   std::string cache_salt;
-  std::shared_ptr<text::Constraint> constraint;  // null if answers may be anything
+  std::shared_ptr<text::Constraint> constraint;    // null if answers may be anything
+  std::shared_ptr<const text::CallReading> calls;  // how calls are read; null if they are text
   bool skip_special_tokens = true;
   bool streams = false, includes_usage = false;
   bool wants_log_probs = false;

@@ -91,11 +91,21 @@ void Job::begin() {
 template <class Use>
 void Job::take_piece(Answer& answer, Use use) {
   const std::vector<ToldToken> tokens = answer.take_tokens();
+  std::vector<ToldCall> calls;
+  for (const text::CallDelta& call : answer.take_calls())
+    calls.push_back({call.index, call.name.empty() ? "" : call_id(), call.name, call.arguments});
   use(Piece{.index = answer.index(),
             .text = answer.take_text(),
+            .calls = std::move(calls),
             .tokens = request_.fields.wants_log_probs ? &tokens : nullptr,
             .finish_reason = answer.finish_reason(),
             .stop = answer.stopped_by()});
+}
+
+std::string Job::call_id() const {
+  std::string id = random_id(request_.format->call_prefix());
+  const size_t letters = model_->tool_format != nullptr ? model_->tool_format->id_letters : 0;
+  return letters > 0 ? id.substr(id.size() - letters) : id;
 }
 
 void Job::has_grown(Answer& answer) {
@@ -109,8 +119,8 @@ void Job::has_grown(Answer& answer) {
     course.has_begun = true;
   }
   course.last = now;
-  // Text that may yet become a stop text, and half a character, wait in the answer.
-  if (request_.fields.streams && !has_failed_ && answer.has_text())
+  // Text that may yet become a stop text or a call, and half a character, wait in the answer.
+  if (request_.fields.streams && !has_failed_ && answer.has_news())
     take_piece(answer, [this](const Piece& piece) { request_.format->piece(facts_, piece, send_); });
 }
 

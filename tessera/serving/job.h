@@ -41,6 +41,8 @@ class Job : public AnswerListener, public std::enable_shared_from_this<Job> {
   void begin();
   void fail(const std::string& problem);
   void complete();
+  // Returns a new id for a call, as the model's template takes it.
+  std::string call_id() const;
   void count(const Answer& answer, const std::string& problem);
   // Calls `use` with what has come of an answer since the last call.
   template <class Use>

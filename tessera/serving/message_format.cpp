@@ -7,8 +7,23 @@ namespace {
 
 Json stop_of(const Piece& piece) {
   if (!piece.stop.empty()) return {{"stop_reason", "stop_sequence"}, {"stop_sequence", piece.stop}};
-  return {{"stop_reason", piece.finish_reason == "length" ? "max_tokens" : "end_turn"},
+  return {{"stop_reason", piece.finish_reason == "length"       ? "max_tokens"
+                          : piece.finish_reason == "tool_calls" ? "tool_use"
+                                                                : "end_turn"},
           {"stop_sequence", nullptr}};
+}
+
+Json use_of(const ToldCall& call, const Json& input) {
+  return {{"type", "tool_use"}, {"id", call.id}, {"name", call.name}, {"input", input}};
+}
+
+// The arguments of a call that max_tokens has cut are no object; the stream alone tells them.
+Json input_of(const std::string& arguments) {
+  try {
+    return parse_body(arguments);
+  } catch (const ApiError&) {
+    return Json::object();
+  }
 }
 
 void send_event(const char* type, Json event, const SendEvent& send) {
@@ -20,7 +35,12 @@ void send_event(const char* type, Json event, const SendEvent& send) {
 }  // namespace
 
 Json MessageFormat::answer(const Piece& piece) const {
-  Json answer = {{"content", Json::array({{{"type", "text"}, {"text", piece.text}}})}};
+  Json content = Json::array();
+  if (!piece.text.empty() || piece.calls.empty()) content.push_back({{"type", "text"}, {"text", piece.text}});
+  for (const ToldCall& call : piece.calls) {
+    content.push_back(use_of(call, input_of(call.arguments)));
+  }
+  Json answer = {{"content", std::move(content)}};
   answer.update(stop_of(piece));
   return answer;
 }
@@ -40,18 +60,35 @@ void MessageFormat::begin(const ReplyFacts& facts, const SendEvent& send) const 
       {"content", Json::array()}, {"stop_reason", nullptr},
       {"stop_sequence", nullptr}, {"usage", {{"input_tokens", facts.prompt_tokens}, {"output_tokens", 0}}}};
   send_event("message_start", {{"message", message}}, send);
-  send_event("content_block_start", {{"index", 0}, {"content_block", {{"type", "text"}, {"text", ""}}}},
-             send);
 }
 
 void MessageFormat::piece(const ReplyFacts&, const Piece& piece, const SendEvent& send) const {
-  if (!piece.text.empty()) {
-    send_event("content_block_delta",
-               {{"index", 0}, {"delta", {{"type", "text_delta"}, {"text", piece.text}}}}, send);
+  const auto add = [&](const char* type, const char* field, const std::string& text) {
+    if (text.empty()) return;
+    send_event("content_block_delta", {{"index", block_}, {"delta", {{"type", type}, {field, text}}}}, send);
+  };
+  const Json empty_text = {{"type", "text"}, {"text", ""}};
+  if (!piece.text.empty() && open_ != "text") open(empty_text, send);
+  add("text_delta", "text", piece.text);
+  for (const ToldCall& call : piece.calls) {
+    if (!call.name.empty()) open(use_of(call, Json::object()), send);
+    add("input_json_delta", "partial_json", call.arguments);
   }
   if (piece.finish_reason.empty()) return;
   stop_ = stop_of(piece);
-  send_event("content_block_stop", {{"index", 0}}, send);
+  if (block_ < 0) open(empty_text, send);
+  close(send);
+}
+
+void MessageFormat::open(const Json& block, const SendEvent& send) const {
+  close(send);
+  open_ = block.at("type");
+  send_event("content_block_start", {{"index", ++block_}, {"content_block", block}}, send);
+}
+
+void MessageFormat::close(const SendEvent& send) const {
+  if (!open_.empty()) send_event("content_block_stop", {{"index", block_}}, send);
+  open_.clear();
 }
 
 void MessageFormat::end(const ReplyFacts&, const Usage& usage, const SendEvent& send) const {

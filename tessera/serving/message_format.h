@@ -11,6 +11,7 @@ namespace tessera::serving {
 class MessageFormat : public ReplyFormat {
  public:
   std::string id_prefix() const override { return "msg_"; }
+  std::string call_prefix() const override { return "toolu_"; }
   Json whole(const ReplyFacts& facts, const std::vector<Json>& answers, const Usage& usage) const override;
   Json answer(const Piece& piece) const override;
   void begin(const ReplyFacts& facts, const SendEvent& send) const override;
@@ -23,8 +24,15 @@ class MessageFormat : public ReplyFormat {
   static std::string message_error(const ApiError& error);
 
  private:
+  // Ends the block that is open, if there is one, and begins the next one.
+  void open(const Json& block, const SendEvent& send) const;
+  void close(const SendEvent& send) const;
+
   // The end of the answer, which the stream tells together with the usage.
   mutable Json stop_;
+  // The block that is open: its number, and its type or "".
+  mutable int64_t block_ = -1;
+  mutable std::string open_;
 };
 
 }  // namespace tessera::serving

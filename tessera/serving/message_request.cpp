@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tessera/serving/message_format.h"
+#include "tessera/serving/tool_fields.h"
 
 namespace tessera::serving {
 namespace {
@@ -85,16 +86,11 @@ Json read_conversation(Fields& fields) {
   return messages;
 }
 
-Json read_tools(Fields& fields) {
-  const Json* choice = fields.find("tool_choice");
-  std::string kind = "auto";
-  if (choice != nullptr) kind = Fields(*choice, "tool_choice.").text("type").value_or("");
-  if (kind != "auto" && kind != "none")
-    throw fields.problem("tool_choice", "only auto and none are supported: a call cannot be forced");
-  const Json* given = fields.find("tools");
-  if (given == nullptr || kind == "none") return nullptr;
-  if (!given->is_array()) throw fields.problem("tools", "an array is needed");
+Json read_tools_given(Fields& fields) {
   Json tools = Json::array();
+  const Json* given = fields.find("tools");
+  if (given == nullptr) return tools;
+  if (!given->is_array()) throw fields.problem("tools", "an array is needed");
   for (size_t i = 0; i < given->size(); ++i) {
     Fields tool((*given)[i], "tools[" + std::to_string(i) + "].");
     const Json* schema = tool.find("input_schema");
@@ -105,14 +101,26 @@ Json read_tools(Fields& fields) {
                        {"description", tool.text("description").value_or("")},
                        {"parameters", *schema}}}});
   }
-  return tools.empty() ? Json() : tools;
+  return tools;
 }
 
-std::vector<int64_t> read_prompt(Fields& fields, const ServedModel& model) {
+// Returns the conversation with its tools as a request of the OpenAI API.
+Json as_chat(Fields& fields) {
   Json chat = {{"messages", read_conversation(fields)}};
-  if (Json tools = read_tools(fields); !tools.is_null()) chat["tools"] = std::move(tools);
-  Fields as_chat(chat);
-  return encode_messages(as_chat, model);
+  if (Json tools = read_tools_given(fields); !tools.empty()) chat["tools"] = std::move(tools);
+  const Json* choice = fields.find("tool_choice");
+  if (choice == nullptr) return chat;
+  Fields chosen(*choice, "tool_choice.");
+  const std::string type = chosen.text("type").value_or("");
+  if (type == "tool") {
+    chat["tool_choice"] = {{"type", "function"}, {"function", {{"name", chosen.text("name").value_or("")}}}};
+  } else if (type == "auto" || type == "none" || type == "any") {
+    chat["tool_choice"] = type == "any" ? "required" : type;
+  } else {
+    throw chosen.problem("type", "auto, any, tool or none is needed");
+  }
+  chat["parallel_tool_calls"] = !chosen.boolean("disable_parallel_tool_use", false);
+  return chat;
 }
 
 // Returns the fields that both APIs have under other names, with those that have the same one.
@@ -147,7 +155,11 @@ AnswerRequest read_message_request(const Json& body, const ServedModel& model, c
       throw fields.problem("thinking", "this field changes the answer and is not supported");
   }
   fields.ignore({"metadata", "service_tier", "container"});
-  const std::vector<int64_t> prompt = read_prompt(fields, model);
+  const Json chat = as_chat(fields);
+  Fields chat_fields(chat);
+  const ToolFields tools = read_tools(chat_fields);
+  use_tools(tools, model, request.fields);
+  const std::vector<int64_t> prompt = encode_messages(chat_fields, tools.tools, model);
   request.prompt_tokens = std::ssize(prompt);
   request.max_new_tokens.push_back(answer_room(request.prompt_tokens, most, *most, facts, "messages"));
   request.plans.push_back({.index = 0, .prompt = prompt});
@@ -158,7 +170,10 @@ AnswerRequest read_message_request(const Json& body, const ServedModel& model, c
 int64_t count_message_tokens(const Json& body, const ServedModel& model) {
   Fields fields(body);
   check_model(fields, model);
-  return std::ssize(read_prompt(fields, model));
+  const Json chat = as_chat(fields);
+  Fields chat_fields(chat);
+  const Json tools = read_tools(chat_fields).tools;
+  return std::ssize(encode_messages(chat_fields, tools, model));
 }
 
 }  // namespace tessera::serving

@@ -129,7 +129,7 @@ std::string Metrics::text(const std::string& model, const EngineState& state) co
   page.counter("num_preemptions_total", state.preemptions, "Answers that were put back to be made again.");
   page.counter("admission_rejections_total", rejected_, "Requests refused because too many were waiting.");
   page.head("request_success_total", "counter", "Answers that have ended, by their reason.");
-  for (const char* reason : {"stop", "length", "abort", "error"}) {
+  for (const char* reason : {"stop", "tool_calls", "length", "abort", "error"}) {
     const auto found = ended_.find(reason);
     page.value("request_success_total", found == ended_.end() ? 0.0 : static_cast<double>(found->second),
                std::string(",finished_reason=\"") + reason + '"');

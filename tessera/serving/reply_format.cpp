@@ -70,6 +70,22 @@ Json chat_log_probs(const std::vector<ToldToken>& told) {
   return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 
+Json calls_of(const Piece& piece, bool is_streamed) {
+  Json calls = Json::array();
+  for (const ToldCall& call : piece.calls) {
+    Json one = Json::object(), function = {{"arguments", call.arguments}};
+    if (is_streamed) one["index"] = call.index;
+    if (!call.name.empty()) {
+      one["id"] = call.id;
+      one["type"] = "function";
+      function = {{"name", call.name}, {"arguments", call.arguments}};
+    }
+    one["function"] = std::move(function);
+    calls.push_back(std::move(one));
+  }
+  return calls;
+}
+
 Json json_of(const Usage& usage) {
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.new_tokens},
@@ -139,11 +155,17 @@ Json ChatFormat::choice(const Piece& piece, bool is_streamed) const {
   if (is_streamed) {
     choice["delta"] = Json::object();
     if (!piece.text.empty()) choice["delta"]["content"] = piece.text;
+    if (!piece.calls.empty()) choice["delta"]["tool_calls"] = calls_of(piece, true);
   } else {
     choice["message"] = {{"role", "assistant"}, {"content", piece.text}, {"refusal", nullptr}};
+    if (!piece.calls.empty()) {
+      choice["message"]["content"] = or_null(piece.text);
+      choice["message"]["tool_calls"] = calls_of(piece, false);
+    }
   }
   choice["logprobs"] = piece.tokens != nullptr ? chat_log_probs(*piece.tokens) : Json();
-  choice["finish_reason"] = or_null(piece.finish_reason);
+  choice["finish_reason"] =
+      is_named_ && piece.finish_reason == "tool_calls" ? "stop" : or_null(piece.finish_reason);
   return choice;
 }
 

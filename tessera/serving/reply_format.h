@@ -25,12 +25,19 @@ struct ReplyFacts {
   bool includes_usage = false;  // a stream tells the usage at its end
 };
 
+// A call of a tool, or what a stream adds to it: then only the first part has the id and the name.
+struct ToldCall {
+  int64_t index = 0;
+  std::string id, name, arguments;
+};
+
 // An answer, or what a stream adds to it.
 struct Piece {
   int64_t index = 0;
   std::string text;
+  std::vector<ToldCall> calls;
   const std::vector<ToldToken>* tokens = nullptr;  // null if log-probabilities are not wanted
-  std::string finish_reason;                       // "stop" or "length"; "" before the end
+  std::string finish_reason;                       // "stop", "tool_calls", "length"; "" before the end
   std::string stop;                                // the stop text that ended it, if one did
 };
 
@@ -41,6 +48,7 @@ class ReplyFormat {
  public:
   virtual ~ReplyFormat() = default;
   virtual std::string id_prefix() const = 0;
+  virtual std::string call_prefix() const { return "chatcmpl-tool-"; }  // of the ids of calls
   // Returns the reply to a request that is not streamed; `answers` are in the order of their numbers.
   virtual Json whole(const ReplyFacts& facts, const std::vector<Json>& answers, const Usage& usage) const = 0;
   // Returns one of these answers.
@@ -85,6 +93,8 @@ class CompletionFormat : public OpenAiFormat {
 
 class ChatFormat : public OpenAiFormat {
  public:
+  // `is_named` tells that the request names the function to call: the answer then ends with "stop".
+  explicit ChatFormat(bool is_named) : is_named_(is_named) {}
   std::string id_prefix() const override { return "chatcmpl-"; }
   Json answer(const Piece& piece) const override { return choice(piece, false); }
   void begin(const ReplyFacts& facts, const SendEvent& send) const override;
@@ -94,6 +104,9 @@ class ChatFormat : public OpenAiFormat {
     return is_streamed ? "chat.completion.chunk" : "chat.completion";
   }
   Json choice(const Piece& piece, bool is_streamed) const override;
+
+ private:
+  const bool is_named_;
 };
 
 // Returns JSON as one line of text, in which no bytes are left that are not UTF-8.

@@ -1,10 +1,12 @@
 #include "tessera/serving/requests.h"
 
 #include <algorithm>
+#include <map>
 #include <string_view>
 #include <utility>
 
 #include "tessera/core/error.h"
+#include "tessera/serving/tool_fields.h"
 #include "tessera/text/chat_encoding.h"
 
 namespace tessera::serving {
@@ -78,6 +80,20 @@ std::string content_text(const Json& parts, const std::string& place) {
   return text;
 }
 
+void check_calls(const Json& calls, const std::string& place) {
+  if (!calls.is_array()) throw ApiError::bad(place + ": an array of calls is needed", place);
+  for (size_t i = 0; i < calls.size(); ++i) {
+    Fields call(calls[i], place + "[" + std::to_string(i) + "].");
+    const Json* function = call.find("function");
+    if (function == nullptr) throw call.problem("function", "this field is needed");
+    Fields inner(*function, call.place("function") + ".");
+    if (inner.text("name").value_or("").empty()) throw inner.problem("name", "this field is needed");
+    const Json* arguments = inner.find("arguments");
+    if (arguments != nullptr && !arguments->is_string() && !arguments->is_object())
+      throw inner.problem("arguments", "an object, or its text, is needed");
+  }
+}
+
 Json read_message(const Json& given, const std::string& place, const text::ChatTemplate& chat_template) {
   Fields fields(given, place + ".");
   constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant", "tool"};
@@ -88,10 +104,11 @@ Json read_message(const Json& given, const std::string& place, const text::ChatT
   // Few templates know the newer name.
   if (role == "developer" && chat_template.source().find("developer") == std::string::npos)
     message["role"] = "system";
+  const Json* calls = fields.find("tool_calls");
+  if (calls != nullptr) check_calls(*calls, fields.place("tool_calls"));
   const Json* content = fields.find("content");
   if (content == nullptr) {
-    const Json* calls = fields.find("tool_calls");
-    if (role != "assistant" || calls == nullptr || !calls->is_array() || calls->empty())
+    if (role != "assistant" || calls == nullptr || calls->empty())
       throw fields.problem("content", "this field is needed");
   } else if (content->is_array()) {
     message["content"] = content_text(*content, fields.place("content"));
@@ -99,6 +116,22 @@ Json read_message(const Json& given, const std::string& place, const text::ChatT
     throw fields.problem("content", "a text or an array of parts is needed");
   }
   return message;
+}
+
+// Gives results of tools the names of the functions, which clients leave out and some templates write.
+void name_results(Json& messages) {
+  std::map<std::string, std::string> names;
+  for (Json& message : messages) {
+    Fields fields(message);
+    if (message.at("role") == "tool" && fields.find("name") == nullptr) {
+      const auto name = names.find(fields.text("tool_call_id").value_or(""));
+      if (name != names.end()) message["name"] = name->second;
+    }
+    const Json* calls = fields.find("tool_calls");
+    for (size_t i = 0; calls != nullptr && i < calls->size(); ++i) {
+      if (const auto id = Fields((*calls)[i]).text("id")) names[*id] = (*calls)[i].at("function").at("name");
+    }
+  }
 }
 
 Json read_messages(Fields& fields, const text::ChatTemplate& chat_template) {
@@ -110,25 +143,8 @@ Json read_messages(Fields& fields, const text::ChatTemplate& chat_template) {
   Json messages = Json::array();
   for (size_t i = 0; i < value->size(); ++i)
     messages.push_back(read_message((*value)[i], "messages[" + std::to_string(i) + "]", chat_template));
+  name_results(messages);
   return messages;
-}
-
-Json read_tools(Fields& fields) {
-  const Json* choice = fields.find("tool_choice");
-  const Json* tools = fields.find("tools");
-  if (tools == nullptr && choice != nullptr && *choice != "none" && *choice != "auto")
-    throw fields.problem("tool_choice", "\"tools\" is needed beside it");
-  if (choice != nullptr && *choice != "none" && *choice != "auto")
-    throw fields.problem("tool_choice", "only \"auto\" and \"none\" are supported: a call cannot be forced");
-  if (tools == nullptr) return nullptr;
-  if (!tools->is_array() || tools->empty())
-    throw fields.problem("tools", "an array of at least one tool is needed");
-  for (const Json& tool : *tools) {
-    const bool is_function = tool.is_object() && tool.contains("type") && tool.at("type") == "function" &&
-                             tool.contains("function") && tool.at("function").is_object();
-    if (!is_function) throw fields.problem("tools", "only tools of the type \"function\" are supported");
-  }
-  return choice != nullptr && *choice == "none" ? Json() : *tools;
 }
 
 // Returns the variables for the template that a request gives.
@@ -156,7 +172,7 @@ void refuse_chat_fields(Fields& fields) {
                            "documents", "mm_processor_kwargs"})
     fields.refuse_unless(name, Json(), no);
   fields.refuse_unless("modalities", Json::array({"text"}), "only text is supported");
-  fields.ignore({"parallel_tool_calls", "include_reasoning"});
+  fields.ignore({"include_reasoning"});
 }
 
 }  // namespace
@@ -183,11 +199,10 @@ std::vector<int64_t> encode_text(const std::string& text, bool adds_special, con
   return {ids.begin(), ids.end()};
 }
 
-std::vector<int64_t> encode_messages(Fields& fields, const ServedModel& model) {
+std::vector<int64_t> encode_messages(Fields& fields, const Json& tools, const ServedModel& model) {
   if (model.chat_template == nullptr)
     throw ApiError::bad("this model has no chat template: " + model.no_template, "messages");
   const Json messages = read_messages(fields, *model.chat_template);
-  const Json tools = read_tools(fields);
   text::RenderOptions options =
       text::render_options(model.tokenizer, fields.boolean("add_generation_prompt", true));
   options.variables = read_variables(fields);
@@ -234,14 +249,16 @@ AnswerRequest read_chat(const Json& body, const ServedModel& model, const Engine
   Fields fields(body);
   check_model(fields, model);
   AnswerRequest request;
-  request.format = std::make_unique<ChatFormat>();
   request.fields = read_answer_fields(fields, model);
   read_chat_log_probs(fields, request.fields);
   const auto newer = fields.integer("max_completion_tokens", 1, INT32_MAX),
              older = fields.integer("max_tokens", 1, INT32_MAX);
   request.fields.max_tokens = newer ? newer : older;
   refuse_chat_fields(fields);
-  const std::vector<int64_t> prompt = encode_messages(fields, model);
+  const ToolFields tools = read_tools(fields);
+  use_tools(tools, model, request.fields);
+  request.format = std::make_unique<ChatFormat>(!tools.named.empty());
+  const std::vector<int64_t> prompt = encode_messages(fields, tools.tools, model);
   request.prompt_tokens = std::ssize(prompt);
   const int64_t room = answer_room(request.prompt_tokens, request.fields.max_tokens, model.max_answer_tokens,
                                    facts, "messages");

@@ -37,8 +37,8 @@ std::vector<TokenPrompt> read_prompts(Fields& fields, const std::string& name, b
 // Returns the tokens of a text. Special tokens of the tokenizer, such as BOS, are added only if the text does
 // not begin with BOS already.
 std::vector<int64_t> encode_text(const std::string& text, bool adds_special, const ServedModel& model);
-// Returns the tokens of the chat in the fields messages, tools, chat_template_kwargs, ... of a request, with
-// the header of the answer behind it unless add_generation_prompt is false.
-std::vector<int64_t> encode_messages(Fields& fields, const ServedModel& model);
+// Returns the tokens of the chat in the fields messages, chat_template_kwargs, ... of a request, with the
+// header of the answer behind it unless add_generation_prompt is false. `tools` may be null.
+std::vector<int64_t> encode_messages(Fields& fields, const Json& tools, const ServedModel& model);
 
 }  // namespace tessera::serving

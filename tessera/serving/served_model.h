@@ -10,6 +10,7 @@
 #include "tessera/text/chat_template/chat_template.h"
 #include "tessera/text/constraint/constraint.h"
 #include "tessera/text/tokenizer/tokenizer.h"
+#include "tessera/text/tool_calls/tool_format.h"
 
 namespace tessera::serving {
 
@@ -18,6 +19,7 @@ struct ServedModel {
   const text::Tokenizer& tokenizer;                         // outlives the server
   std::shared_ptr<const text::ChatTemplate> chat_template;  // null if there is none
   std::string no_template;                                  // why, if there is none
+  const text::ToolFormat* tool_format = nullptr;            // how it writes calls; null = unknown
   std::vector<int64_t> stop_ids;                            // ids that end an answer
   Sampling defaults = {};                                   // for fields that a request leaves out
   int64_t max_answer_tokens = 0;                            // for a chat that asks for no length

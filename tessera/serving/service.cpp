@@ -17,6 +17,7 @@
 #include "tessera/serving/message_request.h"
 #include "tessera/serving/pages.h"
 #include "tessera/serving/requests.h"
+#include "tessera/serving/tool_fields.h"
 
 namespace tessera::serving {
 namespace {
@@ -176,7 +177,7 @@ HttpReply Service::tokenize(const Json& body) const {
   check_model(fields, *model_);
   std::vector<int64_t> ids;
   if (fields.find("messages") != nullptr) {
-    ids = encode_messages(fields, *model_);
+    ids = encode_messages(fields, read_tools(fields).tools, *model_);
   } else if (const auto text = fields.text("prompt")) {
     ids = encode_text(*text, fields.boolean("add_special_tokens", true), *model_);
   } else {

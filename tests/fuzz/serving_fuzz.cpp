@@ -5,8 +5,30 @@
 
 #include "tests/fuzz/fuzz_target.h"
 
-// The body of a request, which is read as one of both protocols and as one for embeddings, and either refused
-// or made into answers, or texts, that fit into the context.
+namespace {
+
+// The text and the calls of an answer that comes in pieces of `size` bytes.
+std::string told(const tessera::text::ToolFormat& format, const std::string& text, size_t size) {
+  using namespace tessera::text;
+  auto reading = std::make_shared<CallReading>();
+  reading->format = &format;
+  reading->tools["f"] = nlohmann::ordered_json::object();
+  ToolCallStream stream(reading);
+  std::string whole, calls;
+  const auto take = [&](const AnswerDelta& delta) {
+    whole += delta.text;
+    for (const CallDelta& call : delta.calls) calls += "\n" + call.name + call.arguments;
+  };
+  for (size_t i = 0; i < text.size(); i += size) take(stream.add(text.substr(i, size)));
+  take(stream.finish());
+  return whole + calls;
+}
+
+}  // namespace
+
+// An answer, whose text and calls do not depend on its pieces. And the body of a request, which is read as
+// one of both protocols and as one for embeddings, and either refused or made into answers, or texts, that
+// fit into the context.
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tessera;
   static const text::Tokenizer tokenizer = text::Tokenizer::from_file(
@@ -18,11 +40,15 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       .tokenizer = tokenizer,
       .chat_template = std::make_shared<const text::ChatTemplate>(text::ChatTemplate::builtin("chatml")),
       .no_template = "",
+      .tool_format = text::tool_formats().data(),
       .stop_ids = {4},
       .max_answer_tokens = 8,
       .constraints = std::make_shared<text::ConstraintMaker>(tokenizer, 5)};
   const serving::EngineFacts facts{.vocabulary = 5, .context = 64, .cache_tokens = 128};
   const std::string text(fuzz::text_of(data, size));
+  for (const text::ToolFormat& format : text::tool_formats()) {
+    if (told(format, text, text.size() + 1) != told(format, text, 3)) std::abort();
+  }
   for (const bool is_chat : {false, true}) {
     fuzz::take_or_refuse("request", [&] {
       try {

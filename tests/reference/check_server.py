@@ -110,6 +110,7 @@ def check_openai(address, model):
                                            logprobs=2, echo=True)
     check("echo", completion.choices[1].text.startswith("The sea") and completion.choices[0].logprobs.token_logprobs[0]
           is None, completion)
+    check_tools(client, name)
     check_embeddings(client, name, model)
     for expected, call in (
             (openai.NotFoundError, lambda: client.chat.completions.create(model="other", messages=messages)),
@@ -120,6 +121,30 @@ def check_openai(address, model):
             check(expected.__name__, False, "no error")
         except openai.APIStatusError as error:
             check(expected.__name__, isinstance(error, expected) and error.request_id, error)
+
+
+def check_tools(client, name):
+    """Calls that are forced, which any model can be made to write: whole, and as the helper of the client joins them."""
+    schema = {"type": "object", "properties": {"town": {"type": "string", "maxLength": 8}, "days": {"enum": [1, 2]}},
+              "required": ["town", "days"], "additionalProperties": False}
+    function = {"name": "weather", "description": "Tells the weather.", "parameters": schema, "strict": True}
+    usual = {"model": name, "messages": [{"role": "user", "content": "How warm is it in Oslo?"}], "temperature": 0,
+             "max_completion_tokens": 200, "tools": [{"type": "function", "function": function}],
+             "parallel_tool_calls": False}
+    for choice, reason in (("required", "tool_calls"), ({"type": "function", "function": {"name": "weather"}}, "stop")):
+        whole = client.chat.completions.create(**usual, tool_choice=choice).choices[0]
+        call = whole.message.tool_calls[0]
+        check(f"tool call, {reason}", whole.finish_reason == reason and call.function.name == "weather" and
+              set(json.loads(call.function.arguments)) == {"town", "days"}, whole)
+        with client.chat.completions.stream(**usual, tool_choice=choice) as stream:
+            final = stream.get_final_completion().choices[0]
+        joined = final.message.tool_calls[0]
+        check(f"stream() helper, {reason}", final.finish_reason == reason and joined.function.name == "weather" and
+              joined.function.arguments == call.function.arguments, final)
+        answered = usual["messages"] + [whole.message.model_dump(exclude_none=True),
+                                        {"role": "tool", "tool_call_id": call.id, "content": "12 degrees"}]
+        check("the result of a call is taken", client.chat.completions.create(
+            **{**usual, "messages": answered, "max_completion_tokens": 4}).choices[0].message)
 
 
 def check_anthropic(address):

@@ -1,4 +1,4 @@
-// An engine for tests that answers each prompt with the prompt's own tokens, one after another.
+// An engine for tests that answers each prompt with the prompt's own tokens, one after another, or as told.
 #pragma once
 
 #include <algorithm>
@@ -78,6 +78,7 @@ class FakeEngine : public serving::Engine {
   std::atomic<bool> is_broken = false;  // every answer fails after its first token
   std::atomic<int> num_cancelled = 0;
   std::string no_answers, no_embeddings;  // set before it is asked
+  std::vector<int64_t> told;              // the answer to every prompt, if not empty; set before it is asked
 
  private:
   using Entry = std::pair<int64_t, serving::EngineRequest>;
@@ -122,8 +123,9 @@ class FakeEngine : public serving::Engine {
       receiver.of_prompt(of_prompt);
     }
     receiver.cached(std::ssize(request.prompt) / 2);
-    for (size_t i = 0; i < request.prompt.size(); ++i) {
-      const int64_t id = request.prompt[i];
+    const std::vector<int64_t>& answer = told.empty() ? request.prompt : told;
+    for (size_t i = 0; i < answer.size(); ++i) {
+      const int64_t id = answer[i];
       if (request.wants_log_probs) receiver.log_probs(id, log_probs_of(request, request.prompt.size() + i));
       if (std::ranges::find(request.stop_ids, id) != request.stop_ids.end())
         return receiver.end(serving::EndReason::Stop, "");

@@ -22,7 +22,7 @@ using testing::HttpAnswer;
 using testing::HttpClient;
 using ::testing::StartsWith;
 
-// A whole server with an engine that repeats the prompt. Tokens are bytes; 256 to 258 are special.
+// A whole server with an engine that repeats the prompt. Tokens are bytes; 256 to 259 are special.
 class ServiceTest : public ::testing::Test {
  protected:
   void SetUp() override { start({}); }
@@ -33,12 +33,15 @@ class ServiceTest : public ::testing::Test {
     if (!tokenizer_) {
       testing::write_tiny_tokenizer(folder_.path());
       tokenizer_.emplace(text::Tokenizer::from_folder(folder_.path()));
+      const text::NewToken mark[] = {{.content = "[TOOL_CALLS]", .is_special = true}};
+      tokenizer_->add_tokens(mark);
     }
     const ServedModel model{.name = "tiny",
                             .tokenizer = *tokenizer_,
                             .chat_template = std::make_shared<const text::ChatTemplate>(
                                 text::ChatTemplate::parse(testing::tiny_chat_template(), "tiny")),
                             .no_template = "",
+                            .tool_format = &text::find_tool_format("mistral"),
                             .stop_ids = {256},
                             .defaults = {.temperature = 0.25, .top_k = 7},
                             .max_answer_tokens = 50};
@@ -70,6 +73,9 @@ TEST_F(ServiceTest, EachMistakeIsTold) {
   const auto with = [](const std::string& more) { return "{\"prompt\": \"abc\", " + more + "}"; };
   const auto said = [](const std::string& more) {
     return R"({"messages": [{"role": "user", "content": "a"}], )" + more + "}";
+  };
+  const auto tools = [&](const std::string& more) {
+    return said(R"("tools": [{"type": "function", "function": {"name": "f"}}], )" + more);
   };
   std::string wide = "{\"prompt\": \"a\"";
   for (int i = 0; i < 5000; ++i) wide += ", \"k" + std::to_string(i) + "\": 1";
@@ -139,8 +145,22 @@ TEST_F(ServiceTest, EachMistakeIsTold) {
       {chat, said("\"max_completion_tokens\": 0"), 400, "max_completion_tokens", "whole"},
       {chat, said("\"tools\": []"), 400, "tools", "at least one"},
       {chat, said("\"tool_choice\": \"required\""), 400, "tool_choice", "tools"},
-      {chat, said(R"("tools": [{"type": "function", "function": {}}], "tool_choice": "required")"), 400,
-       "tool_choice", "forced"},
+      {chat, said(R"("tools": [{"type": "function", "function": {}}])"), 400, "tools[0].function.name",
+       "needed"},
+      {chat, said(R"("tools": [{"type": "custom"}])"), 400, "tools[0].type", "function"},
+      {chat, tools("\"tool_choice\": \"always\""), 400, "tool_choice", "required"},
+      {chat, tools(R"("tool_choice": {"type": "function", "function": {"name": "g"}})"), 400, "tool_choice",
+       "'g'"},
+      {chat, tools(R"("tool_choice": "required", "guided_regex": "a")"), 400, "tool_choice", "anything else"},
+      {chat, R"({"messages": [{"role": "user", "content": "a"}], "tool_choice": "required", "tools": [{"type":
+       "function", "function": {"name": "f", "parameters": {"not": {}}}}]})",
+       400, "tools", "'not'"},
+      {chat, tools("\"parallel_tool_calls\": 1"), 400, "parallel_tool_calls", "true or false"},
+      {chat, R"({"messages": [{"role": "assistant", "tool_calls": [{"id": "1"}]}]})", 400,
+       "messages[0].tool_calls[0].function", "needed"},
+      {chat,
+       R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": 1}}]}]})",
+       400, "messages[0].tool_calls[0].function.arguments", "object"},
       {chat, said("\"chat_template_kwargs\": {\"messages\": []}"), 400, "chat_template_kwargs",
        "no variable"},
       {chat, said("\"chat_template\": \"x\""), 400, "chat_template", "not supported"},
@@ -421,7 +441,8 @@ TEST_F(ServiceTest, MessagesHaveTheirOwnForm) {
       {{{"max_tokens", 2}, {"messages", {{{"role", "user"}, {"content", {{{"type", "image"}}}}}}}},
        "messages[0].content[0].type"},
       {{{"max_tokens", 2}, {"messages", user("x")}, {"stop_sequences", "a"}}, "stop_sequences"},
-      {{{"max_tokens", 2}, {"messages", user("x")}, {"tool_choice", {{"type", "any"}}}}, "forced"},
+      {{{"max_tokens", 2}, {"messages", user("x")}, {"tool_choice", {{"type", "any"}}}}, "\"tools\""},
+      {{{"max_tokens", 2}, {"messages", user("x")}, {"tool_choice", {{"type", "all"}}}}, "tool_choice.type"},
       {{{"max_tokens", 2}, {"messages", user("x")}, {"tools", {{{"name", "f"}}}}}, "input_schema"},
       {{{"max_tokens", 2}, {"messages", user("x")}, {"thinking", {{"type", "enabled"}}}}, "thinking"},
   };
@@ -442,6 +463,134 @@ TEST_F(ServiceTest, MessagesHaveTheirOwnForm) {
                    {{"role", "user"}, {"content", {result}}}}}})
                 .status,
             200);
+}
+
+TEST_F(ServiceTest, CallsOfToolsAreToldInTheFormOfBothApis) {
+  struct Case {
+    std::string answer;
+    json more = json::object();
+    std::string text;
+    std::vector<std::pair<std::string, std::string>> calls;
+    std::string finish = "tool_calls";
+  };
+  const json named = {{"tool_choice", {{"type", "function"}, {"function", {{"name", "f"}}}}}};
+  const std::string two = "#f[ARGS]{\"x\": 1}#g[ARGS]{}";
+  // A '#' is the special token [TOOL_CALLS], and a '|' one that is no mark; a '.' ends the answer.
+  const Case cases[] = {
+      {"So|: " + two + ".", json::object(), "So:", {{"f", "{\"x\": 1}"}, {"g", "{}"}}},
+      {two + ".", {{"parallel_tool_calls", false}}, "", {{"f", "{\"x\": 1}"}}},
+      {two + ".", {{"tool_choice", "none"}}, "f[ARGS]{\"x\": 1}g[ARGS]{}", {}, "stop"},
+      {"é #f[ARGS]{1} |!.", json::object(), "é [TOOL_CALLS]f[ARGS]{1} !", {}, "stop"},
+      {"#f[ARGS]{\"x\":", json::object(), "[TOOL_CALLS]f[ARGS]{\"x\":", {}, "length"},
+      {R"([{"name": "f", "parameters": {"x": 1}}].)",
+       {{"tool_choice", "required"}},
+       "",
+       {{"f", R"({"x":1})"}}},
+      {R"({"x": 1}.)", named, "", {{"f", R"({"x": 1})"}}, "stop"},
+      {R"({"x": )", named, "", {{"f", R"({"x": )"}}, "length"},
+  };
+  const json schema = {{"type", "object"}, {"properties", {{"x", {{"type", "integer"}}}}}};
+  json tools = json::array(), named_tools = tools;
+  for (const char* name : {"f", "g"}) {
+    tools.push_back({{"type", "function"}, {"function", {{"name", name}, {"parameters", schema}}}});
+    named_tools.push_back({{"name", name}, {"input_schema", schema}});
+  }
+  for (const Case& each : cases) {
+    engine_.told.clear();
+    for (const char c : each.answer) {
+      engine_.told.push_back(c == '#'   ? *tokenizer_->token_to_id("[TOOL_CALLS]")
+                             : c == '|' ? 258
+                             : c == '.' ? 256
+                                        : static_cast<unsigned char>(c));
+    }
+    json body = {{"messages", user("x")}, {"tools", tools}};
+    body.update(each.more);
+    const json choice = chat(body).json().at("choices").at(0);
+    const json& message = choice.at("message");
+    EXPECT_EQ(message.at("content"), each.text.empty() ? json() : json(each.text)) << each.answer;
+    EXPECT_EQ(choice.at("finish_reason"), each.finish) << each.answer;
+    ASSERT_EQ(message.contains("tool_calls") ? message.at("tool_calls").size() : 0, each.calls.size());
+    for (size_t i = 0; i < each.calls.size(); ++i) {
+      const json& call = message.at("tool_calls").at(i);
+      EXPECT_EQ(call.at("type"), "function");
+      EXPECT_EQ(call.at("id").get<std::string>().size(), 9u);
+      EXPECT_EQ(call.at("function"),
+                json({{"name", each.calls[i].first}, {"arguments", each.calls[i].second}}));
+    }
+    EXPECT_EQ(engine_.last().constraint != nullptr, each.more.contains("tool_choice") && !each.calls.empty());
+
+    // The stream has them in parts, the name and the id in the first of each.
+    body["stream"] = true;
+    json streamed = {{"content", ""}, {"tool_calls", json::array()}};
+    std::string finish;
+    for (const std::string& event : chat(body).events()) {
+      if (event == "[DONE]") continue;
+      const json part = json::parse(event).at("choices").at(0);
+      const json& delta = part.at("delta");
+      streamed["content"] = streamed["content"].get<std::string>() + delta.value("content", "");
+      for (const json& call : delta.value("tool_calls", json::array())) {
+        json& all = streamed["tool_calls"];
+        EXPECT_EQ(call.contains("id"), call.at("index") == all.size());
+        EXPECT_EQ(call.at("function").contains("name"), call.contains("id"));
+        if (call.contains("id")) all.push_back({call.at("function").at("name"), ""});
+        all.back()[1] =
+            all.back()[1].get<std::string>() + call.at("function").at("arguments").get<std::string>();
+      }
+      if (part.at("finish_reason").is_string()) finish = part.at("finish_reason");
+    }
+    EXPECT_EQ(streamed, json({{"content", each.text}, {"tool_calls", json(each.calls)}})) << each.answer;
+    EXPECT_EQ(finish, each.finish) << each.answer;
+
+    // The other API has them as blocks.
+    body = {{"messages", user("x")}, {"tools", named_tools}, {"max_tokens", 50}};
+    const std::string kind = each.more.contains("tool_choice") && each.calls.empty() ? "none"
+                             : each.more == named                                    ? "tool"
+                             : each.more.contains("tool_choice")                     ? "any"
+                                                                                     : "auto";
+    body["tool_choice"] = {{"type", kind},
+                           {"disable_parallel_tool_use", each.more.contains("parallel_tool_calls")}};
+    if (kind == "tool") body["tool_choice"]["name"] = "f";
+    const json reply = testing::post(port(), "/v1/messages", body).json();
+    json blocks = json::array();
+    if (!each.text.empty()) blocks.push_back(each.text);
+    for (const auto& [name, arguments] : each.calls)
+      blocks.push_back({name, json::parse(arguments, nullptr, false).is_object() ? json::parse(arguments)
+                                                                                 : json::object()});
+    json made = json::array();
+    for (const json& block : reply.at("content")) {
+      made.push_back(block.at("type") == "text" ? block.at("text")
+                                                : json({block.at("name"), block.at("input")}));
+    }
+    EXPECT_EQ(made, blocks) << each.answer;
+    EXPECT_EQ(reply.at("stop_reason"), each.finish == "length" ? "max_tokens"
+                                       : each.calls.empty()    ? "end_turn"
+                                                               : "tool_use");
+    body["stream"] = true;
+    made = json::array();
+    for (const std::string& event : testing::post(port(), "/v1/messages", body).events()) {
+      const json part = json::parse(event);
+      if (part.at("type") == "content_block_start") {
+        EXPECT_EQ(part.at("index"), made.size());
+        const json& block = part.at("content_block");
+        made.push_back(block.at("type") == "text" ? json("") : json({block.at("name"), ""}));
+      } else if (part.at("type") == "content_block_delta") {
+        json& text = made.back().is_string() ? made.back() : made.back()[1];
+        const json& delta = part.at("delta");
+        text = text.get<std::string>() + delta.value("text", "") + delta.value("partial_json", "");
+      }
+    }
+    blocks = json::array();
+    if (!each.text.empty()) blocks.push_back(each.text);
+    for (const auto& [name, arguments] : each.calls) blocks.push_back({name, arguments});
+    EXPECT_EQ(made, blocks) << each.answer;
+  }
+  // Results come back under the ids of their calls.
+  engine_.told.clear();
+  const json call = {{"id", "abc"}, {"type", "function"}, {"function", {{"name", "f"}, {"arguments", "{}"}}}};
+  const json spoken = {{{"role", "assistant"}, {"content", "c"}, {"tool_calls", {call}}},
+                       {{"role", "tool"}, {"tool_call_id", "abc"}, {"content", "r"}}};
+  EXPECT_EQ(chat({{"messages", spoken}}).json().at("choices").at(0).at("message").at("content"),
+            "assistant\nc\ntool\nr\nassistant\n");
 }
 
 TEST_F(ServiceTest, EmbeddingsHaveTheFormOfTheApi) {
