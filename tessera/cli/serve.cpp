@@ -1,6 +1,5 @@
 // The verb `tessera serve`.
 #include <chrono>
-#include <csignal>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -8,14 +7,12 @@
 #include <thread>
 
 #include <CLI/CLI.hpp>
-#include <poll.h>
-#include <unistd.h>
 
 #include "tessera/cli/adapters.h"
 #include "tessera/cli/compute_options.h"
+#include "tessera/cli/listening.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/comm/bootstrap.h"
-#include "tessera/core/environment.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
@@ -35,47 +32,15 @@ namespace {
 
 struct Options {
   AdapterOptions adapters;
-  std::string model, served_name, chat_template, tool_format, key_file, pooling;
+  std::string model, served_name, chat_template, tool_format, pooling;
   std::string typed_model;  // as it was typed, before its download
   ComputeOptions compute;
   generation::ServingEngineOptions engine;
-  serving::HttpOptions http;
+  ListenOptions listen;
   int64_t nproc = 1, max_answer_tokens = 2048, max_body_mb = 8;
   double drain_s = 30.0;
   bool has_no_prefix_cache = false;
 };
-
-int stop_pipe[2] = {-1, -1};
-
-// The first SIGINT or SIGTERM is told to the one who waits; the second ends the process as usual.
-class StopSignals {
- public:
-  StopSignals() {
-    if (pipe(stop_pipe) != 0) throw Error(ErrorKind::Internal, "SYSTEM", "no pipe");
-    struct sigaction action {};
-    action.sa_handler = [](int) {
-      std::signal(SIGINT, SIG_DFL);
-      std::signal(SIGTERM, SIG_DFL);
-      (void)!write(stop_pipe[1], "", 1);
-    };
-    action.sa_flags = SA_RESTART;
-    for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
-  }
-  StopSignals(const StopSignals&) = delete;
-  StopSignals& operator=(const StopSignals&) = delete;
-
-  static void wait() {
-    pollfd waited = {stop_pipe[0], POLLIN, 0};
-    while (poll(&waited, 1, -1) <= 0) {
-    }
-  }
-};
-
-serving::ApiKeys read_keys(const Options& options) {
-  if (!options.key_file.empty()) return serving::ApiKeys::from_file(options.key_file);
-  if (const auto key = environment::get("TESSERA_API_KEY")) return serving::ApiKeys({*key});
-  return {};
-}
 
 // Returns the name by which clients ask for the model: that of the hub, or the last part of a path.
 std::string name_of(const Options& options) {
@@ -132,13 +97,6 @@ void refuse_ranks(const Options& options) {
       .hint("one process uses all cores of the machine");
 }
 
-void warn_of_open_door(const Options& options, const serving::ApiKeys& keys) {
-  const std::string& host = options.http.host;
-  const bool is_own = host == "localhost" || host == "::1" || host.starts_with("127.");
-  if (!is_own && keys.is_empty())
-    log::warn("everybody who reaches " + host + " can use this server; --api-key-file asks for a key");
-}
-
 // Waits for a signal to stop, and then for the answers under way.
 void serve_until_stopped(serving::Service& service, const serving::HttpServer& server, double drain_s) {
   StopSignals::wait();
@@ -165,9 +123,9 @@ int run_serve(Options options) {
   if (!options.tool_format.empty() && options.tool_format != "none")
     text::find_tool_format(options.tool_format);
   const at::TensorOptions compute = options.compute.resolved();
-  options.http.max_body = options.max_body_mb << 20;
+  options.listen.http.max_body = options.max_body_mb << 20;
   options.engine.has_prefix_cache = !options.has_no_prefix_cache;
-  const serving::ApiKeys keys = read_keys(options);
+  const serving::ApiKeys keys = read_keys(options.listen);
   const generation::ModelSource source(options.model, options.adapters.folder());
   const auto model = source.load(compute, {comm::Communicator::single(), {}}, /*for_embeddings=*/true);
   std::optional<generation::Pooling> pooling;
@@ -184,13 +142,11 @@ int run_serve(Options options) {
   serving::Service service(engine, std::move(served), {.keys = keys});
   const StopSignals signals;
   const serving::HttpServer server(
-      options.http, [&](const serving::HttpRequest& head) { return service.check(head); },
+      options.listen.http, [&](const serving::HttpRequest& head) { return service.check(head); },
       [&](const std::shared_ptr<serving::HttpExchange>& exchange) { service.handle(exchange); });
-  warn_of_open_door(options, keys);
-  const std::string host =
-      options.http.host.find(':') != std::string::npos ? "[" + options.http.host + "]" : options.http.host;
-  log::info("serving '" + name + "' at http://" + host + ":" + std::to_string(server.port()) +
-            "/v1 (context " + group_digits(facts.context) + " tokens, " + what_is_served(facts) + ")");
+  warn_of_open_door(options.listen, keys);
+  log::info("serving '" + name + "' at " + address_of(options.listen, server) + "/v1 (context " +
+            group_digits(facts.context) + " tokens, " + what_is_served(facts) + ")");
   serve_until_stopped(service, server, options.drain_s);
   return 0;
 }
@@ -207,16 +163,7 @@ void add_serve(CLI::App& app, CommandLine& line) {
       ->required()
       ->each([options](const std::string& typed) { options->typed_model = typed; });
   add_adapter_options(*verb, line, options->adapters, kAdapterHelp);
-  verb->add_option("--host", options->http.host,
-                   "Address to listen at; 0.0.0.0 = all addresses of this machine");
-  options->http.port = 8000;
-  verb->add_option("--port", options->http.port, "Port to listen at; 0 = any free one, which the log tells")
-      ->check(CLI::Range(0, 65535));
-  verb->add_option(
-          "--api-key-file", options->key_file,
-          "File of keys, one on each line; every request but GET /health must then carry one of them "
-          "(default: the key in TESSERA_API_KEY, or no key)")
-      ->check(CLI::ExistingFile);
+  add_listen_options(*verb, options->listen, 8000);
   verb->add_option("--served-model-name", options->served_name,
                    "Name by which requests ask for the model; default: its name on the hub, or the last part "
                    "of its path");

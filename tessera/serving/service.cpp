@@ -10,6 +10,7 @@
 #include "tessera/core/unix_time.h"
 #include "tessera/core/version.h"
 #include "tessera/serving/api_error.h"
+#include "tessera/serving/browser_page.h"
 #include "tessera/serving/embedding_job.h"
 #include "tessera/serving/embedding_request.h"
 #include "tessera/serving/job.h"
@@ -55,19 +56,6 @@ HttpReply reply_of(const ApiError& error, const std::string& path) {
 }
 
 HttpReply reply_of(const Json& json) { return {200, text_of(json)}; }
-
-// Returns the page, which may use its own script and style and the routes of this server, and nothing else.
-HttpReply browser_page() {
-  return {200,
-          std::string(chat_page()),
-          "text/html; charset=utf-8",
-          {{"Content-Security-Policy",
-            "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; "
-            "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
-           {"X-Content-Type-Options", "nosniff"},
-           {"Referrer-Policy", "no-referrer"},
-           {"Cache-Control", "no-cache"}}};
-}
 
 // Returns the client's own number of the request if it may stand in a header, else a new one.
 std::string id_of(const HttpRequest& request) {
@@ -146,7 +134,7 @@ void Service::drain(double seconds) { drains_until_ = unix_time_s() + seconds; }
 
 HttpReply Service::page(const std::string& path) const {
   if (path == "/health") return health();
-  if (path == kPage) return browser_page();
+  if (path == kPage) return browser_page(std::string(chat_page()));
   if (path == "/version") return reply_of(Json{{"version", program_version()}});
   if (path == "/metrics")
     return {200, metrics_->text(model_->name, engine_.state()), "text/plain; version=0.0.4; charset=utf-8"};
