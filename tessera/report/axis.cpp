@@ -30,6 +30,11 @@ std::string label(double x, double y, const char* kind, const std::string& text)
 
 }  // namespace
 
+const char* unit_name(Unit unit) {
+  constexpr const char* kNames[] = {"none", "bytes", "seconds"};
+  return kNames[static_cast<size_t>(unit)];
+}
+
 std::string printed(const char* format, double value) {
   char text[48];
   std::snprintf(text, sizeof text, format, value);

@@ -9,6 +9,9 @@ namespace tessera::report {
 // How numbers are written: plain, as bytes, or as seconds.
 enum class Unit { None, Bytes, Seconds };
 
+// The name by which the pages' script knows a unit.
+const char* unit_name(Unit unit);
+
 // Writes a number with at most four significant digits: "0.3125", "1.2k", "1.5 GiB", "12 ms".
 std::string format_number(double value, Unit unit = Unit::None);
 

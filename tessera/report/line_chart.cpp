@@ -171,9 +171,8 @@ std::string missing_note(const Chart& chart) {
 
 // Writes the attributes of the plot that the page's script needs; `limit` is one of them, or empty.
 std::string plot_data(const Chart& chart, const std::string& axis, const std::string& limit) {
-  constexpr const char* kUnits[] = {"none", "bytes", "seconds"};
-  return "data-axis=\"" + html_text(axis) + "\" data-unit=\"" + kUnits[static_cast<size_t>(chart.unit)] +
-         "\"" + (chart.is_log ? " data-log" : "") + limit + " data-box=\"" + printed("%g ", Frame::kLeft) +
+  return "data-axis=\"" + html_text(axis) + "\" data-unit=\"" + unit_name(chart.unit) + "\"" +
+         (chart.is_log ? " data-log" : "") + limit + " data-box=\"" + printed("%g ", Frame::kLeft) +
          printed("%g ", Frame::kRight) + printed("%g ", Frame::kTop) + printed("%g", Frame::kBottom) + "\"";
 }
 

@@ -11,20 +11,22 @@
 #include "tessera/report/points.h"
 #include "tessera/report/run_charts.h"
 #include "tessera/report/run_clock.h"
+#include "tessera/report/run_marks.h"
 #include "tessera/report/run_summary.h"
 
 namespace tessera::report {
 namespace {
 
-// Writes for each run how many tokens it had seen, and how long it had taken, by step. The page's script
-// takes the charts' other x axes from them.
+// Writes for each run how many tokens it had seen, and how long it had taken, by step, and its marks. The
+// page's script takes the charts' other x axes from them.
 std::string clocks(const std::vector<RunRecord>& runs) {
   std::string html;
   for (const RunRecord& run : runs) {
     const RunClock clock = clock_of(run);
     html += "<div class=\"run\" hidden data-name=\"" + html_text(run.name) + "\" data-tokens=\"" +
             data_text(sample(clock.tokens, kMaxPoints)) + "\" data-seconds=\"" +
-            data_text(sample(clock.seconds, kMaxPoints)) + "\"></div>\n";
+            data_text(sample(clock.seconds, kMaxPoints)) + "\" data-marks=\"" + html_text(marks_text(run)) +
+            "\"></div>\n";
   }
   return html;
 }
@@ -52,7 +54,7 @@ std::string page(const std::vector<RunRecord>& runs) {
   return html_page(kPageBegin, title,
                    html_table(summary(runs)) + kChoices + clocks(runs) + "<div class=\"charts\">\n" +
                        figures + "</div>\n" + recipes(runs) + "<script>" + kChartScript + kPageScript +
-                       "</script>\n");
+                       kReportScript + "</script>\n");
 }
 
 }  // namespace tessera::report

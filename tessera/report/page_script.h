@@ -1,4 +1,4 @@
-// The part of the page's script that hears what the reader chooses and where the pointer is.
+// The part of a page's script that draws charts, hears what the reader chooses, and tells values.
 #pragma once
 
 namespace tessera::report {
@@ -48,8 +48,32 @@ function axesOf(chart, plan) {
   return found;
 }
 
+// Gives the marks of the chart's runs that lie in its range, with their places, without those that would lie on
+// each other.
+function marksOf(chart, plan) {
+  const found = [];
+  for (const run of new Set(chart.series.map(one => one.run))) {
+    const clock = runs[run][plan.x], end = {};
+    for (const mark of runs[run].marks ?? []) {
+      const x = clock ? clockAt(clock, mark.step) : mark.step, left = plan.left(x);
+      if (x < plan.first || x > plan.last || Math.abs(left - (end[mark.kind] ?? -9)) < 6) continue;
+      end[mark.kind] = left;
+      found.push({...mark, run, left});
+    }
+  }
+  return found;
+}
+
+function drawnMark(mark, [, , top, bottom]) {
+  const color = "color-" + mark.run % 10, x = mark.left.toFixed(1);
+  if (mark.kind === "warning") return element("path", {class: color + " warning", d: `M${x} ${top}V${bottom}`});
+  return element("path", {class: color + " checkpoint", d: `M${x} ${bottom - 8}l4 8h-8z`});
+}
+
 function draw(chart, choices) {
   const plan = layOut(chart, choices), drawn = axesOf(chart, plan);
+  plan.marks = marksOf(chart, plan);
+  drawn.push(...plan.marks.map(mark => drawnMark(mark, chart.box)));
   const place = points => points.map(({x, y}) => plan.left(x).toFixed(1) + "," + plan.top(y).toFixed(1)).join(" ");
   for (const line of plan.lines) {
     if (chart.isStacked) {
@@ -68,6 +92,7 @@ function draw(chart, choices) {
   chart.svg.replaceChildren(...drawn);
   chart.note.textContent = plan.note.text && " " + plan.note.text;
   chart.plan = plan;
+  if (chart.table?.open) fillTable(chart);
 }
 
 const nearest = (points, x) => points.reduce((a, b) => Math.abs(b.x - x) < Math.abs(a.x - x) ? b : a);
@@ -85,20 +110,81 @@ function toldAt(chart, wanted) {
     return {classes: "key " + line.classes, text: line.name + ": " + mean + text(point.y) + step};
   });
   const value = x === "steps" ? at.x : written(at.x / xScale.size, 6) + (xScale.name && " " + xScale.name);
-  return {x: at.x, rows: [{classes: "", text: xAxes[x].name + ": " + value}, ...rows]};
+  const marks = chart.plan.marks.filter(mark => Math.abs(mark.left - chart.plan.left(at.x)) < 5).map(mark =>
+    ({classes: "", text: (runs.length > 1 ? runs[mark.run].name + ", " : "") + "step " + mark.step + ": " + mark.text}));
+  return {x: at.x, rows: [{classes: "", text: xAxes[x].name + ": " + value}, ...rows, ...marks]};
 }
 
+function cellOf(kind, text, scope) {
+  const cell = document.createElement(kind);
+  cell.textContent = text;
+  if (scope) cell.scope = scope;
+  return cell;
+}
+
+// Fills the table under a chart with its values, or with means if these are what smoothing would be applied to;
+// with about 100 rows at equal distances.
+function fillTable(chart) {
+  const {yScale} = chart.plan, most = 100, rows = new Map();
+  chart.series.forEach((one, i) => one.means.forEach(([step, y]) => {
+    if (!rows.has(step)) rows.set(step, chart.series.map(() => ""));
+    rows.get(step)[i] = written(y / yScale.size, 6);
+  }));
+  const steps = [...rows.keys()].sort((a, b) => a - b), stride = Math.ceil(steps.length / most);
+  // Evaluations, which are few, are not to fall through.
+  const few = new Set(chart.series.filter(one => one.means.length <= most / 2).flatMap(one => one.means.map(([step]) => step)));
+  const kept = steps.filter((step, i) => (steps.length - 1 - i) % stride === 0 || few.has(step));
+  const unit = yScale.name && " (" + yScale.name + ")";
+  const table = document.createElement("table"), head = table.createTHead().insertRow(), body = table.createTBody();
+  head.append(cellOf("th", "step", "col"), ...chart.series.map(one => cellOf("th", one.name + unit, "col")));
+  for (const step of kept) {
+    body.insertRow().append(cellOf("th", step, "row"), ...rows.get(step).map(text => cellOf("td", text)));
+  }
+  chart.table.querySelector(".wide").replaceChildren(table);
+}
+
+function addTable(chart, figure) {
+  const summary = document.createElement("summary"), wide = document.createElement("div");
+  summary.textContent = "values";
+  wide.className = "wide";
+  wide.tabIndex = 0;
+  chart.table = document.createElement("details");
+  chart.table.className = "values";
+  chart.table.append(summary, wide);
+  chart.table.addEventListener("toggle", () => chart.table.open ? fillTable(chart) : wide.replaceChildren());
+  figure.append(chart.table);
+}
+
+// Gives the x of the point that a key leads to from `at`; null for a key that leads nowhere.
+function pointAfter(chart, key, at) {
+  const all = chart.plan.lines.flatMap(line => line.raw.map(point => point.x));
+  const xs = [...new Set(all)].sort((a, b) => a - b), last = xs.length - 1;
+  const now = at === null ? last + 1 : xs.findIndex(x => x >= at);
+  const by = {ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity}[key];
+  if (by === undefined || last < 0) return null;
+  return xs[Math.max(0, Math.min(last, (now < 0 ? last : now) + by))];
+}
+
+// Tells the values at a place of a chart that the pointer or the arrow keys choose, and adds its table.
 function listen(chart) {
   const {svg} = chart, [, , top, bottom] = chart.box, told = document.createElement("div");
+  const pointer = element("line", {class: "pointer", y1: top, y2: bottom});
+  let at = null;
   told.className = "told";
   told.hidden = true;
+  told.setAttribute("role", "status");
   svg.after(told);
-  const pointer = element("line", {class: "pointer", y1: top, y2: bottom});
-  svg.addEventListener("pointermove", event => {
-    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
-    const found = toldAt(chart, chart.plan.valueAt(at.x));
+  svg.tabIndex = 0;
+  svg.setAttribute("role", "application");
+  svg.setAttribute("aria-roledescription", "chart");
+  svg.setAttribute("aria-description", "Arrow keys, Page Up, Page Down, Home and End tell values; Escape ends that.");
+  const hide = () => { told.hidden = true; pointer.remove(); at = null; };
+  const tell = (wanted, height) => {
+    const found = toldAt(chart, wanted);
     if (!found) return;
-    for (const name of ["x1", "x2"]) pointer.setAttribute(name, chart.plan.left(found.x));
+    at = found.x;
+    const left = chart.plan.left(at);
+    for (const name of ["x1", "x2"]) pointer.setAttribute(name, left);
     svg.append(pointer);
     told.replaceChildren(...found.rows.map(row => {
       const line = document.createElement("div");
@@ -107,18 +193,32 @@ function listen(chart) {
       return line;
     }));
     told.hidden = false;
-    const box = svg.parentElement.getBoundingClientRect();
-    const isRight = event.clientX - box.left > box.width / 2;
-    told.style.left = isRight ? "auto" : event.clientX - box.left + 16 + "px";
-    told.style.right = isRight ? box.right - event.clientX + 16 + "px" : "auto";
-    told.style.top = event.clientY - box.top + 16 + "px";
+    const box = svg.parentElement.getBoundingClientRect(), own = svg.getBoundingClientRect();
+    const place = own.left - box.left + left / svg.viewBox.baseVal.width * own.width;
+    // Beside the place there is room only in a wide chart; in a narrow one the values stand below it.
+    const isNarrow = box.width < 480, isRight = !isNarrow && place > box.width / 2;
+    told.style.left = isRight ? "auto" : (isNarrow ? 0 : place + 12) + "px";
+    told.style.right = isRight ? box.width - place + 12 + "px" : "auto";
+    told.style.maxWidth = (isNarrow ? box.width : isRight ? place : box.width - place) - 16 + "px";
+    told.style.top = own.top - box.top + (isNarrow ? own.height : height) + "px";
+  };
+  svg.addEventListener("pointermove", event => {
+    const point = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
+    tell(chart.plan.valueAt(point.x), event.clientY - svg.getBoundingClientRect().top + 16);
   });
-  svg.addEventListener("pointerleave", () => { told.hidden = true; pointer.remove(); });
+  svg.addEventListener("pointerleave", hide);
+  svg.addEventListener("blur", hide);
+  svg.addEventListener("keydown", event => {
+    if (event.key === "Escape") return hide();
+    const x = pointAfter(chart, event.key, at);
+    if (x === null) return;
+    event.preventDefault();
+    tell(x, 16);
+  });
+  addTable(chart, svg.parentElement);
 }
 
-const runs = [...document.querySelectorAll(".run")].map(({dataset}) =>
-  ({name: dataset.name, tokens: pairs(dataset.tokens), seconds: pairs(dataset.seconds)}));
-const charts = [...document.querySelectorAll("figure svg")].map(readChart);
+let runs = [], charts = [];  // set by the script that follows
 const form = document.querySelector(".choices"), {x: xChoice, y: yChoice, smoothing, auto} = form.elements;
 
 // Says which runs do not have the x axis that is asked for.
@@ -130,10 +230,18 @@ function lackOf(x) {
     "Charts that show them go by steps." : "";
 }
 
+// Says what the smoothing does: a value counts `keep` times as much as the next one.
+function smoothingOf(keep) {
+  if (keep === undefined) return "noisy lines: half of a mean's weight lies on a fiftieth of the line";
+  if (keep === 0) return "0: each line as it was measured";
+  return `${keep.toFixed(2)}: half of a mean's weight lies on the last ${written(Math.log(0.5) / Math.log(keep), 2)} points`;
+}
+
 function drawAll() {
   const choices = {x: xChoice.value, y: yChoice.value, keep: auto.checked ? undefined : Number(smoothing.value)};
-  form.querySelector("output").textContent = auto.checked ? "" : Number(smoothing.value).toFixed(2);
+  form.querySelector("output").textContent = smoothingOf(choices.keep);
   form.querySelector("[role=status]").textContent = lackOf(choices.x);
+  form.hidden = !charts.length;
   for (const chart of charts) draw(chart, choices);
 }
 
@@ -143,7 +251,13 @@ form.addEventListener("input", event => {
 });
 form.addEventListener("reset", () => setTimeout(drawAll));
 form.addEventListener("submit", event => event.preventDefault());
-form.hidden = !charts.length;
+)js";
+
+// The end of the script of a page that holds its charts.
+inline constexpr const char* kReportScript = R"js(
+runs = [...document.querySelectorAll(".run")].map(({dataset}) =>
+  ({name: dataset.name, tokens: pairs(dataset.tokens), seconds: pairs(dataset.seconds), marks: JSON.parse(dataset.marks)}));
+charts = [...document.querySelectorAll("figure svg")].map(readChart);
 charts.forEach(listen);
 drawAll();
 )js";

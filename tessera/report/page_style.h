@@ -30,14 +30,29 @@ polygon.area { fill: currentColor; opacity: .75; stroke: none } circle { fill: c
   border-top: 3px solid }
 .key.dashed::before { border-top-style: dashed }
 .note, .missing { font-weight: normal; color: var(--soft) }
+path.warning { stroke: currentColor; stroke-width: 1; stroke-dasharray: 2 3; opacity: .7; fill: none }
+path.checkpoint { fill: currentColor; opacity: .8 }
+svg:focus-visible, summary:focus-visible, .wide:focus-visible { outline: 2px solid var(--soft); outline-offset: 1px }
+.values { margin: 0; font-size: 13px } .values summary { color: var(--soft); cursor: pointer }
+.values .wide { max-height: 16rem; overflow: auto }
+.values thead th { position: sticky; top: 0; background: var(--paper) }
 .choices:not([hidden]) { display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; align-items: center; position: sticky;
   top: 0; z-index: 2; padding: .5rem 0; margin-bottom: .5rem; background: var(--paper); border-bottom: 1px solid var(--rule) }
-.choices input { vertical-align: middle } .choices output { display: inline-block; width: 2.2em; text-align: right }
-.told { position: absolute; pointer-events: none; padding: .3rem .6rem; font-size: 13px; white-space: pre;
+.choices input { vertical-align: middle } .choices output { color: var(--soft); font-size: 13px }
+.told { position: absolute; pointer-events: none; padding: .3rem .6rem; font-size: 13px; white-space: pre-wrap;
+  width: max-content; overflow-wrap: anywhere;
   color: var(--ink); background: var(--box); border: 1px solid var(--rule); border-radius: 4px; z-index: 1 }
 .color-0 { color: #0b72b9 } .color-1 { color: #d55e00 } .color-2 { color: #1a9a6c } .color-3 { color: #c05f9a }
 .color-4 { color: #b58900 } .color-5 { color: #4aa3df } .color-6 { color: #8a5cd0 } .color-7 { color: #7a8288 }
 .color-8 { color: #a0522d } .color-9 { color: #3f8f29 }
+@media (prefers-color-scheme: dark) {
+  .color-0 { color: #4f9fe0 } .color-1 { color: #f08a45 } .color-2 { color: #35c08d } .color-3 { color: #dd85bb }
+  .color-4 { color: #d9b13b } .color-5 { color: #8ccaf5 } .color-6 { color: #b08cf0 } .color-7 { color: #a3abb2 }
+  .color-8 { color: #cf8257 } .color-9 { color: #74c25c }
+}
+@media (max-width: 40rem) {
+  body { margin: 1rem auto } th, td { padding: .3rem .5rem } .choices:not([hidden]) { position: static }
+}
 details { margin: .5rem 0 } pre { padding: 1rem; overflow-x: auto; background: var(--box) }
 )css";
 

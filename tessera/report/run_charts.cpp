@@ -4,6 +4,8 @@
 #include <set>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 namespace tessera::report {
 namespace {
 
@@ -199,6 +201,13 @@ std::vector<Chart> charts_of(const std::vector<RunRecord>& runs) {
   }
   std::erase_if(charts, [](const Chart& chart) { return chart.is_empty(); });
   return charts;
+}
+
+std::string plots_text() {
+  nlohmann::ordered_json plots = nlohmann::ordered_json::array();
+  for (const Plot& plot : kPlots)
+    plots.push_back({plot.title, plot.number, plot.axis, unit_name(plot.unit), plot.is_noisy, plot.is_log});
+  return nlohmann::ordered_json{{"plots", plots}, {"elsewhere", kShownElsewhere}}.dump();
 }
 
 }  // namespace tessera::report

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <set>
 #include <system_error>
 
 #include <nlohmann/json.hpp>
@@ -12,6 +11,7 @@
 #include "tessera/io/file.h"
 #include "tessera/io/json_file.h"
 #include "tessera/io/json_values.h"
+#include "tessera/report/run_folders.h"
 
 namespace tessera::report {
 namespace {
@@ -19,15 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxMetrics = int64_t{1} << 30;
-constexpr int64_t kMaxRecipe = int64_t{4} << 20;
-constexpr const char* kMetrics = "metrics.jsonl";
-// A run writes into a folder whose name ends so until its result is in place.
-constexpr const char* kUnfinished = ".tessera-partial";
-
-bool has_metrics(const fs::path& folder) {
-  std::error_code ignored;
-  return fs::is_regular_file(folder / kMetrics, ignored);
-}
 
 void add_numbers(const nlohmann::json& value, const std::string& name, Record& record) {
   if (value.is_null() || (value.is_number() && !std::isfinite(value.get<double>()))) {
@@ -66,14 +57,14 @@ RunRecord read_run(const fs::path& folder) {
     const bool is_evaluation = record.numbers.contains("eval_loss") || record.missing.contains("eval_loss");
     (is_evaluation ? run.evaluations : run.steps).push_back(std::move(record));
   }
-  if (io::exists(folder / "recipe.yaml")) run.recipe = io::read_file(folder / "recipe.yaml", kMaxRecipe);
+  if (io::exists(folder / kRecipe)) run.recipe = io::read_file(folder / kRecipe, kMaxRecipe);
+  run.checkpoints = checkpoints_of(output_of(folder), run.steps.empty() ? 0 : run.steps.back().step);
   return run;
 }
 
 // Gives the folders with metrics that `given` means: itself, its unfinished run, or the folders in it.
 std::vector<fs::path> find_folders(const std::string& given) {
-  const fs::path folder = fs::path(given).lexically_normal() / "";
-  const fs::path path = folder.parent_path().empty() ? folder : folder.parent_path();
+  const fs::path path = without_end(given);
   if (has_metrics(path)) return {path};
   if (has_metrics(path.string() + kUnfinished)) return {path.string() + kUnfinished};
   std::error_code error;
@@ -91,22 +82,6 @@ std::vector<fs::path> find_folders(const std::string& given) {
         .need("a folder with metrics.jsonl, as training writes it, or a folder of such folders");
   }
   return found;
-}
-
-// Gives the last components of each path, as many as make the names differ.
-std::vector<std::string> short_names(const std::vector<fs::path>& paths) {
-  std::vector<std::string> names;
-  for (size_t count = 1; count < 32; ++count) {
-    names.clear();
-    for (const fs::path& path : paths) {
-      const std::vector<fs::path> parts(path.begin(), path.end());
-      fs::path name;
-      for (size_t i = parts.size() - std::min(count, parts.size()); i < parts.size(); ++i) name /= parts[i];
-      names.push_back(name);
-    }
-    if (std::set<std::string>(names.begin(), names.end()).size() == names.size()) break;
-  }
-  return names;
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ struct RunRecord {
   std::string recipe;  // the text of recipe.yaml; empty if there is none
   bool is_unfinished = false;
   std::vector<Record> steps, evaluations;  // in the order of the file
+  std::vector<int64_t> checkpoints;        // the steps of those that are there, ascending
 
   // Gives (step, value) of the records that have the number, of both kinds of records.
   Points points(const std::string& number) const;

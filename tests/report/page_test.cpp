@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/report/run_clock.h"
+#include "tessera/report/run_marks.h"
 #include "tessera/report/run_summary.h"
 
 namespace tessera::report {
@@ -74,6 +75,22 @@ TEST(Page, TheReaderChoosesAxesIfThereIsAScript) {
   EXPECT_NE(html.find("data-name=\"b\" data-tokens=\"\" data-seconds=\"1,0.5\""), std::string::npos);
   EXPECT_EQ(count(html, "<script>"), 1U);
   EXPECT_EQ(count(html, "</script>"), 1U);
+}
+
+TEST(Page, CheckpointsAndWarningsAreMarks) {
+  RunRecord run = run_of("a", 5, 2.0);
+  run.checkpoints = {2, 4};
+  run.steps[1].numbers["skipped_steps"] = 1;
+  run.steps[2].missing.insert("loss");
+  for (const size_t i : {3U, 4U}) run.steps[i].numbers["straggler/rank"] = 7;
+  std::vector<std::string> told;
+  for (const Mark& mark : marks_of(run))
+    told.push_back(std::to_string(mark.step) + (mark.is_warning ? " ! " : " ") + mark.text);
+  EXPECT_EQ(told, (std::vector<std::string>{"2 ! 1 step without an update", "2 checkpoint",
+                                            "3 ! the loss is not finite", "4 ! rank 7 slows the others down",
+                                            "4 checkpoint"}));
+  EXPECT_NE(page({run}).find("data-marks=\"[{&quot;step&quot;:2,&quot;kind&quot;:&quot;warning&quot;"),
+            std::string::npos);
 }
 
 TEST(Page, SeveralRunsAreCompared) {
