@@ -255,10 +255,10 @@ void describe(CLI::App& app) {
 
 void add_verbs(CLI::App& app, CommandLine& line) {
   for (const auto add :
-       {add_train,    add_evaluate, add_convert,  add_merge,  add_upload,      add_generate,
-        add_classify, add_chat,     add_serve,    add_judge,  add_data,        add_recipe,
-        add_estimate, add_plan,     add_simulate, add_tune,   add_lr_range,    add_bench,
-        add_debug,    add_models,   add_doctor,   add_report, add_environment, add_completion})
+       {add_train,    add_evaluate,  add_convert,     add_merge,     add_upload, add_generate, add_classify,
+        add_chat,     add_serve,     add_judge,       add_data,      add_recipe, add_estimate, add_plan,
+        add_simulate, add_tune,      add_lr_range,    add_bench,     add_debug,  add_models,   add_doctor,
+        add_report,   add_dashboard, add_environment, add_completion})
     add(app, line);
   add_log_flags(app);
   // These two are turned into flags before parsing; they are added so that the help lists them.
@@ -324,7 +324,8 @@ int run_program(const std::string& path, const std::vector<std::string>& argumen
   add_verbs(app, line);
   if (const auto code = parse(app, arguments)) return *code;
   // Verbs that only print end as usual when their reader leaves: `tessera data show R | head`.
-  if (!app.got_subcommand("train") && !app.got_subcommand("bench") && !app.got_subcommand("serve"))
+  if (!app.got_subcommand("train") && !app.got_subcommand("bench") && !app.got_subcommand("serve") &&
+      !app.got_subcommand("dashboard"))
     std::signal(SIGPIPE, SIG_DFL);
   // The verb that tells which values of a variable are right must not be refused for a wrong one.
   if (app.got_subcommand("environment")) return run(line.action());

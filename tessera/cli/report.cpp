@@ -1,4 +1,6 @@
 // The verb `tessera report`.
+#include "tessera/cli/report.h"
+
 #include <memory>
 
 #include <CLI/CLI.hpp>
@@ -11,13 +13,13 @@
 #include "tessera/report/page.h"
 
 namespace tessera::cli {
-namespace {
 
-int write_report(const std::vector<std::string>& folders, const std::string& output, bool overwrites) {
+int write_report(const std::vector<std::string>& folders, const std::string& output,
+                 const std::string& named_by, bool overwrites) {
   std::vector<io::ResultInput> inputs;
   for (const std::string& folder : folders) inputs.push_back({"a run", folder});
   io::check_output_file({.path = output,
-                         .named_by = "--output",
+                         .named_by = named_by,
                          .inputs = inputs,
                          .is_earlier_output = io::begins_with(report::kPageBegin),
                          .overwrites = overwrites});
@@ -28,8 +30,6 @@ int write_report(const std::vector<std::string>& folders, const std::string& out
             format_bytes(static_cast<int64_t>(page.size())) + "; open it in a browser");
   return 0;
 }
-
-}  // namespace
 
 void add_report(CLI::App& app, CommandLine& line) {
   struct Options {
@@ -49,8 +49,9 @@ void add_report(CLI::App& app, CommandLine& line) {
       "with a\nline for each run, their recipes and the differences between them. Controls above the charts "
       "choose steps,\ntokens or time for the x axis, a linear or logarithmic y axis, and the smoothing of "
       "the lines.");
-  line.set_action(*verb,
-                  [options] { return write_report(options->folders, options->output, options->overwrite); });
+  line.set_action(*verb, [options] {
+    return write_report(options->folders, options->output, "--output", options->overwrite);
+  });
 }
 
 }  // namespace tessera::cli

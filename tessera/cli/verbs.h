@@ -35,6 +35,7 @@ void add_debug_schedule(CLI::App& debug, CommandLine& line);
 void add_debug_compare(CLI::App& debug, CommandLine& line);
 void add_models(CLI::App& app, CommandLine& line);
 void add_doctor(CLI::App& app, CommandLine& line);
+void add_dashboard(CLI::App& app, CommandLine& line);
 void add_report(CLI::App& app, CommandLine& line);
 void add_environment(CLI::App& app, CommandLine& line);
 

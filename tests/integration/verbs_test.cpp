@@ -486,6 +486,9 @@ TEST_F(VerbsTest, ReportShowsRuns) {
                            "Where the recipes differ", "<th scope=\"row\">learning_rate</th>"}) {
     EXPECT_NE(page.find(part), std::string::npos) << part;
   }
+  run_well({"dashboard", "first", "second", "--save", "same.html"});
+  EXPECT_EQ(read_text(here / "same.html"), page);
+  expect_error(run({"dashboard", "nowhere"}), 2, "E-CONFIG-REPORT", {"nowhere", "metrics.jsonl"});
   // The verb replaces its own page, but no other file.
   run_well({"report", "first"});
   EXPECT_NE(read_text(here / "report.html"), page);
