@@ -198,6 +198,7 @@ TEST_F(ServiceTest, EachMistakeInAConstraintIsTold) {
       {R"("guided_json": {"not": {}})", "guided_json", "'not'"},
       {R"("guided_json": "{")", "guided_json", "JSON object"},
       {R"("guided_regex": "a(?=b)c")", "guided_regex", "lookahead"},
+      {R"("guided_regex": "((((a{99|){99}){99}){99}){99}")", "guided_regex", "too many ways"},
       {R"("guided_choice": [])", "guided_choice", "at least one"},
       {R"("guided_regex": "a", "guided_choice": ["b"])", "guided_choice", "guided_regex"},
       {R"("response_format": "json")", "response_format", "object"},

@@ -87,6 +87,8 @@ std::shared_ptr<Constraint> ConstraintMaker::make(const ConstraintSource& source
     trie = trie_;
   }
   auto made = std::make_shared<Constraint>(source, trie);
+  // Refuses a constraint with too many ways on from its beginning.
+  static_cast<void>(ConstraintState(made));
   const std::lock_guard lock(mutex_);
   used_.emplace_front(key, made);
   if (used_.size() > kMostKept) used_.pop_back();

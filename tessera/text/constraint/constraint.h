@@ -48,6 +48,7 @@ class Constraint {
 // The state of an answer, which depends on its tokens alone.
 class ConstraintState {
  public:
+  // Throws what Stacks::enter() throws.
   explicit ConstraintState(std::shared_ptr<Constraint> constraint);
 
   // Takes the next token, which must have been allowed.
@@ -75,7 +76,7 @@ class ConstraintMaker {
   ConstraintMaker(const Tokenizer& tokenizer, int64_t vocabulary)
       : tokenizer_(tokenizer), vocabulary_(vocabulary) {}
 
-  // Throws what Constraint's constructor throws.
+  // Throws what the constructors of Constraint and of its first state throw.
   std::shared_ptr<Constraint> make(const ConstraintSource& source);
 
  private:
