@@ -1,5 +1,7 @@
 #include "tessera/nn/linear.h"
 
+#include <utility>
+
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
@@ -80,6 +82,12 @@ void Linear::set_adapter(const std::shared_ptr<LinearAdapter>& adapter, const st
   TESSERA_ASSERT(adapter != nullptr && adapter_ == nullptr, "a layer takes one adapter");
   for (const auto& child : adapter->named_children()) register_module(child.key(), child.value());
   adapter_ = adapter;
+}
+
+std::shared_ptr<LinearAdapter> Linear::take_adapter() {
+  TESSERA_ASSERT(adapter_ != nullptr, "an adapter to take");
+  for (const auto& child : adapter_->named_children()) unregister_module(child.key());
+  return std::exchange(adapter_, nullptr);
 }
 
 }  // namespace tessera::nn

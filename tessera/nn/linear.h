@@ -101,6 +101,8 @@ class Linear : public Layer, public HasInitialValues {
   // called it takes none: throws Error(Config, "ADAPTER-TARGET") that names `name`.
   void set_adapter(const std::shared_ptr<LinearAdapter>& adapter, const std::string& name);
   const std::shared_ptr<LinearAdapter>& adapter() const { return adapter_; }
+  // Runs the layer without its adapter from now on, and returns that; its children leave the layer.
+  std::shared_ptr<LinearAdapter> take_adapter();
   // Forbids adapters on a layer whose weight is read by other code than forward(). `reason` completes the
   // sentence "the layer ...".
   void refuse_adapter(std::string reason) { refusal_ = std::move(reason); }

@@ -148,13 +148,15 @@ int64_t combined_rank(const std::vector<Member>& members, Combination combinatio
 
 WeightedAdapter read_weighted_adapter(const std::string& text) {
   if (io::exists(text)) return {text};
-  std::string folder = text;
+  std::string folder = text, name;
   const size_t equals = folder.find('='), slash = folder.find('/');
-  if (equals != std::string::npos && (slash == std::string::npos || equals < slash))
+  if (equals != std::string::npos && (slash == std::string::npos || equals < slash)) {
+    name = folder.substr(0, equals);
     folder.erase(0, equals + 1);
-  if (io::exists(folder)) return {folder};
+  }
+  if (io::exists(folder)) return {folder, 1.0, name};
   const size_t colon = folder.rfind(':');
-  if (colon == std::string::npos) return {folder};
+  if (colon == std::string::npos) return {folder, 1.0, name};
   double weight = 0.0;
   const char* const end = folder.data() + folder.size();
   const auto read = std::from_chars(folder.data() + colon + 1, end, weight);
@@ -164,7 +166,7 @@ WeightedAdapter read_weighted_adapter(const std::string& text) {
         .got("'" + folder.substr(colon + 1) + "'")
         .need("DIR:WEIGHT with a number other than 0");
   }
-  return {folder.substr(0, colon), weight};
+  return {folder.substr(0, colon), weight, name};
 }
 
 void combine_adapters(const AdapterSet& set, const std::string& output) {

@@ -9,6 +9,7 @@ namespace tessera::peft {
 struct WeightedAdapter {
   std::string folder;
   double weight = 1.0;
+  std::string name = {};
 };
 
 // How factors are combined, by the names of PEFT's add_weighted_adapter(). With weights w, scales s: Cat
@@ -21,8 +22,8 @@ struct AdapterSet {
   Combination combination = Combination::Cat;
 };
 
-// Reads "DIR", "DIR:WEIGHT", "NAME=DIR" or "NAME=DIR:WEIGHT"; the name is for the reader. A path that exists
-// as it is written is taken so. Throws Error(Config, "ADAPTER-WEIGHT") for a weight that is not finite, or 0.
+// Reads "DIR", "DIR:WEIGHT", "NAME=DIR" or "NAME=DIR:WEIGHT"; A path that exists as it is written is taken
+// so. Throws Error(Config, "ADAPTER-WEIGHT") for a weight that is not finite, or 0.
 WeightedAdapter read_weighted_adapter(const std::string& text);
 
 // Writes one adapter that does what the set does into the folder `output`, which must exist, with the

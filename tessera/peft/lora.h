@@ -137,6 +137,9 @@ class LoraAdapter : public nn::LinearAdapter {
                      const std::optional<at::Tensor>& bias,
                      const c10::intrusive_ptr<ops::RowExchange>& output = {}) override;
   bool drops() const override;
+  // Returns what the adapter adds to the layer's own output for x, [rows, in]: [rows, out], without dropout.
+  // The adapter is not DoRA's, whose output is no such sum.
+  at::Tensor change(const at::Tensor& x) const;
 
   std::vector<nn::AdapterParameter> adapter_parameters() const override;
   void set_input_part(int64_t first, int64_t in_features, const ops::ChangeInPlace& sum) override;

@@ -114,6 +114,13 @@ at::Tensor LoraAdapter::fixed_product(const ops::Activation& x, const ops::Weigh
                           output);
 }
 
+at::Tensor LoraAdapter::change(const at::Tensor& x) const {
+  TESSERA_ASSERT(magnitude_ == nullptr, "the change of an adapter that is a sum");
+  at::Tensor y = trained_product(x, {});
+  if (a_start_ != nullptr) y = y + ops::linear(ops::linear(x, a_start_->weight), b_start_->weight) * scaling_;
+  return b_->bias.defined() ? y + b_->bias * scaling_ : y;
+}
+
 at::Tensor LoraAdapter::trained_product(const at::Tensor& x, const RowsOut& output) const {
   const ops::ProductScope products(ops::ProductType::OfOperands);
   return ops::linear(ops::linear(x, a_->weight), b_->weight, std::nullopt, output) * scaling_;

@@ -198,7 +198,15 @@ at::Tensor CausalLM::logits(const nn::TokenBatch& batch) {
   return after_blocks(batch, [this](const at::Tensor& x) { return head().logits(x); });
 }
 
-at::Tensor CausalLM::last_hidden_states(const nn::TokenBatch& batch) {
+std::unique_ptr<nn::AdapterRows::Pass> CausalLM::choose_adapters(
+    const std::vector<int64_t>& adapter_of_row) const {
+  if (adapter_rows_ == nullptr) return nullptr;
+  return std::make_unique<nn::AdapterRows::Pass>(*adapter_rows_, adapter_of_row, device());
+}
+
+at::Tensor CausalLM::last_hidden_states(const nn::TokenBatch& batch, int64_t adapter) {
+  const auto pass =
+      choose_adapters(std::vector<int64_t>(static_cast<size_t>(batch.input_ids.numel()), adapter));
   return after_blocks(batch, [this](const at::Tensor& x) { return head().normed(x); });
 }
 
@@ -207,7 +215,7 @@ at::Tensor CausalLM::next_logits(nn::KvCache& cache, const std::vector<NewTokens
   // Inference mode makes each of the some hundred small operations of a step cheaper than NoGradGuard does.
   const c10::InferenceMode inference;
   check_new_tokens(cache, batch);
-  std::vector<int64_t> ids, sequences, starts = {0}, last;
+  std::vector<int64_t> ids, sequences, starts = {0}, last, adapters;
   std::vector<SidesOfDocument> documents;  // of an encoder-decoder
   const int64_t virtual_tokens = num_virtual_tokens();
   for (const NewTokens& part : batch) {
@@ -222,6 +230,7 @@ at::Tensor CausalLM::next_logits(nn::KvCache& cache, const std::vector<NewTokens
     documents.push_back({starts.back(), border, border, starts.back() + added});
     sequences.push_back(part.sequence);
     starts.push_back(starts.back() + added);
+    adapters.insert(adapters.end(), static_cast<size_t>(added), part.adapter);
     TESSERA_ASSERT(part.num_logits >= 1 && part.num_logits <= added, "logits after some of the new tokens");
     for (int64_t i = part.num_logits; i > 0; --i) last.push_back(starts.back() - i);
   }
@@ -232,6 +241,7 @@ at::Tensor CausalLM::next_logits(nn::KvCache& cache, const std::vector<NewTokens
   const at::Tensor position_ids = copy_to(host_ids(step.positions()), device());
   nn::SequenceContext context{starts, &step, {}, {}, {}};
   if (config().is_encoder_decoder) context.sides = document_sides(documents, device());
+  const auto pass = choose_adapters(adapters);
   const auto num_blocks = static_cast<int64_t>(blocks().size());
   const int64_t begin = stage_ ? stage_->begin : 0, end = stage_ ? stage_->end : num_blocks;
   const auto run = [&](const at::Tensor& before) {
@@ -268,7 +278,8 @@ at::Tensor CausalLM::decode(const at::Tensor& ids, const at::Tensor& positions, 
 }
 
 bool CausalLM::decodes_alone() const {
-  if (stage_ || head().parallel() != nullptr || config().is_encoder_decoder) return false;
+  if (stage_ || adapter_rows_ != nullptr || head().parallel() != nullptr || config().is_encoder_decoder)
+    return false;
   const auto all = modules();
   const bool is_shared = std::any_of(all.begin(), all.end(), [](const auto& module) {
     const auto* layer = dynamic_cast<const nn::Layer*>(module.get());

@@ -13,6 +13,7 @@
 
 #include "tessera/checkpoint/layer_parts.h"
 #include "tessera/models/common/model_config.h"
+#include "tessera/nn/adapter_rows.h"
 #include "tessera/nn/block.h"
 #include "tessera/nn/embedding.h"
 #include "tessera/nn/kv_cache.h"
@@ -31,9 +32,10 @@ struct TiedParameter {
 
 // The next tokens of one sequence of a nn::KvCache.
 struct NewTokens {
-  int64_t sequence = 0;      // its number in the cache
-  std::vector<int64_t> ids;  // the tokens that follow those in the cache
-  int64_t num_logits = 1;    // logits are wanted after each of this many last ones
+  int64_t sequence = 0;                           // its number in the cache
+  std::vector<int64_t> ids;                       // the tokens that follow those in the cache
+  int64_t num_logits = 1;                         // logits are wanted after each of this many last ones
+  int64_t adapter = nn::AdapterRows::kNoAdapter;  // the adapter of these tokens; see set_adapter_rows()
 };
 
 // The blocks [begin, end) that this rank runs for next_logits() when the blocks before and after them lie on
@@ -84,8 +86,8 @@ class CausalLM : public torch::nn::Module {
   // the model's type: for tests and scoring.
   at::Tensor logits(const nn::TokenBatch& batch);
   // Returns the hidden states of all tokens behind the last layer and the final norm, [tokens, hidden_size]:
-  // what Transformers calls last_hidden_state.
-  at::Tensor last_hidden_states(const nn::TokenBatch& batch);
+  // what Transformers calls last_hidden_state. `adapter`: as in NewTokens.
+  at::Tensor last_hidden_states(const nn::TokenBatch& batch, int64_t adapter = nn::AdapterRows::kNoAdapter);
   // Feeds each sequence its next tokens, at least one, after those that the cache holds of it (the first
   // tokens of a sequence are an encoder-decoder's source, behind which the start of its target comes), and
   // returns the logits after the last of them, [sequences, vocabulary], without gradient; after the last
@@ -99,7 +101,7 @@ class CausalLM : public torch::nn::Module {
   at::Tensor decode(const at::Tensor& ids, const at::Tensor& positions, const nn::CacheView& cache);
   // Tells whether decode() is a fixed sequence of operations on the device, which can be recorded: the model
   // has no call hooks, shares nothing with other ranks, and has neither experts whose rows the host counts
-  // nor layers with a state.
+  // nor layers with a state, nor adapters that sequences choose.
   bool decodes_alone() const;
   // Tells whether some layer keeps a state behind the last token of a sequence (nn::GatedDeltaNet) in place
   // of the keys and values of all tokens.
@@ -121,6 +123,9 @@ class CausalLM : public torch::nn::Module {
   // Returns the device on which the model computes: the one that its parameters lie on.
   at::Device device() const;
   void set_hidden_type(at::ScalarType type) { hidden_type_ = type; }
+  // Gives the model's layers several adapters, of which NewTokens::adapter names one: `rows` is the object
+  // that peft::apply_row_adapters() has returned for this model. logits() and loss() use none.
+  void set_adapter_rows(std::shared_ptr<nn::AdapterRows> rows) { adapter_rows_ = std::move(rows); }
   // Returns the options of a cache that fits this model, or the blocks of its decode stage. Throws
   // Error(Model, "TASK") for a classifier, which generates nothing.
   nn::KvCacheOptions cache_options() const;
@@ -168,7 +173,10 @@ class CausalLM : public torch::nn::Module {
   std::optional<double> router_aux_loss_coef_;
   double router_z_loss_coef_ = 0.0;
   ops::ChangeInPlace token_sum_;
+  std::shared_ptr<nn::AdapterRows> adapter_rows_;  // null unless sequences choose among adapters
 
+  // Begins a pass whose rows have these adapters; does nothing if there are none to choose.
+  std::unique_ptr<nn::AdapterRows::Pass> choose_adapters(const std::vector<int64_t>& adapter_of_row) const;
   // Returns what `use` makes of the hidden states after the last block, [tokens, hidden_size].
   at::Tensor after_blocks(const nn::TokenBatch& batch, std::function<at::Tensor(const at::Tensor&)> use);
   // Returns the sides of the batch's documents on the model's device; null unless the model is an
