@@ -1,5 +1,8 @@
 #include "tessera/cli/adapters.h"
 
+#include <algorithm>
+
+#include "tessera/core/error.h"
 #include "tessera/io/temporary_folder.h"
 #include "tessera/peft/combine.h"
 
@@ -27,6 +30,27 @@ const std::string& AdapterOptions::folder() {
     folder_ = combined_->path();
   }
   return folder_;
+}
+
+std::vector<std::pair<std::string, AdapterOptions>> AdapterOptions::by_name() const {
+  std::vector<std::pair<std::string, AdapterOptions>> named;
+  for (const std::string& text : texts) {
+    const std::string name = peft::read_weighted_adapter(text).name;
+    auto found = std::ranges::find(named, name, [](const auto& each) { return each.first; });
+    if (found == named.end()) {
+      found = named.insert(named.end(), {name, {}});
+      found->second.combination = combination;
+    }
+    found->second.texts.push_back(text);
+  }
+  const bool has_nameless = std::ranges::any_of(named, [](const auto& each) { return each.first.empty(); });
+  if (has_nameless && named.size() > 1) {
+    throw Error(ErrorKind::Config, "ADAPTER-NAME", "some adapters have a name and others have none")
+        .at("command line")
+        .need("--adapter NAME=DIR for adapters that requests choose, or --adapter DIR for one that all get");
+  }
+  if (has_nameless) named.clear();
+  return named;
 }
 
 void add_adapter_options(CLI::App& verb, CommandLine& line, AdapterOptions& options,

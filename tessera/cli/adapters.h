@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -21,6 +22,10 @@ class AdapterOptions {
   // into a folder for temporary files, which is removed with the last copy of these options. Throws what
   // peft::combine_adapters() throws.
   const std::string& folder();
+  // Returns the adapters that have names, in the order in which these come first: the texts of one name are
+  // options of their own, combined as folder() does. Returns nothing if no text has a name. Throws
+  // Error(Config, "ADAPTER-NAME") if only some texts have one.
+  std::vector<std::pair<std::string, AdapterOptions>> by_name() const;
 
  private:
   class Combined;

@@ -1,10 +1,13 @@
 // The verb `tessera serve`.
 #include <chrono>
+#include <deque>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -58,17 +61,19 @@ const text::ToolFormat* tool_format_of(const Options& options, const serving::Se
   if (!options.tool_format.empty()) return &text::find_tool_format(options.tool_format);
   const text::ToolFormat* format =
       text::recognise_tool_format(*served.chat_template, text::render_options(served.tokenizer));
-  log::info(format != nullptr
-                ? "tool calls are read as '" + std::string(format->name) +
-                      "', as the chat template writes them"
-                : "tool calls remain text, since the chat template writes none in a form that is known; "
-                  "--tool-format names one");
+  log::info(
+      "'" + served.name + "': " +
+      (format != nullptr
+           ? "tool calls are read as '" + std::string(format->name) + "', as the chat template writes them"
+           : "tool calls remain text, since the chat template writes none in a form that is known; "
+             "--tool-format names one"));
   return format;
 }
 
-serving::ServedModel describe(const Options& options, const generation::ModelSource& source,
-                              const models::CausalLM& model) {
-  serving::ServedModel served{.name = name_of(options),
+serving::ServedModel describe(const Options& options, const std::string& name, int64_t adapter,
+                              const generation::ModelSource& source, const models::CausalLM& model) {
+  serving::ServedModel served{.name = name,
+                              .adapter = adapter,
                               .tokenizer = source.tokenizer(),
                               .chat_template = nullptr,
                               .no_template = "",
@@ -83,7 +88,7 @@ serving::ServedModel describe(const Options& options, const generation::ModelSou
     // A model without a template can still complete texts.
     if (!options.chat_template.empty()) throw;
     served.no_template = "give the server one with --chat-template";
-    log::warn("chats will be refused: " + std::string(error.message()));
+    log::warn("chats with '" + name + "' will be refused: " + std::string(error.message()));
   }
   served.tool_format = tool_format_of(options, served);
   return served;
@@ -111,6 +116,48 @@ void serve_until_stopped(serving::Service& service, const serving::HttpServer& s
     log::warn(std::to_string(server.num_open()) + " requests were cut off after " + format_duration(drain_s));
 }
 
+// The models of a server: that of the command line, and one more for each adapter that has a name.
+struct Models {
+  std::shared_ptr<models::CausalLM> model;
+  std::deque<generation::ModelSource> sources;  // whose tokenizers `served` uses
+  std::vector<serving::ServedModel> served;
+};
+
+Models load_models(Options& options, const at::TensorOptions& compute) {
+  Models all;
+  auto named = options.adapters.by_name();
+  const std::string name = name_of(options);
+  all.sources.emplace_back(options.model, named.empty() ? options.adapters.folder() : "");
+  if (const std::string& own = all.sources.front().adapter(); !named.empty() && !own.empty()) {
+    throw Error(ErrorKind::Config, "ADAPTER-NAME", "the model has an adapter that all requests get")
+        .at(own)
+        .hint("name its base model instead, and give the adapter a name: --adapter NAME=" + own);
+  }
+  all.model = all.sources.front().load(compute, {comm::Communicator::single(), {}},
+                                       {.embeddings = true, .adapters = !named.empty()});
+  all.served.push_back(describe(options, name, 0, all.sources.front(), *all.model));
+  std::vector<std::string> folders;
+  for (auto& [adapter, chosen] : named) {
+    if (adapter == name) {
+      throw Error(ErrorKind::Config, "ADAPTER-NAME", "an adapter has the name of the model")
+          .at("command line")
+          .got("'" + name + "'")
+          .hint("--served-model-name gives the model another one");
+    }
+    folders.push_back(chosen.folder());
+    all.sources.emplace_back(all.sources.front().base(), folders.back());
+    all.served.push_back(describe(options, adapter, std::ssize(folders), all.sources.back(), *all.model));
+  }
+  if (!folders.empty()) generation::ModelSource::add_adapters(*all.model, folders);
+  return all;
+}
+
+std::string names_of(const std::vector<serving::ServedModel>& served) {
+  std::vector<std::string> names;
+  for (const serving::ServedModel& each : served) names.push_back("'" + each.name + "'");
+  return join(names, ", ");
+}
+
 std::string what_is_served(const serving::EngineFacts& facts) {
   if (!facts.no_answers.empty())
     return "embeddings of " + std::to_string(facts.embedding_size) + " numbers alone";
@@ -126,26 +173,24 @@ int run_serve(Options options) {
   options.listen.http.max_body = options.max_body_mb << 20;
   options.engine.has_prefix_cache = !options.has_no_prefix_cache;
   const serving::ApiKeys keys = read_keys(options.listen);
-  const generation::ModelSource source(options.model, options.adapters.folder());
-  const auto model = source.load(compute, {comm::Communicator::single(), {}}, /*for_embeddings=*/true);
+  Models all = load_models(options, compute);
   std::optional<generation::Pooling> pooling;
   if (!options.pooling.empty()) pooling = generation::read_pooling(options.pooling);
-  options.engine.embeddings = generation::embedding_options(*model, source.base(), pooling);
-  serving::ServedModel served = describe(options, source, *model);
-  const std::string name = served.name;
-  generation::ServingEngine engine(*model, options.engine);
+  options.engine.embeddings = generation::embedding_options(*all.model, all.sources.front().base(), pooling);
+  const std::string names = names_of(all.served);
+  generation::ServingEngine engine(*all.model, options.engine);
   const serving::EngineFacts facts = engine.facts();
   if (options.engine.has_prefix_cache && facts.no_answers.empty()) {
-    if (const std::string why = generation::why_no_shared_pages(*model); !why.empty())
+    if (const std::string why = generation::why_no_shared_pages(*all.model); !why.empty())
       log::info("the prefix cache is off: " + why);
   }
-  serving::Service service(engine, std::move(served), {.keys = keys});
+  serving::Service service(engine, std::move(all.served), {.keys = keys});
   const StopSignals signals;
   const serving::HttpServer server(
       options.listen.http, [&](const serving::HttpRequest& head) { return service.check(head); },
       [&](const std::shared_ptr<serving::HttpExchange>& exchange) { service.handle(exchange); });
   warn_of_open_door(options.listen, keys);
-  log::info("serving '" + name + "' at " + address_of(options.listen, server) + "/v1 (context " +
+  log::info("serving " + names + " at " + address_of(options.listen, server) + "/v1 (context " +
             group_digits(facts.context) + " tokens, " + what_is_served(facts) + ")");
   serve_until_stopped(service, server, options.drain_s);
   return 0;
@@ -162,7 +207,10 @@ void add_serve(CLI::App& app, CommandLine& line) {
                  "automatically), or the name of a model on the hub, which is downloaded")
       ->required()
       ->each([options](const std::string& typed) { options->typed_model = typed; });
-  add_adapter_options(*verb, line, options->adapters, kAdapterHelp);
+  add_adapter_options(
+      *verb, line, options->adapters,
+      "Folder of an adapter to apply to the model, or, with a name, one that requests choose by "
+      "it as their model");
   add_listen_options(*verb, options->listen, 8000);
   verb->add_option("--served-model-name", options->served_name,
                    "Name by which requests ask for the model; default: its name on the hub, or the last part "

@@ -25,6 +25,9 @@ struct GenerateOptions {
   int64_t max_new_tokens = 256;
   // A Generator that shares pages shares them among requests of one salt alone.
   std::string cache_salt;
+  // The adapter that the text is made with (CausalLM::set_adapter_rows()). Pages are not shared among
+  // adapters.
+  int64_t adapter = nn::AdapterRows::kNoAdapter;
   // Ids that end the text; they are not part of the result. Empty = the model's eos_token_ids; an id that is
   // no token, such as -1, ends nothing.
   std::vector<int64_t> stop_ids;

@@ -84,7 +84,7 @@ EmbeddingOptions embedding_options(const models::CausalLM& model, const std::str
 }
 
 at::Tensor embed_texts(models::CausalLM& model, const std::vector<std::vector<int64_t>>& texts,
-                       Pooling pooling) {
+                       Pooling pooling, int64_t adapter) {
   const c10::InferenceMode inference;
   std::vector<int64_t> ids, positions, rows;
   nn::TokenBatch batch;
@@ -99,7 +99,7 @@ at::Tensor embed_texts(models::CausalLM& model, const std::vector<std::vector<in
   }
   batch.input_ids = at::tensor(ids, on_host(at::kLong));
   batch.position_ids = at::tensor(positions, on_host(at::kLong));
-  const at::Tensor hidden = model.last_hidden_states(batch);
+  const at::Tensor hidden = model.last_hidden_states(batch, adapter);
   if (pooling != Pooling::Mean)
     return hidden.index_select(0, copy_to(at::tensor(rows, on_host(at::kLong)), hidden.device()));
   // Sums of narrow types would lose digits.

@@ -34,9 +34,10 @@ EmbeddingOptions embedding_options(const models::CausalLM& model, const std::str
                                    std::optional<Pooling> chosen);
 
 // Returns the vectors of the texts, [texts, hidden_size], in the model's type (at least float32 for means),
-// on its device. Their lengths are any. Each text is one document of tokens, at least one. Throws Error(Data)
+// on its device. Their lengths are any. Each text is one document of tokens, at least one. `adapter`: as in
+// models::NewTokens. Throws Error(Data)
 // and Error(Model) for ids outside the vocabulary and texts that are too long.
 at::Tensor embed_texts(models::CausalLM& model, const std::vector<std::vector<int64_t>>& texts,
-                       Pooling pooling);
+                       Pooling pooling, int64_t adapter = nn::AdapterRows::kNoAdapter);
 
 }  // namespace tessera::generation

@@ -18,6 +18,8 @@ std::vector<EmbeddingQueue::Next> EmbeddingQueue::next_texts() {
   std::vector<Next> texts;
   int64_t tokens = 0;
   for (Open& open : open_) {
+    // One pass is of one adapter.
+    if (!texts.empty() && texts.front().open->request.adapter != open.request.adapter) return texts;
     for (size_t text = open.next; text < open.request.texts.size(); ++text) {
       tokens += std::ssize(open.request.texts[text]);
       if (!texts.empty() && tokens > max_tokens_) return texts;
@@ -30,7 +32,7 @@ std::vector<EmbeddingQueue::Next> EmbeddingQueue::next_texts() {
 void EmbeddingQueue::make(const std::vector<Next>& texts) {
   std::vector<std::vector<int64_t>> ids;
   for (const Next& each : texts) ids.push_back(each.open->request.texts[each.text]);
-  at::Tensor made = embed_texts(model_, ids, pooling_);
+  at::Tensor made = embed_texts(model_, ids, pooling_, texts.front().open->request.adapter);
   made = made.to(made.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
   if (!at::isfinite(made).all().item<bool>())
     throw Error(ErrorKind::Numerics, "EMBEDDING", "an embedding of the model is not finite");

@@ -88,7 +88,7 @@ bool Generator::step() {
   std::vector<models::NewTokens> batch;
   std::vector<TokenDraw> draws;
   for (const RunningRequest& running : running_) {
-    batch.push_back({running.sequence, running.tokens(running.num_fed, running.num_fed + 1)});
+    batch.push_back(running.next_tokens(1));
     draws.push_back(running.next_draw());
   }
   // If this throws, nothing has changed: running_ still holds all sequences, and the cache their old lengths.
@@ -166,7 +166,7 @@ NextLogits Generator::read_prompts(std::vector<RunningRequest>& group) {
       }
     }
     first_row += count;
-    batch.push_back({request.sequence, request.tokens(fed, fed + num_unread(request)), count});
+    batch.push_back(request.next_tokens(num_unread(request), count));
     draws.push_back(request.next_draw());
   }
   NextLogits logits = decoder_.prefill(batch, draws);
@@ -212,8 +212,7 @@ void Generator::read_beginning(RunningRequest& request, int64_t count) {
   while (request.num_fed < end) {
     const int64_t begin = request.num_fed,
                   size = is_scored ? std::min(end - begin, max_logits_) : end - begin;
-    const at::Tensor logits = model_.next_logits(
-        cache_, {{request.sequence, request.tokens(begin, begin + size), is_scored ? size : 1}});
+    const at::Tensor logits = model_.next_logits(cache_, {request.next_tokens(size, is_scored ? size : 1)});
     request.num_fed += size;
     give_keys(request);
     if (!is_scored) continue;

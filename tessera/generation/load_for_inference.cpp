@@ -21,6 +21,7 @@
 #include "tessera/models/registry.h"
 #include "tessera/peft/adapter_files.h"
 #include "tessera/peft/carried_parameters.h"
+#include "tessera/peft/row_adapters.h"
 
 namespace tessera::generation {
 
@@ -42,7 +43,7 @@ bool is_adapter(const std::string& folder) {
 std::shared_ptr<models::CausalLM> load_for_inference(const std::string& path,
                                                      const std::string& adapter_folder,
                                                      const at::TensorOptions& options,
-                                                     const parallel::DeviceMesh& mesh, bool for_embeddings) {
+                                                     const parallel::DeviceMesh& mesh, InferenceUses uses) {
   const at::ScalarType type = c10::typeMetaToScalarType(options.dtype());
   models::BaseModel base = models::BaseModel::open(path);
   std::optional<peft::AdapterConfig> config;
@@ -59,7 +60,7 @@ std::shared_ptr<models::CausalLM> load_for_inference(const std::string& path,
       if (classes) base = base.as_classifier(*classes);
     }
   }
-  const bool is_body = for_embeddings && base.config().is_encoder && !base.config().classification;
+  const bool is_body = uses.embeddings && base.config().is_encoder && !base.config().classification;
   if (is_body) base = base.as_classifier({ProblemType::SingleLabel, default_labels(2)});
   const std::shared_ptr<models::CausalLM> model = models::build_model(base.config(), type);
   const std::shared_ptr<const checkpoint::StoredTensors> files = base.tensors();
@@ -101,12 +102,13 @@ std::shared_ptr<models::CausalLM> load_for_inference(const std::string& path,
       return layouts.of(parameter).local_box(parallel::coordinates_on(layouts.axes_of(parameter)));
     };
   }
-  // Matrices that are stored in bf16 stay so, unless an adapter is put on them: it is added to weights of the
-  // model's own type.
+  // Matrices that are stored in bf16 stay so, unless adapters are put on them: these are added to weights of
+  // the model's own type.
+  const bool keeps_narrow = adapter_folder.empty() && !uses.adapters;
   std::shared_ptr<const checkpoint::ParameterSource> source =
       std::make_shared<checkpoint::SourceList>(std::move(sources));
   if (!coded.empty()) source = checkpoint::coded_source(source, files, std::move(coded));
-  models::load_weights(*model, *source, adapter_folder.empty(), options.device(), box_of);
+  models::load_weights(*model, *source, keeps_narrow, options.device(), box_of);
   model->eval();
   return model;
 }
@@ -159,6 +161,11 @@ ModelSource::ModelSource(std::string path, std::string adapter)
     throw io::missing_file(config);
   const bool has_own = !adapter_.empty() && io::exists(io::join_path(adapter_, "tokenizer.json"));
   tokenizer_ = models::BaseModel::tokenizer(has_own ? adapter_ : base_);
+}
+
+void ModelSource::add_adapters(models::CausalLM& model, const std::vector<std::string>& folders) {
+  model.set_adapter_rows(peft::apply_row_adapters(model, folders, model.tied_modules(), model.device()));
+  model.eval();
 }
 
 std::vector<int64_t> ModelSource::stop_ids(const models::CausalLM& model) const {

@@ -16,15 +16,22 @@
 
 namespace tessera::generation {
 
+// Says for which uses a model is loaded, beside making text with the adapter that it has.
+struct InferenceUses {
+  // Only the hidden states of an encoder matter: it may lack the head of a classifier, and then gets any.
+  bool embeddings = false;
+  // ModelSource::add_adapters() is called later.
+  bool adapters = false;
+};
+
 // Returns the model of a folder or a GGUF file in eval mode, with the adapter of `adapter_folder` unless that
 // is empty. It computes in the type and on the device of `options` (matrices stored in bf16 stay so; a GGUF
 // file is expanded as it is read). Each layer is cut over the ranks along tp, and the layers are dealt to the
-// ranks along pp; all ranks must then make the same calls. With `for_embeddings`, only the hidden states of
-// an encoder matter: it may lack the head of a classifier, and then gets any. Throws Error(Model), and
-// Error(Config) for layers that cannot be cut so. Collective.
+// ranks along pp; all ranks must then make the same calls. Throws Error(Model), and Error(Config) for layers
+// that cannot be cut so. Collective.
 std::shared_ptr<models::CausalLM> load_for_inference(
     const std::string& path, const std::string& adapter_folder, const at::TensorOptions& options,
-    const parallel::DeviceMesh& mesh = {comm::Communicator::single(), {}}, bool for_embeddings = false);
+    const parallel::DeviceMesh& mesh = {comm::Communicator::single(), {}}, InferenceUses uses = {});
 
 // Returns whether a folder holds an adapter and no model. It may hold the base's config.json, which training
 // programs put beside an adapter, but not its weights.
@@ -47,11 +54,17 @@ class ModelSource {
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
   // The folder or GGUF file of the model, without its adapter.
   const std::string& base() const { return base_; }
+  // The folder of its adapter; empty if it has none.
+  const std::string& adapter() const { return adapter_; }
   // Loads the model as load_for_inference() does. Collective.
   std::shared_ptr<models::CausalLM> load(const at::TensorOptions& options, const parallel::DeviceMesh& mesh,
-                                         bool for_embeddings = false) const {
-    return load_for_inference(base_, adapter_, options, mesh, for_embeddings);
+                                         InferenceUses uses = {}) const {
+    return load_for_inference(base_, adapter_, options, mesh, uses);
   }
+  // Loads adapters of these folders beside a model that load() has loaded for them, whole and without an
+  // adapter of its own. Sequences then choose one by models::NewTokens::adapter; the first one is 1. Throws
+  // what peft::apply_row_adapters() throws.
+  static void add_adapters(models::CausalLM& model, const std::vector<std::string>& folders);
   // Returns the ids that end an answer: those of the model's configuration and those of the tokenizer.
   std::vector<int64_t> stop_ids(const models::CausalLM& model) const;
 

@@ -1,6 +1,6 @@
 #include "tessera/generation/running_request.h"
 
-#include <string_view>
+#include <string>
 
 #include "tessera/core/sha256.h"
 
@@ -19,8 +19,9 @@ void RunningRequest::add_keys() {
   constexpr int64_t kPage = nn::KvCache::kPageTokens;
   for (int64_t next = std::ssize(keys); (next + 1) * kPage <= text_size(); ++next) {
     Sha256 sum;
-    // No key of a page begins like the salt.
-    sum.add(next == 0 ? "salt " + options.cache_salt : keys.back());
+    // No key of a page begins like the first one's text.
+    sum.add(next == 0 ? "adapter " + std::to_string(options.adapter) + " salt " + options.cache_salt
+                      : keys.back());
     const std::vector<int64_t> ids = tokens(next * kPage, (next + 1) * kPage);
     sum.add({reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(int64_t)});
     keys.push_back(sum.hex());

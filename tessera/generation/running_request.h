@@ -30,10 +30,14 @@ struct RunningRequest : Continuation {
   int64_t text_size() const { return prompt_size() + std::ssize(result.token_ids); }
   // Returns the tokens [begin, end) of the text.
   std::vector<int64_t> tokens(int64_t begin, int64_t end) const;
+  // Returns the next `count` tokens of the text that are to be fed.
+  models::NewTokens next_tokens(int64_t count, int64_t num_logits = 1) const {
+    return {sequence, tokens(num_fed, num_fed + count), num_logits, options.adapter};
+  }
   // Tells whether the model has seen all of the text, so that a token can be chosen.
   bool is_fed() const { return num_fed == text_size(); }
   // Makes the keys of all pages that the text fills by now: each is a checksum of the key before it, or the
-  // salt of the request, and the tokens of the page.
+  // adapter and the salt of the request, and the tokens of the page.
   void add_keys();
   // Tells whether the log-probabilities of the prompt are wanted and have not been told.
   bool scores_prompt() const { return options.on_prompt_log_probs && result.token_ids.empty(); }

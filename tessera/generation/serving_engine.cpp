@@ -39,6 +39,7 @@ GenerationRequest request_of(const serving::EngineRequest& request, const std::s
                       .seed = sampling.seed,
                       .sequence = sampling.sequence};
   options.max_new_tokens = request.max_new_tokens;
+  options.adapter = request.adapter;
   options.cache_salt = request.cache_salt;
   options.constraint = request.constraint;
   options.stop_ids = request.stop_ids;

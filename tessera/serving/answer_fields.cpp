@@ -92,14 +92,6 @@ AnswerFields read_answer_fields(Fields& fields, const ServedModel& model) {
   return answer;
 }
 
-void check_model(Fields& fields, const ServedModel& model) {
-  const auto name = fields.text("model");
-  if (!name || *name == model.name) return;
-  throw ApiError::not_found(
-      "the model '" + *name + "' is not served here; this server has '" + model.name + "'", "model",
-      "model_not_found");
-}
-
 int64_t answer_room(int64_t prompt_tokens, std::optional<int64_t> asked, int64_t otherwise,
                     const EngineFacts& facts, const std::string& param) {
   if (prompt_tokens == 0) throw ApiError::bad("the prompt has no tokens", param);

@@ -35,9 +35,6 @@ struct AnswerFields {
 // Refuses every field that would change the answer and is not supported. Throws ApiError.
 AnswerFields read_answer_fields(Fields& fields, const ServedModel& model);
 
-// Throws ApiError (404) if the request names another model.
-void check_model(Fields& fields, const ServedModel& model);
-
 // Settles how many tokens an answer to a prompt of this size may have: what was asked for, or `otherwise`,
 // but no more than context and cache leave. Throws ApiError if not even one is left.
 int64_t answer_room(int64_t prompt_tokens, std::optional<int64_t> asked, int64_t otherwise,

@@ -5,7 +5,8 @@
 namespace tessera::serving {
 
 void EmbeddingJob::start(Engine& engine) {
-  const auto number = engine.embed({std::move(fields_.texts), fields_.normalizes, shared_from_this()});
+  const auto number =
+      engine.embed({std::move(fields_.texts), fields_.normalizes, shared_from_this(), model_->adapter});
   if (!number) {
     metrics_->count_rejection();
     throw ApiError::busy("too many requests are waiting for an answer; try again later");

@@ -63,7 +63,7 @@ EmbeddingFields read_embedding(const Json& body, const ServedModel& model, const
   if (!facts.no_embeddings.empty())
     throw ApiError::bad("this model makes no embeddings: " + facts.no_embeddings, "model");
   Fields fields(body);
-  check_model(fields, model);
+  fields.ignore({"model"});  // Service has read it
   EmbeddingFields read;
   for (TokenPrompt& prompt : read_prompts(fields, "input", /*echoes=*/false, model, facts)) {
     check_length(std::ssize(prompt.ids), read.texts.size(), facts);

@@ -57,12 +57,14 @@ struct EmbeddingRequest {
   std::vector<std::vector<int64_t>> texts;  // their tokens, at least one of each
   bool normalizes = true;                   // to vectors of length 1
   std::shared_ptr<EmbeddingReceiver> receiver;
+  int64_t adapter = 0;  // ServedModel::adapter
 };
 
 struct EngineRequest {
   std::vector<int64_t> prompt;
   Sampling sampling;
   int64_t max_new_tokens = 1;     // at least 1
+  int64_t adapter = 0;            // ServedModel::adapter
   std::string cache_salt;         // only requests of one salt share what the cache holds of their prompts
   std::vector<int64_t> stop_ids;  // a stop id ends the answer and is not part of it; may be empty
   std::shared_ptr<text::Constraint> constraint;  // what the answer has to match; null = anything

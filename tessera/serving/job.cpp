@@ -56,6 +56,7 @@ void Job::start(Engine& engine) {
     requests.push_back({.prompt = std::move(plan.prompt),
                         .sampling = sampling,
                         .max_new_tokens = request_.max_new_tokens[i],
+                        .adapter = model_->adapter,
                         .cache_salt = fields.cache_salt,
                         .stop_ids = fields.stop_ids,
                         .constraint = fields.constraint,

@@ -141,7 +141,7 @@ Json as_answer_fields(Fields& fields) {
 
 AnswerRequest read_message_request(const Json& body, const ServedModel& model, const EngineFacts& facts) {
   Fields fields(body);
-  check_model(fields, model);
+  fields.ignore({"model"});  // Service has read it
   AnswerRequest request;
   request.format = std::make_unique<MessageFormat>();
   const Json answering = as_answer_fields(fields);
@@ -169,7 +169,7 @@ AnswerRequest read_message_request(const Json& body, const ServedModel& model, c
 
 int64_t count_message_tokens(const Json& body, const ServedModel& model) {
   Fields fields(body);
-  check_model(fields, model);
+  fields.ignore({"model"});  // Service has read it
   const Json chat = as_chat(fields);
   Fields chat_fields(chat);
   const Json tools = read_tools(chat_fields).tools;

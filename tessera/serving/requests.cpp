@@ -213,7 +213,7 @@ std::vector<int64_t> encode_messages(Fields& fields, const Json& tools, const Se
 
 AnswerRequest read_completion(const Json& body, const ServedModel& model, const EngineFacts& facts) {
   Fields fields(body);
-  check_model(fields, model);
+  fields.ignore({"model"});  // Service has read it
   AnswerRequest request;
   request.format = std::make_unique<CompletionFormat>();
   request.fields = read_answer_fields(fields, model);
@@ -247,7 +247,7 @@ AnswerRequest read_completion(const Json& body, const ServedModel& model, const 
 
 AnswerRequest read_chat(const Json& body, const ServedModel& model, const EngineFacts& facts) {
   Fields fields(body);
-  check_model(fields, model);
+  fields.ignore({"model"});  // Service has read it
   AnswerRequest request;
   request.fields = read_answer_fields(fields, model);
   read_chat_log_probs(fields, request.fields);

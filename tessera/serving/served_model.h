@@ -1,4 +1,5 @@
-// The model that a server offers, as requests need it.
+// A model that a server offers, as requests need it: the engine's model as it is, or with one of its
+// adapters.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@ namespace tessera::serving {
 
 struct ServedModel {
   std::string name;
+  int64_t adapter = 0;                                      // its number in the engine; 0 = none
   const text::Tokenizer& tokenizer;                         // outlives the server
   std::shared_ptr<const text::ChatTemplate> chat_template;  // null if there is none
   std::string no_template;                                  // why, if there is none

@@ -13,6 +13,7 @@
 #include "tessera/serving/browser_page.h"
 #include "tessera/serving/embedding_job.h"
 #include "tessera/serving/embedding_request.h"
+#include "tessera/serving/fields.h"
 #include "tessera/serving/job.h"
 #include "tessera/serving/message_format.h"
 #include "tessera/serving/message_request.h"
@@ -74,10 +75,12 @@ ServedModel with_constraints(ServedModel model, const EngineFacts& facts) {
 
 }  // namespace
 
-Service::Service(Engine& engine, ServedModel model, ServiceOptions options)
-    : engine_(engine),
-      model_(std::make_shared<const ServedModel>(with_constraints(std::move(model), engine.facts()))),
-      options_(std::move(options)) {
+Service::Service(Engine& engine, std::vector<ServedModel> models, ServiceOptions options)
+    : engine_(engine), options_(std::move(options)) {
+  TESSERA_ASSERT(!models.empty(), "a server has a model");
+  for (ServedModel& model : models)
+    models_.push_back(
+        std::make_shared<const ServedModel>(with_constraints(std::move(model), engine.facts())));
   for (int i = 0; i < options_.num_threads; ++i) threads_.emplace_back([this] { work(); });
 }
 
@@ -137,17 +140,43 @@ HttpReply Service::page(const std::string& path) const {
   if (path == kPage) return browser_page(std::string(chat_page()));
   if (path == "/version") return reply_of(Json{{"version", program_version()}});
   if (path == "/metrics")
-    return {200, metrics_->text(model_->name, engine_.state()), "text/plain; version=0.0.4; charset=utf-8"};
-  const Json model = {{"id", model_->name},
-                      {"object", "model"},
-                      {"created", model_->created},
-                      {"owned_by", "tessera"},
-                      {"max_model_len", engine_.facts().context}};
-  if (path == kModels) return reply_of(Json{{"object", "list"}, {"data", Json::array({model})}});
+    return {200, metrics_->text(models_.front()->name, engine_.state()),
+            "text/plain; version=0.0.4; charset=utf-8"};
+  if (path == kModels) {
+    Json all = Json::array();
+    for (const Model& model : models_) all.push_back(describe(*model));
+    return reply_of(Json{{"object", "list"}, {"data", all}});
+  }
   const std::string name = path.substr(std::string(kModels).size() + 1);
-  if (name == model_->name) return reply_of(model);
+  if (const Model model = find_model(name)) return reply_of(describe(*model));
   return reply_of(
       ApiError::not_found("the model '" + name + "' is not served here", "model", "model_not_found"), path);
+}
+
+Json Service::describe(const ServedModel& model) const {
+  Json told = {{"id", model.name},
+               {"object", "model"},
+               {"created", model.created},
+               {"owned_by", "tessera"},
+               {"max_model_len", engine_.facts().context}};
+  if (model.adapter != 0) told["parent"] = models_.front()->name;
+  return told;
+}
+
+Service::Model Service::find_model(const std::string& name) const {
+  const auto found = std::ranges::find_if(models_, [&](const Model& each) { return each->name == name; });
+  return found == models_.end() ? nullptr : *found;
+}
+
+Service::Model Service::model_of(const Json& body) const {
+  const auto name = Fields(body).text("model");
+  if (!name) return models_.front();
+  if (Model model = find_model(*name)) return model;
+  std::vector<std::string> names;
+  for (const Model& each : models_) names.push_back("'" + each->name + "'");
+  throw ApiError::not_found(
+      "the model '" + *name + "' is not served here; this server has " + join(names, ", "), "model",
+      "model_not_found");
 }
 
 HttpReply Service::health() const {
@@ -160,14 +189,13 @@ HttpReply Service::health() const {
   return reply_of(Json{{"status", "ok"}});
 }
 
-HttpReply Service::tokenize(const Json& body) const {
+HttpReply Service::tokenize(const Json& body, const ServedModel& model) const {
   Fields fields(body);
-  check_model(fields, *model_);
   std::vector<int64_t> ids;
   if (fields.find("messages") != nullptr) {
-    ids = encode_messages(fields, read_tools(fields).tools, *model_);
+    ids = encode_messages(fields, read_tools(fields).tools, model);
   } else if (const auto text = fields.text("prompt")) {
-    ids = encode_text(*text, fields.boolean("add_special_tokens", true), *model_);
+    ids = encode_text(*text, fields.boolean("add_special_tokens", true), model);
   } else {
     throw fields.problem("prompt", "\"prompt\" or \"messages\" is needed");
   }
@@ -175,17 +203,16 @@ HttpReply Service::tokenize(const Json& body) const {
   if (fields.boolean("return_token_strs", false)) {
     reply["token_strs"] = Json::array();
     for (const int64_t id : ids)
-      reply["token_strs"].push_back(model_->tokenizer.id_to_token(static_cast<int32_t>(id)));
+      reply["token_strs"].push_back(model.tokenizer.id_to_token(static_cast<int32_t>(id)));
   }
   return reply_of(reply);
 }
 
-HttpReply Service::detokenize(const Json& body) const {
+HttpReply Service::detokenize(const Json& body, const ServedModel& model) const {
   Fields fields(body);
-  check_model(fields, *model_);
   if (fields.find("tokens") == nullptr) throw fields.problem("tokens", "this field is needed");
   const auto ids = fields.integers("tokens", 0, engine_.facts().vocabulary - 1);
-  return reply_of(Json{{"prompt", model_->tokenizer.decode(std::vector<int32_t>(ids.begin(), ids.end()))}});
+  return reply_of(Json{{"prompt", model.tokenizer.decode(std::vector<int32_t>(ids.begin(), ids.end()))}});
 }
 
 void Service::work() {
@@ -209,11 +236,11 @@ void Service::answer(const std::shared_ptr<HttpExchange>& exchange) {
   try {
     const Json body = parse_body(request.body);
     if (request.path == "/tokenize") {
-      reply = tokenize(body);
+      reply = tokenize(body, *model_of(body));
     } else if (request.path == "/detokenize") {
-      reply = detokenize(body);
+      reply = detokenize(body, *model_of(body));
     } else if (request.path == "/v1/messages/count_tokens") {
-      reply = reply_of(Json{{"input_tokens", count_message_tokens(body, *model_)}});
+      reply = reply_of(Json{{"input_tokens", count_message_tokens(body, *model_of(body))}});
     } else if (request.path == kEmbeddings) {
       return start_embedding(exchange, body, id);
     } else {
@@ -244,24 +271,26 @@ void Service::start_job(const std::shared_ptr<HttpExchange>& exchange, const Jso
   if (!facts.no_answers.empty())
     throw ApiError::bad(facts.no_answers + "; ask " + kEmbeddings + " for embeddings", "model");
   const std::string& path = exchange->request().path;
-  AnswerRequest request = path == kMessages           ? read_message_request(body, *model_, facts)
-                          : path == "/v1/completions" ? read_completion(body, *model_, facts)
-                                                      : read_chat(body, *model_, facts);
+  const Model model = model_of(body);
+  AnswerRequest request = path == kMessages           ? read_message_request(body, *model, facts)
+                          : path == "/v1/completions" ? read_completion(body, *model, facts)
+                                                      : read_chat(body, *model, facts);
   warn_of(request.unknown);
   if (const auto most = facts.max_sequences + facts.max_waiting; std::ssize(request.plans) > most) {
     throw ApiError::bad("the request asks for " + std::to_string(request.plans.size()) +
                             " answers, but this server takes at most " + std::to_string(most) + " at once",
                         "n");
   }
-  std::make_shared<Job>(exchange, std::move(request), model_, metrics_, request_id)->start(engine_);
+  std::make_shared<Job>(exchange, std::move(request), model, metrics_, request_id)->start(engine_);
 }
 
 void Service::start_embedding(const std::shared_ptr<HttpExchange>& exchange, const Json& body,
                               const std::string& request_id) {
   refuse_when_draining();
-  EmbeddingFields fields = read_embedding(body, *model_, engine_.facts());
+  const Model model = model_of(body);
+  EmbeddingFields fields = read_embedding(body, *model, engine_.facts());
   warn_of(fields.unknown);
-  std::make_shared<EmbeddingJob>(exchange, std::move(fields), model_, metrics_, request_id)->start(engine_);
+  std::make_shared<EmbeddingJob>(exchange, std::move(fields), model, metrics_, request_id)->start(engine_);
 }
 
 void Service::refuse_when_draining() const {

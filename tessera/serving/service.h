@@ -30,7 +30,8 @@ struct ServiceOptions {
 // service the server.
 class Service {
  public:
-  Service(Engine& engine, ServedModel model, ServiceOptions options);
+  // A request that names no model gets the first one. Names differ.
+  Service(Engine& engine, std::vector<ServedModel> models, ServiceOptions options);
   ~Service();
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
@@ -41,10 +42,17 @@ class Service {
   void drain(double seconds);
 
  private:
+  using Model = std::shared_ptr<const ServedModel>;
+
   HttpReply health() const;
   HttpReply page(const std::string& path) const;
-  HttpReply tokenize(const Json& body) const;
-  HttpReply detokenize(const Json& body) const;
+  HttpReply tokenize(const Json& body, const ServedModel& model) const;
+  HttpReply detokenize(const Json& body, const ServedModel& model) const;
+  Json describe(const ServedModel& model) const;
+  // Returns the model of this name, or null.
+  Model find_model(const std::string& name) const;
+  // Returns the model that a request asks for. Throws ApiError (404) if it is not served here.
+  Model model_of(const Json& body) const;
   // Answers a request whose body has to be read; runs on one of the threads.
   void answer(const std::shared_ptr<HttpExchange>& exchange);
   void start_job(const std::shared_ptr<HttpExchange>& exchange, const Json& body,
@@ -57,7 +65,7 @@ class Service {
   void work();
 
   Engine& engine_;
-  const std::shared_ptr<const ServedModel> model_;
+  std::vector<Model> models_;
   const ServiceOptions options_;
   const std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>();
   std::atomic<double> drains_until_ = 0.0;  // seconds since 1970; 0 = does not drain

@@ -32,7 +32,7 @@ json expected() {
 
 std::shared_ptr<models::CausalLM> load(const std::string& folder) {
   return load_for_inference(folder, "", at::TensorOptions(kHost).dtype(at::kDouble),
-                            {comm::Communicator::single(), {}}, /*for_embeddings=*/true);
+                            {comm::Communicator::single(), {}}, {.embeddings = true});
 }
 
 // Holds the embeddings of the texts, all at once and one by one, against Transformers'.

@@ -6,8 +6,12 @@
 
 #include <gtest/gtest.h>
 
+#include "tessera/peft/row_adapters.h"
+
 #include "tests/models/reference_models.h"
 #include "tests/models/small_model.h"
+#include "tests/peft/made_adapters.h"
+#include "tests/testing/temp_folder.h"
 
 namespace tessera::generation {
 namespace {
@@ -90,6 +94,53 @@ TEST(ServingEngine, AnswersAreThoseOfAGenerator) {
   bad->wait();
   EXPECT_EQ(bad->reason, EndReason::Failed);
   EXPECT_NE(bad->problem.find("vocabulary"), std::string::npos) << bad->problem;
+}
+
+// Puts an adapter with random values on the query projections of the first layer.
+std::shared_ptr<nn::AdapterRows> two_adapters(models::CausalLM& model, const std::string& folder) {
+  std::vector<std::string> folders;
+  for (const double alpha : {6.0, -9.0}) {
+    folders.push_back(folder + "/" + std::to_string(folders.size()));
+    peft::LoraOptions options{.rank = 2, .alpha = std::abs(alpha), .start = "false"};
+    options.target_modules = {alpha > 0 ? "q_proj" : "down_proj"};
+    const auto adapted = models::small_model();
+    const auto targets = peft::apply_lora(*adapted, options);
+    checkpoint::materialize(*adapted, *models::random_source(*adapted, 5));
+    peft::save_adapter(folders.back(), *adapted, options, targets);
+  }
+  return peft::apply_row_adapters(model, folders, model.tied_modules(), kHost);
+}
+
+TEST(ServingEngine, RequestsChooseTheirAdapters) {
+  const testing::TempFolder folder;
+  const auto model = models::small_model();
+  model->set_adapter_rows(two_adapters(*model, folder.path()));
+  model->eval();
+  ServingEngine engine(*model, {.max_batch = 4, .max_part_tokens = 32});
+  const std::vector<int64_t> prompt(70, 4);
+  std::vector<std::vector<int64_t>> answers;
+  // In the second turn pages of the prompt are known, of each adapter its own.
+  for (const int64_t known : {0, 64}) {
+    std::vector<std::shared_ptr<Receiver>> receivers;
+    std::vector<serving::EngineRequest> requests;
+    for (const int64_t adapter : {0, 1, 2}) {
+      receivers.push_back(std::make_shared<Receiver>());
+      requests.push_back(request_for(receivers.back(), prompt, 20));
+      requests.back().adapter = adapter;
+    }
+    ASSERT_TRUE(engine.submit(std::move(requests)).has_value());
+    for (size_t i = 0; i < receivers.size(); ++i) {
+      receivers[i]->wait();
+      EXPECT_EQ(receivers[i]->num_cached, known);
+      GenerateOptions options = options_like(20);
+      options.adapter = static_cast<int64_t>(i);
+      EXPECT_EQ(receivers[i]->ids, generate(*model, prompt, options).token_ids) << "adapter " << i;
+      answers.push_back(receivers[i]->ids);
+    }
+  }
+  EXPECT_NE(answers[0], answers[1]);
+  EXPECT_NE(answers[0], answers[2]);
+  EXPECT_NE(answers[1], answers[2]);
 }
 
 TEST(ServingEngine, TellsWhatItsCacheHadAndWhatItPutBack) {

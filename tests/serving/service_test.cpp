@@ -45,7 +45,12 @@ class ServiceTest : public ::testing::Test {
                             .stop_ids = {256},
                             .defaults = {.temperature = 0.25, .top_k = 7},
                             .max_answer_tokens = 50};
-    service_.emplace(engine_, model, std::move(options));
+    ServedModel adapted = model;
+    adapted.name = "tuned";
+    adapted.adapter = 1;
+    adapted.chat_template = nullptr;
+    adapted.no_template = "it was trained without";
+    service_.emplace(engine_, std::vector{model, adapted}, std::move(options));
     server_.emplace(
         HttpOptions{}, [this](const HttpRequest& head) { return service_->check(head); },
         [this](const std::shared_ptr<HttpExchange>& exchange) { service_->handle(exchange); });
@@ -702,6 +707,31 @@ TEST_F(ServiceTest, KeysOpenAllRoutesButHealth) {
   EXPECT_EQ(testing::get(port(), "/chat.html").status, 401);
   EXPECT_EQ(complete({{"prompt", "a"}}).status, 401);
   EXPECT_EQ(testing::get(port(), "/health").status, 200);
+}
+
+TEST_F(ServiceTest, RequestsChooseAmongModels) {
+  const json models = testing::get(port(), "/v1/models").json().at("data");
+  ASSERT_EQ(models.size(), 2U);
+  EXPECT_FALSE(models.at(0).contains("parent"));
+  EXPECT_EQ(models.at(1).at("id"), "tuned");
+  EXPECT_EQ(models.at(1).at("parent"), "tiny");
+  EXPECT_EQ(testing::get(port(), "/v1/models/tuned").json().at("id"), "tuned");
+  for (const auto& [name, adapter] : {std::pair("tiny", 0), std::pair("tuned", 1)}) {
+    const auto answer = complete({{"prompt", "ab"}, {"model", name}});
+    EXPECT_EQ(answer.json().at("model"), name);
+    EXPECT_EQ(engine_.last().adapter, adapter);
+  }
+  complete({{"prompt", "ab"}});
+  EXPECT_EQ(engine_.last().adapter, 0);
+  // Each has a template of its own, or none.
+  EXPECT_EQ(chat({{"messages", user("hi")}}).status, 200);
+  const auto refused = chat({{"messages", user("hi")}, {"model", "tuned"}});
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_THAT(refused.body, HasSubstr("it was trained without"));
+  const auto unknown = complete({{"prompt", "ab"}, {"model", "other"}});
+  EXPECT_EQ(unknown.status, 404);
+  EXPECT_THAT(unknown.body, HasSubstr("'tiny', 'tuned'"));
+  EXPECT_EQ(complete({{"prompt", "ab"}, {"model", 3}}).status, 400);
 }
 
 TEST_F(ServiceTest, SmallRoutes) {
