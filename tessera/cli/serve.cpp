@@ -1,5 +1,6 @@
 // The verb `tessera serve`.
 #include <chrono>
+#include <csignal>
 #include <deque>
 #include <filesystem>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <CLI/CLI.hpp>
 
 #include "tessera/cli/adapters.h"
+#include "tessera/cli/answering.h"
 #include "tessera/cli/compute_options.h"
 #include "tessera/cli/listening.h"
 #include "tessera/cli/verbs.h"
@@ -23,6 +25,7 @@
 #include "tessera/core/unix_time.h"
 #include "tessera/generation/load_for_inference.h"
 #include "tessera/generation/serving_engine.h"
+#include "tessera/generation/serving_orders.h"
 #include "tessera/io/file.h"
 #include "tessera/io/run_inputs.h"
 #include "tessera/serving/http_server.h"
@@ -40,7 +43,8 @@ struct Options {
   ComputeOptions compute;
   generation::ServingEngineOptions engine;
   ListenOptions listen;
-  int64_t nproc = 1, max_answer_tokens = 2048, max_body_mb = 8;
+  RankOptions ranks;
+  int64_t max_answer_tokens = 2048, max_body_mb = 8;
   double drain_s = 30.0;
   bool has_no_prefix_cache = false;
 };
@@ -94,14 +98,6 @@ serving::ServedModel describe(const Options& options, const std::string& name, i
   return served;
 }
 
-void refuse_ranks(const Options& options) {
-  if (options.nproc <= 1 && comm::launch_info().size <= 1) return;
-  throw Error(ErrorKind::Config, "PARALLELISM", "tessera serve runs in one process for now")
-      .got(std::to_string(std::max<int64_t>(options.nproc, comm::launch_info().size)) + " ranks")
-      .need("--nproc 1")
-      .hint("one process uses all cores of the machine");
-}
-
 // Waits for a signal to stop, and then for the answers under way.
 void serve_until_stopped(serving::Service& service, const serving::HttpServer& server, double drain_s) {
   StopSignals::wait();
@@ -116,14 +112,16 @@ void serve_until_stopped(serving::Service& service, const serving::HttpServer& s
     log::warn(std::to_string(server.num_open()) + " requests were cut off after " + format_duration(drain_s));
 }
 
-// The models of a server: that of the command line, and one more for each adapter that has a name.
+// The models of a server: that of the command line, and one more for each adapter that has a name. The first
+// rank alone has descriptions of them.
 struct Models {
   std::shared_ptr<models::CausalLM> model;
   std::deque<generation::ModelSource> sources;  // whose tokenizers `served` uses
   std::vector<serving::ServedModel> served;
 };
 
-Models load_models(Options& options, const at::TensorOptions& compute) {
+Models load_models(Options& options, const at::TensorOptions& compute,
+                   const generation::InferenceRank& rank) {
   Models all;
   auto named = options.adapters.by_name();
   const std::string name = name_of(options);
@@ -133,8 +131,14 @@ Models load_models(Options& options, const at::TensorOptions& compute) {
         .at(own)
         .hint("name its base model instead, and give the adapter a name: --adapter NAME=" + own);
   }
-  all.model = all.sources.front().load(compute, {comm::Communicator::single(), {}},
-                                       {.embeddings = true, .adapters = !named.empty()});
+  if (!named.empty() && !rank.is_alone()) {
+    throw Error(ErrorKind::Config, "PARALLELISM", "adapters that requests choose need a model in one process")
+        .got(std::to_string(rank.mesh().world()->size()) + " ranks")
+        .hint("--adapter DIR, without a name, works on several ranks");
+  }
+  all.model =
+      all.sources.front().load(compute, rank.mesh(), {.embeddings = true, .adapters = !named.empty()});
+  if (!rank.is_first()) return all;
   all.served.push_back(describe(options, name, 0, all.sources.front(), *all.model));
   std::vector<std::string> folders;
   for (auto& [adapter, chosen] : named) {
@@ -165,18 +169,39 @@ std::string what_is_served(const serving::EngineFacts& facts) {
          " answers at once";
 }
 
-int run_serve(Options options) {
-  refuse_ranks(options);
+// Ends the job, of which other ranks may wait for this one in vain.
+void end_job(const std::exception& error) {
+  log::error(error.what());
+  const auto* const own = dynamic_cast<const Error*>(&error);
+  comm::Bootstrap::abort(exit_code(own != nullptr ? own->kind() : ErrorKind::Internal));
+}
+
+int run_serve(Options options, const CommandLine& command_line) {
   if (!options.tool_format.empty() && options.tool_format != "none")
     text::find_tool_format(options.tool_format);
   const at::TensorOptions compute = options.compute.resolved();
+  if (const auto code = start_ranks(options.ranks, command_line)) return *code;
+  const generation::InferenceRank rank = join_ranks(options.ranks, compute.device());
   options.listen.http.max_body = options.max_body_mb << 20;
   options.engine.has_prefix_cache = !options.has_no_prefix_cache;
   const serving::ApiKeys keys = read_keys(options.listen);
-  Models all = load_models(options, compute);
+  Models all = load_models(options, compute, rank);
   std::optional<generation::Pooling> pooling;
   if (!options.pooling.empty()) pooling = generation::read_pooling(options.pooling);
   options.engine.embeddings = generation::embedding_options(*all.model, all.sources.front().base(), pooling);
+  if (!rank.is_alone()) {
+    if (rank.mesh().size(parallel::kAxisPp) > 1)
+      options.engine.embeddings.refusal = "its layers lie on several ranks (--pipeline-parallel-size)";
+    options.engine.orders = std::make_shared<generation::RankOrders>(rank.world());
+    options.engine.on_broken = end_job;
+  }
+  if (!rank.is_first()) {
+    // The first rank takes the signals, and its end ends all ranks.
+    std::signal(SIGINT, SIG_IGN);
+    std::signal(SIGTERM, SIG_IGN);
+    generation::follow_serving_engine(*all.model, options.engine);
+    return 0;
+  }
   const std::string names = names_of(all.served);
   generation::ServingEngine engine(*all.model, options.engine);
   const serving::EngineFacts facts = engine.facts();
@@ -251,7 +276,7 @@ void add_serve(CLI::App& app, CommandLine& line) {
   verb->add_option("--drain-seconds", options->drain_s,
                    "Time for answers under way when the server is stopped by SIGTERM or Ctrl-C")
       ->check(CLI::Range(0.0, 86400.0));
-  verb->add_option("--nproc", options->nproc, "Only 1 is supported")->check(CLI::Range(1, 4096));
+  add_rank_options(*verb, options->ranks);
   verb->footer(
       "Routes: /v1/chat/completions, /v1/completions, /v1/messages, /v1/embeddings, /v1/models, "
       "/tokenize,\n/detokenize, /health, /metrics, /version.\nExample:\n  tessera serve MODEL --port 8000\n  "
@@ -259,7 +284,7 @@ void add_serve(CLI::App& app, CommandLine& line) {
       "http://127.0.0.1:8000/v1/chat/completions "
       "-H 'Content-Type: application/json' \\\n    -d '{\"messages\": [{\"role\": \"user\", \"content\": "
       "\"Hello\"}]}'");
-  line.set_action(*verb, [options] { return run_serve(*options); });
+  line.set_action(*verb, [options, &line] { return run_serve(*options, line); });
 }
 
 }  // namespace tessera::cli

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <list>
+#include <utility>
 #include <vector>
 
 #include "tessera/generation/embed_texts.h"
@@ -13,9 +15,12 @@ namespace tessera::generation {
 // One thread uses it. The model must outlive it. Receivers are not told of the end when it is destroyed.
 class EmbeddingQueue {
  public:
+  // Called before each pass, with its texts.
+  using OnPass = std::function<void(const std::vector<std::vector<int64_t>>& texts)>;
+
   // Each pass takes texts up to `max_tokens` tokens together; a longer one is read alone.
-  EmbeddingQueue(models::CausalLM& model, Pooling pooling, int64_t max_tokens)
-      : model_(model), pooling_(pooling), max_tokens_(max_tokens) {}
+  EmbeddingQueue(models::CausalLM& model, Pooling pooling, int64_t max_tokens, OnPass on_pass = nullptr)
+      : model_(model), pooling_(pooling), max_tokens_(max_tokens), on_pass_(std::move(on_pass)) {}
 
   void add(int64_t number, serving::EmbeddingRequest request) {
     open_.push_back({number, std::move(request)});
@@ -51,6 +56,7 @@ class EmbeddingQueue {
   models::CausalLM& model_;
   const Pooling pooling_;
   const int64_t max_tokens_;
+  const OnPass on_pass_;
   std::list<Open> open_;  // the oldest first
   int64_t num_tokens_ = 0;
 };

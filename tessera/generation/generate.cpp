@@ -92,7 +92,9 @@ bool Generator::step() {
     draws.push_back(running.next_draw());
   }
   // If this throws, nothing has changed: running_ still holds all sequences, and the cache their old lengths.
+  is_in_pass_ = true;
   const NextLogits logits = decoder_.decode(batch, draws);
+  is_in_pass_ = false;
   for (RunningRequest& running : running_) {
     ++running.num_fed;
     give_keys(running);
@@ -132,7 +134,9 @@ bool Generator::admit() {
   if (group.members.empty()) return false;
   NextLogits logits;
   try {
+    is_in_pass_ = true;
     logits = read_prompts(group.members);
+    is_in_pass_ = false;
   } catch (...) {
     // Nobody knows which one failed: all of them end.
     for (RunningRequest& request : group.members) {
@@ -193,7 +197,9 @@ bool Generator::read_part() {
   if (!is_long(*reading_)) return false;
   const Timer timer;
   try {
+    is_in_pass_ = true;
     read_beginning(*reading_, count);
+    is_in_pass_ = false;
   } catch (...) {
     reading_->result.reason = FinishReason::Callback;
     finish(*reading_);
@@ -258,16 +264,22 @@ std::vector<Generator::Chosen> Generator::choose_tokens(const std::vector<Runnin
 }
 
 std::exception_ptr Generator::take_tokens(std::vector<RunningRequest> batch, const NextLogits& logits) {
+  if (options_.hear) {
+    take_heard(std::move(batch));
+    return nullptr;
+  }
   // One request's exception must not take the others along, whose tokens are computed already: it ends its
   // own request, all others of the batch get their tokens, and the caller throws it afterwards.
   std::exception_ptr failure;
   const std::vector<Chosen> chosen = choose_tokens(batch, logits);
+  std::vector<int64_t> told(batch.size(), GeneratorOptions::kEnded);
   is_taking_ = true;
   for (size_t i = 0; i < batch.size(); ++i) {
     bool goes_on = false;
+    const bool is_chosen = batch[i].is_fed();
     try {
       if (chosen[i].failure) std::rethrow_exception(chosen[i].failure);
-      if (!cancelled_.contains(batch[i].request)) goes_on = !batch[i].is_fed() || give(batch[i], chosen[i]);
+      if (!cancelled_.contains(batch[i].request)) goes_on = !is_chosen || give(batch[i], chosen[i]);
     } catch (...) {
       failure = std::current_exception();
       batch[i].result.reason = FinishReason::Callback;
@@ -279,6 +291,7 @@ std::exception_ptr Generator::take_tokens(std::vector<RunningRequest> batch, con
       goes_on = false;
     }
     if (goes_on) {
+      told[i] = is_chosen ? batch[i].result.token_ids.back() : GeneratorOptions::kNoToken;
       running_.push_back(std::move(batch[i]));
     } else {
       finish(batch[i]);
@@ -286,7 +299,21 @@ std::exception_ptr Generator::take_tokens(std::vector<RunningRequest> batch, con
   }
   is_taking_ = false;
   cancelled_.clear();
+  if (options_.tell) options_.tell(told);
   return failure;
+}
+
+void Generator::take_heard(std::vector<RunningRequest> batch) {
+  const std::vector<int64_t> heard = options_.hear();
+  TESSERA_ASSERT(heard.size() == batch.size(), "ranks that work on the same sequences");
+  for (size_t i = 0; i < batch.size(); ++i) {
+    if (heard[i] == GeneratorOptions::kEnded) {
+      cache_.free(batch[i].sequence);
+      continue;
+    }
+    if (heard[i] != GeneratorOptions::kNoToken) batch[i].result.token_ids.push_back(heard[i]);
+    running_.push_back(std::move(batch[i]));
+  }
 }
 
 bool Generator::give(RunningRequest& running, const Chosen& chosen) {

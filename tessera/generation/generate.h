@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -44,6 +45,13 @@ struct GeneratorOptions {
   // prompt is read in parts.
   int64_t max_logits = int64_t{1} << 26;
   bool records = true;  // whether decoding steps are recorded, if the device can (Decoder)
+  // For ranks that share a model and make the same calls while the first one alone has the requests'
+  // callbacks and constraints: `tell` takes, on the first rank, what each sequence of a batch got: its token,
+  // kEnded if it has ended, or kNoToken if it goes on without one. `hear` returns, on the others, what `tell`
+  // took; they choose nothing themselves, and keep no results.
+  std::function<void(const std::vector<int64_t>&)> tell = nullptr;
+  std::function<std::vector<int64_t>()> hear = nullptr;
+  static constexpr int64_t kEnded = -1, kNoToken = -2;
 };
 
 // The time that was spent on prompts and on new tokens, in seconds, and the number of tokens in it.
@@ -100,6 +108,9 @@ class Generator {
   const GenerationTimes& times() const { return times_; }
   const GeneratorCounts& counts() const { return counts_; }
   const nn::KvCache& cache() const { return cache_; }
+  // Tells whether the last step() ended by an exception of the model itself, after which ranks that share it
+  // may be at different places.
+  bool has_broken_off() const { return is_in_pass_; }
 
  private:
   // Requests whose prompts one pass reads.
@@ -169,6 +180,8 @@ class Generator {
   // Gives each of these sequences its next token, moves those that go on to running_ and finishes the
   // others. Returns the last exception that ended a request, if any.
   std::exception_ptr take_tokens(std::vector<RunningRequest> batch, const NextLogits& logits);
+  // Does the part of take_tokens() on a rank that hears what the first one has chosen.
+  void take_heard(std::vector<RunningRequest> batch);
   // Tells a sequence its token and the log-probabilities that it wants; returns whether it goes on.
   bool give(RunningRequest& running, const Chosen& chosen);
   // Frees the sequence's part of the cache and stores its result.
@@ -187,6 +200,7 @@ class Generator {
   std::optional<RunningRequest> reading_;  // the request whose prompt is being read in parts
   bool was_part_ = false;                  // the last pass over prompts was such a part
   std::map<int64_t, Generation> finished_;
+  bool is_in_pass_ = false;      // whether the model is at work, or was when an exception came
   bool is_taking_ = false;       // whether take_tokens() is handing tokens to callbacks
   std::set<int64_t> cancelled_;  // requests that were cancelled meanwhile
   GenerationTimes times_;

@@ -15,6 +15,7 @@
 #include "tessera/device/device_memory.h"
 #include "tessera/generation/answer_requests.h"
 #include "tessera/generation/embedding_queue.h"
+#include "tessera/generation/serving_orders.h"
 
 namespace tessera::generation {
 namespace {
@@ -78,19 +79,62 @@ int64_t default_cache_tokens(const models::CausalLM& model, int64_t context) {
   return std::max(context, pages * nn::KvCache::kPageTokens);
 }
 
+serving::EngineFacts engine_facts(const models::CausalLM& model, const ServingEngineOptions& options) {
+  model.check_continues_texts("serving");
+  serving::EngineFacts facts;
+  const models::ModelConfig& config = model.config();
+  facts.vocabulary = config.vocab_size;
+  facts.context = scored_length(model);
+  if (config.document_bound) facts.context = std::min(facts.context, config.document_bound->tokens);
+  if (options.max_context > 0) facts.context = std::min(facts.context, options.max_context);
+  facts.embedding_size = config.hidden_size;
+  facts.no_embeddings = options.embeddings.refusal;
+  facts.max_sequences = options.max_batch;
+  facts.max_waiting = options.max_waiting;
+  if (config.is_encoder) facts.no_answers = "the model is an encoder, which generates nothing";
+  if (config.classification && !config.is_encoder)
+    facts.no_answers = "the model is a classifier, which generates nothing";
+  if (!facts.no_answers.empty()) return facts;
+  facts.cache_tokens = options.max_cache_tokens;
+  // By default it need not hold more than all answers at once may need; prompts to come would profit.
+  if (facts.cache_tokens == 0) {
+    facts.cache_tokens = std::min(default_cache_tokens(model, facts.context),
+                                  options.max_batch * (facts.context + nn::KvCache::kPageTokens));
+  }
+  if (options.orders == nullptr) return facts;
+  facts.cache_tokens = options.orders->least_of(facts.cache_tokens);
+  // Ranks make the same choices about their caches only if these work alike.
+  const std::string way = std::to_string(model.cache_options().window) + why_no_shared_pages(model);
+  if (!options.orders->is_same(way)) {
+    throw Error(ErrorKind::Config, "PARALLELISM",
+                "the stages of this model keep their caches in different ways")
+        .need("--pipeline-parallel-size 1")
+        .hint("--tensor-parallel-size divides each layer instead");
+  }
+  return facts;
+}
+
+GeneratorOptions generator_options(const serving::EngineFacts& facts, const ServingEngineOptions& options) {
+  return {.max_batch = options.max_batch,
+          .max_cache_tokens = facts.cache_tokens,
+          .max_prefill_tokens = options.max_prefill_tokens,
+          .max_prefills = 1,
+          .max_part_tokens = part_tokens(options),
+          .shares_pages = options.has_prefix_cache};
+}
+
 // The lists below are handed over under the mutex; the generator and the open answers belong to the thread.
 class ServingEngine::Worker {
  public:
   Worker(models::CausalLM& model, const ServingEngineOptions& options)
-      : facts_(facts_of(model, options)),
-        embeddings_(model, options.embeddings.pooling, options.max_prefill_tokens) {
+      : facts_(engine_facts(model, options)),
+        orders_(options.orders),
+        on_broken_(options.on_broken),
+        embeddings_(model, options.embeddings.pooling, options.max_prefill_tokens, on_pass()) {
     if (facts_.no_answers.empty()) {
-      generator_.emplace(model, GeneratorOptions{.max_batch = options.max_batch,
-                                                 .max_cache_tokens = facts_.cache_tokens,
-                                                 .max_prefill_tokens = options.max_prefill_tokens,
-                                                 .max_prefills = 1,
-                                                 .max_part_tokens = part_tokens(options),
-                                                 .shares_pages = options.has_prefix_cache});
+      GeneratorOptions of_generator = generator_options(facts_, options);
+      if (orders_ != nullptr) of_generator.tell = [this](const auto& got) { orders_->tell(text_of(got)); };
+      generator_.emplace(model, of_generator);
     }
     thread_ = std::thread([this] { run(); });
   }
@@ -159,38 +203,15 @@ class ServingEngine::Worker {
     bool is_cancelled = false;
   };
 
-  static serving::EngineFacts facts_of(const models::CausalLM& model, const ServingEngineOptions& options) {
-    model.check_continues_texts("serving");
-    serving::EngineFacts facts;
-    const models::ModelConfig& config = model.config();
-    facts.vocabulary = config.vocab_size;
-    facts.context = scored_length(model);
-    if (config.document_bound) facts.context = std::min(facts.context, config.document_bound->tokens);
-    if (options.max_context > 0) facts.context = std::min(facts.context, options.max_context);
-    facts.embedding_size = config.hidden_size;
-    facts.no_embeddings = options.embeddings.refusal;
-    facts.max_sequences = options.max_batch;
-    facts.max_waiting = options.max_waiting;
-    if (config.is_encoder) facts.no_answers = "the model is an encoder, which generates nothing";
-    if (config.classification && !config.is_encoder)
-      facts.no_answers = "the model is a classifier, which generates nothing";
-    if (!facts.no_answers.empty()) return facts;
-    facts.cache_tokens = options.max_cache_tokens;
-    // By default it need not hold more than all answers at once may need; prompts to come would profit.
-    if (facts.cache_tokens == 0) {
-      facts.cache_tokens = std::min(default_cache_tokens(model, facts.context),
-                                    options.max_batch * (facts.context + nn::KvCache::kPageTokens));
-    }
-    return facts;
-  }
-
   void run() {
     while (take_orders()) {
       std::string problem;
       count_ended(embeddings_.step());
       try {
+        tell_step();
         if (generator_) generator_->step();
       } catch (const std::exception& error) {
+        if (is_broken(error)) on_broken_(error);
         // Answers that ended by it are found below; the others go on.
         problem = first_line(error.what());
         log::warn("an answer has failed: " + problem);
@@ -201,6 +222,26 @@ class ServingEngine::Worker {
     for (auto& [number, request] : new_) request.receiver->end(EndReason::Cancelled, "");
     embeddings_.cancel_all();
     for (auto& [number, request] : new_embeddings_) request.receiver->end(EndReason::Cancelled, "");
+    if (orders_ != nullptr) orders_->tell(end_order());
+  }
+
+  // Returns what tells the other ranks of a pass over texts; nothing if there are none.
+  EmbeddingQueue::OnPass on_pass() {
+    if (orders_ == nullptr) return nullptr;
+    return [this](const auto& texts) { orders_->tell(embed_order(texts)); };
+  }
+
+  // Tells whether other ranks may now be elsewhere in the work of the model.
+  bool is_broken(const std::exception& error) const {
+    if (orders_ == nullptr) return false;
+    const auto* const own = dynamic_cast<const Error*>(&error);
+    return (generator_ && generator_->has_broken_off()) || (own != nullptr && own->kind() == ErrorKind::Peer);
+  }
+
+  // Tells the other ranks what has come since the last step, and to make one.
+  void tell_step() {
+    if (orders_ == nullptr || !generator_) return;
+    orders_->tell(step_order(std::exchange(step_, {})));
   }
 
   // Waits for something to do and takes what has come; returns false if the engine is to end.
@@ -223,6 +264,7 @@ class ServingEngine::Worker {
       try {
         const auto course = std::make_shared<Course>();
         const int64_t own = generator_.value().add(request_of(request, course));
+        if (orders_ != nullptr) step_.add.push_back(request);
         open_[own] = {number, request.receiver, course};
       } catch (const std::exception& error) {
         end(*request.receiver, EndReason::Failed, first_line(error.what()));
@@ -234,6 +276,7 @@ class ServingEngine::Worker {
           std::ranges::find(open_, number, [](const auto& entry) { return entry.second.number; });
       if (found == open_.end()) continue;
       found->second.is_cancelled = true;
+      step_.cancel.push_back(found->first);
       generator_->cancel(found->first);
     }
     return true;
@@ -290,6 +333,10 @@ class ServingEngine::Worker {
   serving::EngineState state_;
   int64_t next_ = 0, num_open_ = 0;
   bool is_stopping_ = false;
+
+  const std::shared_ptr<RankOrders> orders_;  // null if the model is whole here
+  const std::function<void(const std::exception&)> on_broken_;
+  StepOrder step_;  // that the other ranks are yet to be told
 
   std::optional<Generator> generator_;  // of a model that gives answers
   EmbeddingQueue embeddings_;

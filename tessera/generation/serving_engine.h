@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <memory>
 
 #include "tessera/generation/embed_texts.h"
 #include "tessera/generation/generate.h"
+#include "tessera/generation/rank_orders.h"
 #include "tessera/serving/engine.h"
 
 namespace tessera::generation {
@@ -20,15 +23,28 @@ struct ServingEngineOptions {
   int64_t max_context = 0;            // the most tokens of a prompt; 0 = what the model takes
   bool has_prefix_cache = true;       // GeneratorOptions::shares_pages
   EmbeddingOptions embeddings = {};   // how texts are embedded, or why not
+  // Of ranks that share the model: the engine of the first one tells the others what it does
+  // (ServingFollower). Null for a model that is whole in this process.
+  std::shared_ptr<RankOrders> orders = nullptr;
+  // Called, on the engine's thread, when the model has failed and other ranks may be elsewhere in its work:
+  // nothing can go on. Must be set with `orders`, and end the job.
+  std::function<void(const std::exception&)> on_broken = nullptr;
 };
 
 // Returns how many tokens a cache of the model may hold: as many as fit into a quarter of the memory that is
 // free on the model's device, but at least `context`.
 int64_t default_cache_tokens(const models::CausalLM& model, int64_t context);
 
+// Returns the facts of an engine with these options. With `orders` it is collective, and the cache is as
+// small as that of any rank; throws Error(Config, "PARALLELISM") if the parts of the model on several ranks
+// keep their caches in different ways.
+serving::EngineFacts engine_facts(const models::CausalLM& model, const ServingEngineOptions& options);
+// Returns the options of the Generator of such an engine, the same on all ranks.
+GeneratorOptions generator_options(const serving::EngineFacts& facts, const ServingEngineOptions& options);
+
 class ServingEngine : public serving::Engine {
  public:
-  // The model must outlive the engine and be whole in this process.
+  // The model must outlive the engine. Collective if there are orders.
   ServingEngine(models::CausalLM& model, const ServingEngineOptions& options);
   // Ends all answers, as cancelled.
   ~ServingEngine() override;
