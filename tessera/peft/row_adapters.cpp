@@ -22,18 +22,19 @@ Error refusal(const AdapterConfig& config, const std::string& what) {
       .hint("serve it alone, or merge it into its base with tessera merge and serve the result");
 }
 
+constexpr const char* kOfExperts = "it adapts experts, which see only the rows that a router gives them";
+
 void check_options(const AdapterConfig& config) {
   const LoraOptions& options = config.options;
   if (options.method != AdapterMethod::Lora) throw refusal(config, "it is not of kind LORA");
   if (options.use_dora) throw refusal(config, "DoRA's change is not a sum (use_dora)");
+  if (!options.target_parameters.empty()) throw refusal(config, kOfExperts);
   if (!options.modules_to_save.empty()) throw refusal(config, "it replaces whole modules (modules_to_save)");
   if (!options.trainable_token_indices.empty())
     throw refusal(config, "it replaces rows of the embedding (trainable_token_indices)");
 }
 
 void check_targets(const AdapterConfig& config, const LoraTargets& targets) {
-  if (!targets.experts.empty())
-    throw refusal(config, "it adapts experts, which see only the rows that a router gives them");
   if (!targets.carried.empty())
     throw refusal(config, "it brings a table of the base, '" + targets.carried.front().name + "'");
 }
@@ -91,6 +92,7 @@ std::shared_ptr<nn::AdapterRows> apply_row_adapters(torch::nn::Module& model,
     for (const auto& [name, layer] : nn::named_layers(model)) {
       const auto linear = std::dynamic_pointer_cast<nn::Linear>(layer);
       if (linear == nullptr || linear->adapter() == nullptr) continue;
+      if (linear->role() == nn::ParameterRole::Expert) throw refusal(config, kOfExperts);
       auto& [known, adapters] = layers[name];
       if (known == nullptr) {
         known = linear;
