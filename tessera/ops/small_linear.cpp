@@ -9,6 +9,7 @@
 
 #include "tessera/ops/host.h"
 #include "tessera/ops/kernels/coded_matrix.h"
+#include "tessera/ops/panel_linear.h"
 #include "tessera/ops/support.h"
 #include "tessera/ops/widened_linear.h"
 
@@ -90,12 +91,14 @@ bool is_small_linear(const at::Tensor& x, const Weight& weight) {
   if (!c10::InferenceMode::is_enabled() || leaves(x).small_linears == nullptr) return false;
   const int64_t in = weight.size(1);
   if (weight.is_coded() && x.scalar_type() != at::kFloat && x.scalar_type() != at::kBFloat16) return false;
-  return in > 0 && x.numel() <= kSmallLinearRows * in && weight.stored().is_contiguous();
+  const bool is_small = in > 0 && x.numel() <= kSmallLinearRows * in && weight.stored().is_contiguous();
+  return is_small || is_panel_linear(x, weight);
 }
 
 std::vector<at::Tensor> host::small_linears(const at::Tensor& x_in,
                                             const std::vector<LinearOperands>& layers) {
   TESSERA_ASSERT(!layers.empty(), "small_linears: no layer");
+  if (is_panel_linear(x_in, layers.front().weight)) return panel_linears(x_in, layers);
   const bool are_coded = layers.front().weight.is_coded();
   const at::ScalarType type = are_coded ? x_in.scalar_type() : layers.front().weight.values().scalar_type();
   const int64_t in = layers.front().weight.size(1), rows = x_in.numel() / in;

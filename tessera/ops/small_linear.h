@@ -14,15 +14,16 @@ namespace tessera::ops {
 // The most rows of small_linear(); a matrix product is faster for more.
 inline constexpr int64_t kSmallLinearRows = 16;
 
-// Tells whether a layer should go through small_linear: at most kSmallLinearRows rows, dense weights, and
-// under c10::InferenceMode, that is in generation. Training never takes it, as a recompute in the backward
+// Tells whether a layer should go through small_linear: at most kSmallLinearRows rows, or some more where
+// is_panel_linear() says so (panel_linear.h), dense weights, and under c10::InferenceMode, that is in
+// generation. Training never takes it, as a recompute in the backward
 // must round as the forward did, with gradient or without.
 bool is_small_linear(const at::Tensor& x, const Weight& weight);
 
 // Returns x weight^T + bias without gradient, [..., out]; x: [..., in], weight: [out, in], bias: [out],
 // float32, float64 or bfloat16 (summed in float32, rounded once), or x in float32 over weights in bfloat16,
 // or x in float32 or bfloat16 over coded weights. Reads every weight once, over all threads. A row's result
-// depends on that row alone, to the last bit, for any number of rows and threads.
+// depends on that row alone, to the last bit, for any number of threads and of rows up to kSmallLinearRows.
 at::Tensor small_linear(const at::Tensor& x, const Weight& weight, const std::optional<at::Tensor>& bias);
 
 struct LinearOperands {

@@ -6,6 +6,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/ops/linear.h"
+#include "tessera/ops/panel_linear.h"
 
 #include "tests/testing/gradcheck.h"
 
@@ -115,6 +116,40 @@ TEST(WidenedLinear, EqualsFloat32WithTheSameWeights) {
             at::IntArrayRef({2, 9, 700}));
 }
 
+double largest_difference(const at::Tensor& a, const at::Tensor& b) {
+  return (a - b).abs().max().item<double>();
+}
+
+// Some tens of rows: each row's bits are the same among others, on any number of threads.
+TEST(PanelLinear, EqualsThePlainFormulaRowByRow) {
+  const c10::InferenceMode generation;
+  for (const auto& [in, outs] : {std::pair<int64_t, int64_t>{577, 131}, {16, 8}, {5, 3}, {48, 300}}) {
+    SCOPED_TRACE(std::to_string(in) + " to " + std::to_string(outs));
+    const at::Tensor weight = random_tensor({outs, in}, 1, at::kFloat), narrow = weight.to(at::kBFloat16),
+                     bias = random_tensor({outs}, 2, at::kFloat),
+                     x = random_tensor({kPanelLinearRows, in}, 3, at::kFloat);
+    if (!is_panel_linear(x, weight)) GTEST_SKIP() << "no own products of floats";
+    const at::Tensor all = panel_linears(x, {{weight, bias}})[0];
+    const double size = std::sqrt(static_cast<double>(in));
+    EXPECT_LT(largest_difference(all, x.to(at::kDouble).matmul(weight.to(at::kDouble).t()) + bias),
+              4e-6 * size);
+    for (const int64_t rows : {1, 2, 3, 5, 7, 11, 16, 17, 31, 32, 33, 64, 95}) {
+      const at::Tensor some = x.narrow(0, 1, rows);
+      const auto results = panel_linears(some, {{weight, bias}, {weight, std::nullopt}});
+      EXPECT_TRUE(at::equal(results[0], all.narrow(0, 1, rows))) << rows;
+      EXPECT_TRUE(at::equal(ops::linear(some, weight, bias), results[0])) << rows;
+      EXPECT_LT(largest_difference(results[1] + bias, results[0]), 1e-5) << rows;
+      EXPECT_TRUE(at::equal(panel_linears(some, {{narrow, bias}})[0],
+                            panel_linears(some, {{narrow.to(at::kFloat), bias}})[0]))
+          << rows;
+      const int before = at::get_num_threads();
+      at::set_num_threads(3);
+      EXPECT_TRUE(at::equal(panel_linears(some, {{weight, bias}})[0], results[0])) << rows;
+      at::set_num_threads(before);
+    }
+  }
+}
+
 TEST(SmallLinear, IsTakenInGenerationAlone) {
   const at::Tensor weight = trained(random_tensor({40, 301}, 8, at::kFloat)),
                    x = random_tensor({2, 301}, 9, at::kFloat);
@@ -129,7 +164,8 @@ TEST(SmallLinear, IsTakenInGenerationAlone) {
   const c10::InferenceMode generation;
   EXPECT_TRUE(at::equal(ops::linear(x, weight), small_linear(x, weight, {})));
   EXPECT_TRUE(is_small_linear(at::ones({16, 3}), at::ones({4, 3})));
-  EXPECT_FALSE(is_small_linear(at::ones({17, 3}), at::ones({4, 3})));
+  EXPECT_FALSE(is_small_linear(at::ones({kPanelLinearRows + 1, 3}), at::ones({4, 3})));
+  EXPECT_FALSE(is_small_linear(at::ones({17, 3}, at::kDouble), at::ones({4, 3}, at::kDouble)));
   EXPECT_FALSE(is_small_linear(at::ones({1, 3}), at::ones({3, 4}).t()));
 }
 

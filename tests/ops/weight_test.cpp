@@ -118,7 +118,7 @@ TEST(CodedWeight, MultipliesFewRowsInGeneration) {
                k = random_weight(io::block_form(io::GgmlType::Q6_K), 18, 512),
                v = random_weight(io::block_form(io::BlockKind::Nf4, 64), 5, 512);
   for (const auto type : {at::kFloat, at::kBFloat16}) {
-    for (const int64_t tokens : {1, 5, 16}) {
+    for (const int64_t tokens : {1, 5, 16, 40}) {
       const at::Tensor x = at::randn({tokens, 512}).to(type), bias = at::randn({33}).to(type);
       if (!is_small_linear(x, q)) continue;  // plain formulas multiply few rows as many
       const auto got = small_linears(x, {{q, bias}, {k, std::nullopt}, {v, std::nullopt}});

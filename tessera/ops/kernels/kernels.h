@@ -160,6 +160,8 @@ float sum_floats(const float* x, int64_t n);
 
 // Rounds n elements of `from` to nearest even into `to`.
 void narrow(const float* from, Bf16* to, int64_t n);
+// Writes n elements of `from` as floats.
+void widen(const Bf16* from, float* to, int64_t n);
 
 float to_float(Bf16 x);
 Bf16 to_bf16(float x);

@@ -68,6 +68,11 @@ TESSERA_INLINE ComputeType<T> log_sum(const T* logits, int64_t n) {
   return largest + static_cast<C>(log(sum));
 }
 
+TESSERA_INLINE void widened(const Bf16* from, float* to, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) to[i] = load(from[i]);
+}
+
 TESSERA_INLINE void exp_of_shifted(double* logits, double shift, int64_t n) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) logits[i] = exp(logits[i] - shift);
@@ -102,6 +107,7 @@ TESSERA_DEFINE(double, double)
 TESSERA_DEFINE(Bf16, float)
 #undef TESSERA_DEFINE
 
+void widen(const Bf16* from, float* to, int64_t n) { return TESSERA_BEST_ISA(widened(from, to, n)); }
 void narrow(const float* from, Bf16* to, int64_t n) { return TESSERA_BEST_ISA(rounded(from, to, n)); }
 
 float to_float(Bf16 x) { return load(x); }

@@ -56,6 +56,20 @@ struct Units {
   // [32, 32], ldc elements between rows. For many small products whose results stay in the first-level cache.
   void (*multiply_panel)(const char* left, const char* right, int64_t blocks, bool adds, float* c,
                          int64_t ldc);
+  // The next three are for layers of few rows (vector_plain.h), whose weights are read as they lie in memory;
+  // null for T other than float. A row's results depend on that row
+  // alone, and have the same bits by both products.
+  // Packs up to 16 rows of x, [rows, depth], for multiply_few(): `to` has room for [depth, 16].
+  void (*pack_few)(const T* x, int64_t stride, int64_t rows, int64_t depth, T* to);
+  // Computes y = x W^T + bias for weights, [outs, depth], x of pack_few(), y: [rows, outs], y_stride elements
+  // between rows; bias: [outs], or null.
+  void (*multiply_few)(const T* weights, int64_t stride, int64_t outs, const T* x, int64_t rows,
+                       int64_t depth, const T* bias, T* y, int64_t y_stride);
+  // Computes C = (L R)^T + bias for rows on the left, [rows, depth] with left_stride elements between them,
+  // and one panel of up to 32 lines on the right; C: [columns, rows], ldc elements between its rows; bias:
+  // [rows], or null.
+  void (*multiply_plain)(const T* left, int64_t left_stride, const char* right, int64_t depth, const T* bias,
+                         T* c, int64_t ldc, int64_t rows, int64_t columns);
   // Computes C = sums + beta C for [rows, columns], sum_stride and ldc elements between rows. Null for T =
   // float.
   void (*add_sums)(const float* sums, int64_t sum_stride, float beta, T* c, int64_t ldc, int64_t rows,

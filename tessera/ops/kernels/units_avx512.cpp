@@ -44,6 +44,7 @@ Units<ElementOf<Form>> tile_units() {
   units.least_meetings = 64;
   units.multiply = tiles::multiply<Form, float>;
   units.multiply_panel = tiles::multiply_panel<Form>;
+  add_plain_products(units);
   return units;
 }
 

@@ -5,6 +5,7 @@
 #include "tessera/ops/kernels/vector_attention.h"
 #include "tessera/ops/kernels/vector_multiply.h"
 #include "tessera/ops/kernels/vector_pack.h"
+#include "tessera/ops/kernels/vector_plain.h"
 
 namespace tessera::ops::kernels::TESSERA_VEC {
 
@@ -19,6 +20,15 @@ Units<ElementOf<Form>> packing_operations(Isa isa) {
   if constexpr (!std::is_same_v<T, float>) units.add_sums = add_sums_to<T>;
   return units;
 }
+
+// Adds the products of few rows, which need no units but vectors.
+inline void add_plain_products(Units<float>& units) {
+  units.pack_few = pack_few;
+  units.multiply_few = multiply_few;
+  units.multiply_plain = multiply_plain;
+}
+template <class T>
+void add_plain_products(Units<T>&) {}
 
 // Returns a table of everything but the products and the sizes that go with them.
 template <class Form>
@@ -51,6 +61,7 @@ Units<ElementOf<Form>> vector_units(Isa isa) {
   units.group_bytes = 1;
   units.multiply = multiply<Form, float>;
   units.multiply_panel = multiply_panel<Form>;
+  add_plain_products(units);
   if constexpr (!std::is_same_v<T, float>) units.multiply_narrow = multiply<Form, T>;
   return units;
 }

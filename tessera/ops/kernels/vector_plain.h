@@ -1,0 +1,187 @@
+// Products whose left operand is read as it lies in memory, for each kind of vector unit. Included by
+// units_*.cpp after vec_*.h; TESSERA_VEC names that header's namespace.
+//
+// [Note: plain products] A linear layer of few rows reads each weight once, and packing the weights would
+// cost as much as the product. Two ways follow: one for up to 16 rows of x, whose vectors are 16 outputs, and
+// one for more, whose vectors are rows of x. In both, an element is the sum of its products in the order of
+// the depth, each multiplied and added in one step, in parts of kPartDepth that are added up. So a row has
+// the same bits in both ways, and among any number of others.
+#pragma once
+
+namespace tessera::ops::kernels::TESSERA_VEC {
+
+inline constexpr int64_t kPartDepth = 256;
+inline constexpr int64_t kWords = 16;  // depths of a square that is turned, and of a plane of a panel
+
+// The numbers of rows of x that are multiplied together. Fewer are filled up with zeros.
+inline constexpr int64_t kFewRows[] = {1, 2, 4, 6, 8, 12, 16};
+inline constexpr int64_t kMostFewRows = kVecsOfProduct == 2 ? 16 : 6;  // that the registers hold
+
+inline int64_t few_rows_for(int64_t rows) {
+  return *std::ranges::find_if(kFewRows, [rows](int64_t known) { return known >= rows; });
+}
+
+// Packs x, [rows, depth], as groups of rows one after another, [depth, rows of the group] each.
+inline void pack_few(const float* x, int64_t stride, int64_t rows, int64_t depth, float* to) {
+  for (int64_t first = 0; first < rows; first += kMostFewRows) {
+    const int64_t own = std::min(kMostFewRows, rows - first), width = few_rows_for(own);
+    for (int64_t row = 0; row < width; ++row) {
+      const float* from = x + (first + row) * stride;
+      for (int64_t d = 0; d < depth; ++d) to[d * width + row] = row < own ? from[d] : 0.0f;
+    }
+    to += depth * width;
+  }
+}
+
+// Writes the square of 16 depths by 16 outputs that lies at `weights`, turned.
+TESSERA_INLINE void turn_square(const float* weights, int64_t stride, int64_t outs, int64_t depth,
+                                float (&turned)[kWords][kTileLines]) {
+  Vec square[kTileLines];
+  if (outs == kTileLines && depth >= kWords) {
+#pragma GCC unroll 16
+    for (int64_t out = 0; out < kTileLines; ++out) square[out] = load(weights + out * stride);
+  } else {
+    const Mask mask = first_of(depth);
+#pragma GCC unroll 16
+    for (int64_t out = 0; out < kTileLines; ++out)
+      square[out] = out < outs ? load(weights + out * stride, mask) : zero();
+  }
+  transpose(square);
+#pragma GCC unroll 16
+  for (int64_t word = 0; word < kWords; ++word) store(turned[word], square[word]);
+}
+
+// Multiplies 16 rows of weights, of which `outs` are there, by a group of `Rows` rows of x, [depth, Rows], of
+// which `rows` are there.
+template <int64_t Rows>
+[[gnu::noinline]] void multiply_turned(const float* weights, int64_t stride, int64_t outs, const float* x,
+                                       int64_t depth, const float* bias, float* y, int64_t y_stride,
+                                       int64_t rows) {
+  const Mask mask = first_of(outs);
+  Vec totals[Rows];
+  for (int64_t part = 0; part < depth; part += kPartDepth) {
+    Vec sums[Rows];
+#pragma GCC unroll 16
+    for (int64_t row = 0; row < Rows; ++row) sums[row] = zero();
+    const int64_t end = std::min(part + kPartDepth, depth);
+    for (int64_t first = part; first < end; first += kWords) {
+      alignas(64) float turned[kWords][kTileLines];
+      turn_square(weights + first, stride, outs, end - first, turned);
+      const int64_t words = std::min(kWords, end - first);
+      const float* at = x + first * Rows;
+      for (int64_t word = 0; word < words; ++word, at += Rows) {
+        const Vec line = load(turned[word]);
+#pragma GCC unroll 16
+        for (int64_t row = 0; row < Rows; ++row) sums[row] = multiply_add(all(at[row]), line, sums[row]);
+      }
+    }
+#pragma GCC unroll 16
+    for (int64_t row = 0; row < Rows; ++row)
+      totals[row] = part == 0 ? sums[row] : add(totals[row], sums[row]);
+  }
+  const Vec added = bias == nullptr ? zero() : load(bias, mask);
+#pragma GCC unroll 16
+  for (int64_t row = 0; row < Rows; ++row) {
+    if (row < rows) store(y + row * y_stride, mask, bias == nullptr ? totals[row] : add(totals[row], added));
+  }
+}
+
+template <size_t... Width>
+TESSERA_INLINE void multiply_group(int64_t width, const float* weights, int64_t stride, int64_t outs,
+                                   const float* x, int64_t depth, const float* bias, float* y,
+                                   int64_t y_stride, int64_t rows, std::index_sequence<Width...>) {
+  const auto run = [&](auto index) {
+    constexpr int64_t kRows = kFewRows[index];
+    if constexpr (kRows <= kMostFewRows) {
+      if (width == kRows) multiply_turned<kRows>(weights, stride, outs, x, depth, bias, y, y_stride, rows);
+    }
+  };
+  (run(std::integral_constant<size_t, Width>()), ...);
+}
+
+inline void multiply_few(const float* weights, int64_t stride, int64_t outs, const float* x, int64_t rows,
+                         int64_t depth, const float* bias, float* y, int64_t y_stride) {
+  for (int64_t first = 0; first < rows; first += kMostFewRows) {
+    const int64_t own = std::min(kMostFewRows, rows - first), width = few_rows_for(own);
+    for (int64_t out = 0; out < outs; out += kTileLines) {
+      multiply_group(width, weights + out * stride, stride, std::min(kTileLines, outs - out), x, depth,
+                     bias == nullptr ? nullptr : bias + out, y + first * y_stride + out, y_stride, own,
+                     std::make_index_sequence<std::size(kFewRows)>());
+    }
+    x += depth * width;
+  }
+}
+
+// Multiplies `Rows` rows as they lie in memory by `Vecs` tiles of a right panel, and writes what is there of
+// [columns, rows] of C.
+template <int64_t Rows, int64_t Vecs>
+[[gnu::noinline]] void multiply_plain_rows(const float* left, int64_t left_stride, const char* right,
+                                           int64_t depth, const float* bias, float* c, int64_t ldc,
+                                           int64_t columns) {
+  alignas(64) float turned[Rows][Vecs * kTileLines];
+  for (int64_t part = 0; part < depth; part += kPartDepth, left += kPartDepth) {
+    Vec sums[Rows][Vecs];
+#pragma GCC unroll 16
+    for (int64_t row = 0; row < Rows; ++row) {
+#pragma GCC unroll 2
+      for (int64_t i = 0; i < Vecs; ++i) sums[row][i] = zero();
+    }
+    const int64_t end = std::min(kPartDepth, depth - part);
+    for (int64_t first = 0; first < end; first += kWords, right += kPlaneBytes) {
+      const int64_t words = std::min(kWords, end - first);
+      for (int64_t word = 0; word < words; ++word) {
+        Vec line[Vecs];
+#pragma GCC unroll 2
+        for (int64_t i = 0; i < Vecs; ++i)
+          line[i] = load(reinterpret_cast<const float*>(right + i * kTileBytes + word * 64));
+#pragma GCC unroll 16
+        for (int64_t row = 0; row < Rows; ++row) {
+          const Vec repeated = all(left[row * left_stride + first + word]);
+#pragma GCC unroll 2
+          for (int64_t i = 0; i < Vecs; ++i) sums[row][i] = multiply_add(repeated, line[i], sums[row][i]);
+        }
+      }
+    }
+#pragma GCC unroll 16
+    for (int64_t row = 0; row < Rows; ++row) {
+#pragma GCC unroll 2
+      for (int64_t i = 0; i < Vecs; ++i) {
+        float* const total = turned[row] + i * kTileLines;
+        store(total, part == 0 ? sums[row][i] : add(load(total), sums[row][i]));
+      }
+    }
+  }
+  for (int64_t column = 0; column < columns; ++column) {
+#pragma GCC unroll 16
+    for (int64_t row = 0; row < Rows; ++row)
+      c[column * ldc + row] = bias == nullptr ? turned[row][column] : turned[row][column] + bias[row];
+  }
+}
+
+template <int64_t Rows>
+void multiply_plain_group(const float* left, int64_t left_stride, const char* right, int64_t depth,
+                          const float* bias, float* c, int64_t ldc, int64_t columns) {
+  if (kVecsOfProduct == 2 && columns > kTileLines) {
+    multiply_plain_rows<Rows, kVecsOfProduct>(left, left_stride, right, depth, bias, c, ldc, columns);
+    return;
+  }
+  for (int64_t first = 0; first < columns; first += kTileLines) {
+    multiply_plain_rows<Rows, 1>(left, left_stride, right + first / kTileLines * kTileBytes, depth, bias,
+                                 c + first * ldc, ldc, std::min(columns - first, kTileLines));
+  }
+}
+
+inline void multiply_plain(const float* left, int64_t left_stride, const char* right, int64_t depth,
+                           const float* bias, float* c, int64_t ldc, int64_t rows, int64_t columns) {
+  constexpr int64_t kRows = kRowGroups[0];
+  int64_t row = 0;
+  const auto run = [&](auto group) {
+    multiply_plain_group<group>(left + row * left_stride, left_stride, right, depth,
+                                bias == nullptr ? nullptr : bias + row, c + row, ldc, columns);
+    row += group;
+  };
+  while (row + kRows <= rows) run(std::integral_constant<int64_t, kRows>());
+  while (row < rows) run(std::integral_constant<int64_t, 1>());
+}
+
+}  // namespace tessera::ops::kernels::TESSERA_VEC
