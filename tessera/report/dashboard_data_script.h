@@ -129,8 +129,7 @@ class Run {
   }
 }
 
-// The charts are those of report/run_charts.cpp: the ones that matter most come first, and those without a point are
-// left out.
+// Makes the charts of the table in report/run_charts.cpp, without those that have no point.
 function chartsOf(all) {
   const shown = all.map((run, i) => ({run, i})).filter(({run}) => run.isShown), found = [];
   const names = new Set(shown.flatMap(({run}) => [...run.lines.keys()])), isOne = shown.length === 1;
@@ -139,36 +138,42 @@ function chartsOf(all) {
     if (some.length) found.push({title, axis, unit, series: some, hasLegend: series.length > 1, ...more});
   };
   const below = prefix => [...names].filter(name => name.startsWith(prefix)).map(name => name.slice(prefix.length));
-  const losses = (number, evaluated, name, run, i, color) => [
-    {name, run: i, color, isNoisy: true, line: run.lines.get(number)},
+  const losses = (trained, evaluated, name, run, i, color) => [
+    {name, run: i, color, isNoisy: true, line: run.lines.get(trained)},
     {name: name + ", evaluation", run: i, color, isDashed: true, line: run.lines.get(evaluated)}];
-  const lossAxis = ["mean loss per label token (nats)", "none"];
-  chart("Loss", ...lossAxis, shown.flatMap(({run, i}) => losses("loss", "eval_loss", run.name, run, i, i)), {cuts: true});
-  const datasets = [...new Set([...below("losses/"), ...below("eval_losses/")])].sort();
   const ofDataset = (dataset, name, {run, i}, color) =>
     losses("losses/" + dataset, "eval_losses/" + dataset, name, run, i, color);
-  if (isOne) {
-    chart("Loss by dataset", ...lossAxis, datasets.flatMap((one, j) => ofDataset(one, one, shown[0], j)), {cuts: true});
-  } else {
-    for (const one of datasets)
-      chart("Loss of " + one, ...lossAxis, shown.flatMap(run => ofDataset(one, run.run.name, run, run.i)), {cuts: true});
-  }
-  const plot = (title, number, axis, unit, isNoisy, isLog) => {
-    const series = shown.map(({run, i}) => ({name: run.name, run: i, color: i, isNoisy, line: run.lines.get(number)}));
-    chart(title, axis, unit, series, {isLog: isLog && series.every(({line}) => !line || line.parts.every(({low}) => low[1] > 0))});
+  const kinds = {
+    losses: (title, number, axis, unit) =>
+      chart(title, axis, unit, shown.flatMap(({run, i}) => losses(number, "eval_" + number, run.name, run, i, i)), {cuts: true}),
+    datasets(title, begin, axis, unit) {
+      const datasets = [...new Set([...below("losses/"), ...below("eval_losses/")])].sort();
+      if (isOne) chart(title, axis, unit, datasets.flatMap((one, j) => ofDataset(one, one, shown[0], j)), {cuts: true});
+      else for (const one of datasets)
+        chart(begin + one, axis, unit, shown.flatMap(run => ofDataset(one, run.run.name, run, run.i)), {cuts: true});
+    },
+    number(title, number, axis, unit, isNoisy, isLog) {
+      const series = shown.map(({run, i}) => ({name: run.name, run: i, color: i, isNoisy, line: run.lines.get(number)}));
+      chart(title, axis, unit, series, {isLog: isLog && series.every(({line}) => !line || line.parts.every(({low}) => low[1] > 0))});
+    },
+    sections(title, number, axis, unit) {
+      for (const {run, i} of shown) {
+        const series = [...run.sections].map(([name, line], j) => ({name, run: i, color: j, line}));
+        if (series.length > 1 && series[0].line.count > 1) chart(title + run.name, axis, unit, series, {isStacked: true});
+      }
+    },
+    sent(title, number, axis, unit) {
+      const axes = [...new Set(below("traffic/").map(name => name.split("/")[0]))].sort();
+      chart(title, axis, unit, shown.flatMap(({run, i}, j) => axes.map((one, k) =>
+        ({name: isOne ? one : run.name + ", " + one, run: i, color: j * axes.length + k, line: run.lines.get(`traffic/${one}/bytes_sent`)}))));
+    },
+    others(title, number, axis, unit) {
+      const elsewhere = new Set([...known.elsewhere, ...known.rows.map(row => row[2])]);
+      for (const name of [...names].sort())
+        if (!elsewhere.has(name) && !/^(losses|eval_losses|traffic|straggler)\//.test(name)) kinds.number(name, name, name, unit, false, false);
+    }
   };
-  for (const each of known.plots) plot(...each);
-  for (const {run, i} of shown) {
-    const series = [...run.sections].map(([name, line], j) => ({name, run: i, color: j, line}));
-    if (series.length > 1 && series[0].line.count > 1)
-      chart("Time per step by section: " + run.name, "time", "seconds", series, {isStacked: true});
-  }
-  const axes = [...new Set(below("traffic/").map(name => name.split("/")[0]))].sort();
-  chart("Bytes sent per step, first rank", "sent", "bytes", shown.flatMap(({run, i}, j) => axes.map((axis, k) =>
-    ({name: isOne ? axis : run.name + ", " + axis, run: i, color: j * axes.length + k, line: run.lines.get(`traffic/${axis}/bytes_sent`)}))));
-  const elsewhere = new Set([...known.elsewhere, ...known.plots.map(each => each[1])]);
-  for (const name of [...names].sort())
-    if (!elsewhere.has(name) && !/^(losses|eval_losses|traffic|straggler)\//.test(name)) plot(name, name, name, "none", false, false);
+  for (const [kind, ...row] of known.rows) kinds[kind](...row);
   return found;
 }
 )js";

@@ -27,8 +27,8 @@ constexpr const char* kRest = R"html(<div class="charts"></div>
 std::string dashboard_page() {
   return html_page(kBegin, "Training runs",
                    std::string(kRunTable) + kChoices + kRest + "<script>" + kChartScript + kPageScript +
-                       "const known = " + plots_text() + ";\n" + kDashboardDataScript + kDashboardScript +
-                       "</script>\n");
+                       "const known = " + chart_rows_text() + ";\n" + kDashboardDataScript +
+                       kDashboardScript + "</script>\n");
 }
 
 }  // namespace tessera::report

@@ -12,11 +12,11 @@ namespace tessera::report {
 // Makes charts with a line for each run, those first that matter most: loss, loss of each dataset, learning
 // rate, gradient norm, speed, memory, time of a step by section, and every other number. Charts without a
 // point are left out.
-// The dashboard's script makes the same charts (report/dashboard_script.h).
 std::vector<Chart> charts_of(const std::vector<RunRecord>& runs);
 
-// Writes what the dashboard's script has to know of the charts of single numbers, as JSON: {"plots": [[title,
-// number, axis, unit, whether it is noisy, whether it is logarithmic]], "elsewhere": [number]}.
-std::string plots_text();
+// Writes the table of charts for the dashboard's script (report/dashboard_data_script.h), which makes the
+// same ones, as JSON: {"rows": [[kind, title, number, axis, unit, whether it is noisy, whether it is
+// logarithmic]], "elsewhere": [numbers that have no chart of their own]}.
+std::string chart_rows_text();
 
 }  // namespace tessera::report

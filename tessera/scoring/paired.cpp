@@ -1,13 +1,13 @@
 #include "tessera/scoring/paired.h"
 
 #include <cmath>
-#include <cstdio>
 #include <map>
 #include <optional>
 #include <utility>
 
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
+#include "tessera/scoring/markdown_table.h"
 #include "tessera/scoring/metrics.h"
 
 namespace tessera::scoring {
@@ -116,27 +116,24 @@ std::vector<PairedDifference> paired_differences(const Json& first, const Json& 
 }
 
 std::string table_of(const std::vector<PairedDifference>& differences) {
-  size_t widest = 5;
-  for (const PairedDifference& one : differences) widest = std::max(widest, one.task.size());
-  const auto width = static_cast<int>(widest);
-  char line[512];
-  std::string text;
-  const auto add = [&](auto... values) {
-    std::snprintf(line, sizeof line, values...);
-    text += line;
-  };
-  add("|%-*.200s|%-12s|%-16s|%9s|%8s|%8s|%10s|%9s|%8s|%6s|%6s|\n", width, "Tasks", "Metric", "Filter",
-      "documents", "value", "baseline", "difference", "95 %", "p", "higher", "lower");
-  add("|%s|%s|%s|%s:|%s:|%s:|%s:|%s:|%s:|%s:|%s:|\n", std::string(widest, '-').c_str(), "------------",
-      "----------------", "--------", "-------", "-------", "---------", "--------", "-------", "-----",
-      "-----");
+  std::vector<TableColumn> columns = {{"Tasks"}, {"Metric"}, {"Filter"}};
+  for (const char* title : {"documents", "value", "baseline", "difference", "95 %", "p", "higher", "lower"})
+    columns.push_back({title, /*is_right=*/true});
   for (const PairedDifference& one : differences) {
-    add("|%-*.200s|%-12.32s|%-16.32s|%9s|%8.4f|%8.4f|%+10.4f|± %7.4f|%8.2g|%6s|%6s|\n", width,
-        one.task.c_str(), one.metric.c_str(), one.filter.c_str(), group_digits(one.num_documents).c_str(),
-        one.first, one.second, one.difference, one.interval(), one.p_value,
-        group_digits(one.num_higher).c_str(), group_digits(one.num_lower).c_str());
+    const std::string row[] = {one.task,
+                               one.metric,
+                               one.filter,
+                               group_digits(one.num_documents),
+                               formatted("%.4f", one.first),
+                               formatted("%.4f", one.second),
+                               formatted("%+.4f", one.difference),
+                               formatted("± %7.4f", one.interval()),
+                               formatted("%.2g", one.p_value),
+                               group_digits(one.num_higher),
+                               group_digits(one.num_lower)};
+    for (size_t i = 0; i < columns.size(); ++i) columns[i].cells.push_back(row[i]);
   }
-  return text;
+  return markdown_table(columns);
 }
 
 Json json_of(const std::vector<PairedDifference>& differences) {

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <functional>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "tessera/config/scalar.h"
-#include "tessera/text/chat_template/text.h"
+#include "tessera/scoring/markdown_table.h"
 
 namespace tessera::scoring {
 namespace {
@@ -99,25 +98,7 @@ Result group_result(const GroupConfig& group, const std::vector<const Result*>& 
 
 Json number_of(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
-std::string fixed(double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.4f", value);
-  return text;
-}
-
-// A column of the table; texts stand left and numbers right.
-struct Column {
-  std::string title;
-  bool is_right = false;
-  std::vector<std::string> cells = {};
-};
-
-std::string padded(const std::string& text, int64_t width, double share_left) {
-  const int64_t space = std::max<int64_t>(0, width - text::jinja::length_of(text));
-  const auto left = static_cast<int64_t>(static_cast<double>(space) * share_left);
-  return std::string(static_cast<size_t>(left), ' ') + text +
-         std::string(static_cast<size_t>(space - left), ' ');
-}
+std::string fixed(double value) { return formatted("%.4f", value); }
 
 }  // namespace
 
@@ -163,8 +144,8 @@ std::vector<Result> with_groups(std::vector<Result> tasks, const std::vector<Gro
 }
 
 std::string table_of(const std::vector<Result>& results) {
-  std::vector<Column> columns = {{"Tasks"}, {"Version", true}, {"Filter"}, {"n-shot", true}, {"Metric"},
-                                 {""},      {"Value", true},   {""},       {"Stderr", true}};
+  std::vector<TableColumn> columns = {{"Tasks"}, {"Version", true}, {"Filter"}, {"n-shot", true}, {"Metric"},
+                                      {""},      {"Value", true},   {""},       {"Stderr", true}};
   for (const Result& result : results) {
     const std::string indent =
         result.depth == 0 ? "" : std::string(static_cast<size_t>(result.depth), ' ') + "- ";
@@ -198,24 +179,7 @@ std::string table_of(const std::vector<Result>& results) {
       for (size_t i = 0; i < columns.size(); ++i) columns[i].cells.push_back(row[i]);
     }
   }
-  std::vector<int64_t> widths;
-  for (const Column& column : columns) {
-    widths.push_back(std::max<int64_t>(3, text::jinja::length_of(column.title)));
-    for (const std::string& cell : column.cells)
-      widths.back() = std::max(widths.back(), text::jinja::length_of(cell));
-  }
-  std::string head = "|", rule = "|", body;
-  for (size_t i = 0; i < columns.size(); ++i) {
-    head += padded(columns[i].title, widths[i], 0.5) + "|";
-    rule += std::string(static_cast<size_t>(widths[i] - 1), '-') + (columns[i].is_right ? ":|" : "-|");
-  }
-  for (size_t row = 0; row < columns[0].cells.size(); ++row) {
-    body += "|";
-    for (size_t i = 0; i < columns.size(); ++i)
-      body += padded(columns[i].cells[row], widths[i], columns[i].is_right ? 1.0 : 0.0) + "|";
-    body += "\n";
-  }
-  return head + "\n" + rule + "\n" + body;
+  return markdown_table(columns);
 }
 
 Json json_of(const std::vector<Result>& results) {

@@ -137,6 +137,12 @@ std::vector<bool> read_sliding_layers(const io::JsonReader& reader, const ModelC
   return read_other_layers(reader, config, "sliding_attention", slides);
 }
 
+DecoderConfig read_with_layer_norms(const io::JsonReader& reader, const DecoderDefaults& defaults) {
+  DecoderConfig config = read_decoder(reader, defaults);
+  set_norms(config, {.kind = nn::NormOptions::Kind::Layer, .eps = config.decoder.norm.eps});
+  return config;
+}
+
 void set_norms(DecoderConfig& config, const nn::NormOptions& norm) {
   config.decoder.norm = norm;
   for (nn::TransformerBlockOptions& block : config.decoder.blocks) block.norm = norm;

@@ -46,6 +46,9 @@ void read_sizes(const io::JsonReader& reader, ModelConfig& config, const Decoder
 // activation the family's key names. The family changes what differs. There are no rotary positions yet.
 DecoderConfig read_decoder(const io::JsonReader& reader, const DecoderDefaults& defaults);
 
+// Reads the same, with LayerNorms in the place of Llama's norms.
+DecoderConfig read_with_layer_norms(const io::JsonReader& reader, const DecoderDefaults& defaults);
+
 // Reads the activation of the MLPs. Throws Error(Model, "UNSUPPORTED") for one that is not implemented.
 ops::Nonlinearity read_activation(const io::JsonReader& reader, const std::string& key,
                                   const std::string& fallback);

@@ -7,12 +7,6 @@
 namespace tessera::models {
 namespace {
 
-DecoderConfig read_with_layer_norms(const io::JsonReader& reader, const DecoderDefaults& defaults) {
-  DecoderConfig c = read_decoder(reader, defaults);
-  set_norms(c, {.kind = nn::NormOptions::Kind::Layer, .eps = c.decoder.norm.eps});
-  return c;
-}
-
 // Gives the projections the names that they have in Megatron-LM.
 void name_as_megatron(nn::TransformerBlockOptions& block) {
   block.attention.qkv = "query_key_value";

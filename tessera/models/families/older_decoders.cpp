@@ -8,8 +8,6 @@
 namespace tessera::models {
 namespace {
 
-constexpr auto kLayerNorm = nn::NormOptions::Kind::Layer;
-
 // Lets the MLP read what attention reads.
 void make_parallel(nn::TransformerBlockOptions& block) {
   block.is_parallel = true;
@@ -31,9 +29,8 @@ void require_mpt(const io::JsonReader& reader, const char* key, bool value) {
 }  // namespace
 
 DecoderConfig read_phi(const io::JsonReader& reader) {
-  DecoderConfig c =
-      read_decoder(reader, {.norm_eps = 1e-5, .norm_eps_key = "layer_norm_eps", .activation = "gelu_new"});
-  set_norms(c, {.kind = kLayerNorm, .eps = c.decoder.norm.eps});
+  DecoderConfig c = read_with_layer_norms(
+      reader, {.norm_eps = 1e-5, .norm_eps_key = "layer_norm_eps", .activation = "gelu_new"});
   set_biases(c, true, true, true);
   set_head_bias(reader, c);
   const bool has_qk_norms = reader.boolean("qk_layernorm", false);
@@ -52,16 +49,15 @@ DecoderConfig read_phi(const io::JsonReader& reader) {
 }
 
 DecoderConfig read_gptj(const io::JsonReader& reader) {
-  DecoderConfig c = read_decoder(reader, {.keys = {"n_embd", "n_layer", "n_head", "n_positions"},
-                                          .kv_heads_key = nullptr,
-                                          .norm_eps = 1e-5,
-                                          .norm_eps_key = "layer_norm_epsilon",
-                                          .activation_key = "activation_function",
-                                          .activation = "gelu_new",
-                                          .intermediate_key = "n_inner",
-                                          .intermediate_multiple = 4});
+  DecoderConfig c = read_with_layer_norms(reader, {.keys = {"n_embd", "n_layer", "n_head", "n_positions"},
+                                                   .kv_heads_key = nullptr,
+                                                   .norm_eps = 1e-5,
+                                                   .norm_eps_key = "layer_norm_epsilon",
+                                                   .activation_key = "activation_function",
+                                                   .activation = "gelu_new",
+                                                   .intermediate_key = "n_inner",
+                                                   .intermediate_multiple = 4});
   note_dropout(reader, c, {"attn_pdrop"});
-  set_norms(c, {.kind = kLayerNorm, .eps = c.decoder.norm.eps});
   set_biases(c, false, false, true);
   set_head_bias(reader, c);
   for (auto& block : c.decoder.blocks) {
@@ -84,14 +80,14 @@ DecoderConfig read_gptj(const io::JsonReader& reader) {
 }
 
 DecoderConfig read_opt(const io::JsonReader& reader) {
-  DecoderConfig c = read_decoder(reader, {.kv_heads_key = nullptr,
-                                          .norm_eps = 1e-5,
-                                          .is_tied = true,
-                                          .initializer_key = "init_std",
-                                          .norm_eps_key = nullptr,
-                                          .activation_key = "activation_function",
-                                          .activation = "relu",
-                                          .intermediate_key = "ffn_dim"});
+  DecoderConfig c = read_with_layer_norms(reader, {.kv_heads_key = nullptr,
+                                                   .norm_eps = 1e-5,
+                                                   .is_tied = true,
+                                                   .initializer_key = "init_std",
+                                                   .norm_eps_key = nullptr,
+                                                   .activation_key = "activation_function",
+                                                   .activation = "relu",
+                                                   .intermediate_key = "ffn_dim"});
   note_dropout(reader, c, {"layerdrop"});
   note_dropout(reader, c, {"dropout"}, 0.1);
   const int64_t width = reader.integer("word_embed_proj_dim", 1, kMaxSize, c.hidden_size);
@@ -100,13 +96,12 @@ DecoderConfig read_opt(const io::JsonReader& reader) {
         .got(std::to_string(width))
         .need(std::to_string(c.hidden_size));
   }
-  set_norms(c, {.kind = kLayerNorm,
-                .eps = c.decoder.norm.eps,
-                .has_scale = reader.boolean("layer_norm_elementwise_affine", true)});
+  c.decoder.norm.has_scale = reader.boolean("layer_norm_elementwise_affine", true);
   const bool bias = reader.boolean("enable_bias", true),
              norms_inputs = reader.boolean("do_layer_norm_before", true);
   set_biases(c, bias, bias, bias);
   for (auto& block : c.decoder.blocks) {
+    block.norm = c.decoder.norm;
     name_mlp(block, "fc1", "fc2");
     block.mlp.is_up_beside = block.mlp.is_down_beside = true;
     block.attention.o = "out_proj";
@@ -127,18 +122,19 @@ DecoderConfig read_opt(const io::JsonReader& reader) {
 }
 
 DecoderConfig read_mpt(const io::JsonReader& reader) {
-  DecoderConfig c = read_decoder(reader, {.keys = {"d_model", "n_layers", "n_heads", "max_seq_len"},
-                                          .kv_heads_key = nullptr,
-                                          .norm_eps = 1e-5,
-                                          .is_tied = true,
-                                          .norm_eps_key = "layer_norm_epsilon",
-                                          .activation_key = nullptr,
-                                          .intermediate_key = "n_inner",
-                                          .intermediate_multiple = 4});
+  DecoderConfig c = read_with_layer_norms(reader, {.keys = {"d_model", "n_layers", "n_heads", "max_seq_len"},
+                                                   .kv_heads_key = nullptr,
+                                                   .norm_eps = 1e-5,
+                                                   .is_tied = true,
+                                                   .norm_eps_key = "layer_norm_epsilon",
+                                                   .activation_key = nullptr,
+                                                   .intermediate_key = "n_inner",
+                                                   .intermediate_multiple = 4});
   note_dropout(reader, c, {"emb_pdrop"});
   require_mpt(reader, "no_bias", true);
-  set_norms(c, {.kind = kLayerNorm, .eps = c.decoder.norm.eps, .has_bias = false});
+  c.decoder.norm.has_bias = false;
   for (auto& block : c.decoder.blocks) {
+    block.norm = c.decoder.norm;
     name_mlp(block, "up_proj", "down_proj");
     block.mlp.activation = ops::Nonlinearity::Gelu;
     block.mlp_name = "ffn";

@@ -40,10 +40,14 @@ Grammar read_constraint(const ConstraintSource& source) {
   return grammar;
 }
 
-ConstraintState::ConstraintState(std::shared_ptr<Constraint> constraint)
-    : constraint_(std::move(constraint)),
-      stacks_(constraint_->automaton_),
-      state_(stacks_.enter(stacks_.node(constraint_->automaton_.start(), Stacks::kBottom))) {}
+Constraint::Constraint(const ConstraintSource& source, std::shared_ptr<const TokenTrie> trie)
+    : automaton_(read_constraint(source)),
+      trie_(std::move(trie)),
+      first_stacks_(automaton_),
+      first_(first_stacks_.enter(first_stacks_.node(automaton_.start(), Stacks::kBottom))),
+      masks_(automaton_, *trie_) {
+  first_stacks_.keep(first_);
+}
 
 void ConstraintState::take(int64_t token) {
   for (const char byte : constraint_->trie_->bytes(token))
@@ -87,8 +91,6 @@ std::shared_ptr<Constraint> ConstraintMaker::make(const ConstraintSource& source
     trie = trie_;
   }
   auto made = std::make_shared<Constraint>(source, trie);
-  // Refuses a constraint with too many ways on from its beginning.
-  static_cast<void>(ConstraintState(made));
   const std::lock_guard lock(mutex_);
   used_.emplace_front(key, made);
   if (used_.size() > kMostKept) used_.pop_back();

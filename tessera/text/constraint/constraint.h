@@ -32,9 +32,8 @@ Grammar read_constraint(const ConstraintSource& source);
 // A constraint that is ready for the tokens of a vocabulary. One thread at a time makes and uses its states.
 class Constraint {
  public:
-  // Throws what read_constraint() and Automaton's constructor throw.
-  Constraint(const ConstraintSource& source, std::shared_ptr<const TokenTrie> trie)
-      : automaton_(read_constraint(source)), trie_(std::move(trie)), masks_(automaton_, *trie_) {}
+  // Throws what read_constraint(), Automaton's constructor and Stacks::enter() throw.
+  Constraint(const ConstraintSource& source, std::shared_ptr<const TokenTrie> trie);
   Constraint(const Constraint&) = delete;
   Constraint& operator=(const Constraint&) = delete;
 
@@ -42,14 +41,18 @@ class Constraint {
   friend class ConstraintState;
   const Automaton automaton_;
   const std::shared_ptr<const TokenTrie> trie_;
+  Stacks first_stacks_;  // those of an answer without tokens
+  Stacks::State first_;
   TokenMasks masks_;
 };
 
 // The state of an answer, which depends on its tokens alone.
 class ConstraintState {
  public:
-  // Throws what Stacks::enter() throws.
-  explicit ConstraintState(std::shared_ptr<Constraint> constraint);
+  explicit ConstraintState(std::shared_ptr<Constraint> constraint)
+      : constraint_(std::move(constraint)),
+        stacks_(constraint_->first_stacks_),
+        state_(constraint_->first_) {}
 
   // Takes the next token, which must have been allowed.
   void take(int64_t token);
@@ -76,7 +79,7 @@ class ConstraintMaker {
   ConstraintMaker(const Tokenizer& tokenizer, int64_t vocabulary)
       : tokenizer_(tokenizer), vocabulary_(vocabulary) {}
 
-  // Throws what the constructors of Constraint and of its first state throw.
+  // Throws what the constructor of Constraint throws.
   std::shared_ptr<Constraint> make(const ConstraintSource& source);
 
  private:

@@ -13,6 +13,8 @@ namespace tessera::text {
 // How often members of an object or an array may be repeated.
 struct MemberCount {
   int64_t min = 0, max = Grammar::kForever;
+
+  bool is_empty() const { return max != Grammar::kForever && max < min; }
 };
 
 // The grammar must outlive this object. White space is allowed where JSON has it, but little of it, so that

@@ -7,10 +7,9 @@
 #include <vector>
 
 #include "tessera/text/constraint/json_rules.h"
-#include "tessera/text/constraint/number_ranges.h"
-#include "tessera/text/constraint/regex_reader.h"
+#include "tessera/text/constraint/schema_document.h"
 #include "tessera/text/constraint/schema_keywords.h"
-#include "tessera/text/constraint/string_formats.h"
+#include "tessera/text/constraint/schema_scalars.h"
 
 namespace tessera::text {
 namespace {
@@ -19,18 +18,18 @@ using Json = SchemaJson;
 using Expr = Grammar::Expr;
 using Place = std::string;
 
-constexpr int64_t kMostSchemas = 20000, kMostDepth = 200;
+constexpr int64_t kMostDepth = 200;
 
 class SchemaReader {
  public:
-  SchemaReader(const Json& root, bool allows_space) : root_(root), rules_(grammar_, allows_space) {}
+  SchemaReader(const Json& root, bool allows_space) : document_(root), rules_(grammar_, allows_space) {}
 
   Grammar read() {
     grammar_.root = rule_of("#");
     while (!open_.empty()) {
       const auto [place, rule] = open_.front();
       open_.pop_front();
-      grammar_.define(rule, schema(at(place), place));
+      grammar_.define(rule, schema(document_.at(place), place));
     }
     return std::move(grammar_);
   }
@@ -46,43 +45,8 @@ class SchemaReader {
     return found->second;
   }
 
-  const Json& at(const Place& reference) const {
-    if (reference == "#") return root_;
-    try {
-      if (reference.starts_with("#/")) return root_.at(Json::json_pointer(reference.substr(1)));
-    } catch (const Json::exception&) {
-      // Nothing is there.
-    }
-    throw schema_error(reference, "$ref needs the place of a schema in the same document, as #/$defs/name");
-  }
-
-  void count(const Place& place) {
-    if (++num_schemas_ > kMostSchemas) {
-      throw constraint_error("SIZE", "the schema is too large or refers to itself without end")
-          .got(place)
-          .need("at most " + std::to_string(kMostSchemas) + " parts");
-    }
-  }
-
-  static Place reference_of(const Json& schema, const Place& place) {
-    const Json& reference = schema.at("$ref");
-    if (!reference.is_string()) throw schema_error(place + "/$ref", "a text is needed");
-    return reference.get<std::string>();
-  }
-
-  // Returns the schema with what it refers to in the place of the reference.
-  Json resolved(Json schema, const Place& place) {
-    while (schema.is_object() && schema.contains("$ref")) {
-      count(place);
-      const Json target = at(reference_of(schema, place));
-      schema.erase("$ref");
-      schema = join_schemas(std::move(schema), target, place);
-    }
-    return schema;
-  }
-
   Expr schema(const Json& schema, const Place& place) {
-    count(place);
+    document_.count(place);
     if (++depth_ > kMostDepth) throw schema_error(place, "schemas are nested too deeply");
     const Expr expr = whole(schema, place);
     --depth_;
@@ -96,33 +60,17 @@ class SchemaReader {
     check_keywords(schema, place);
     if (schema.contains("$ref")) {
       for (const auto& [name, value] : schema.items()) {
-        if (name != "$ref" && !is_annotation(name)) return this->schema(resolved(schema, place), place);
+        if (name != "$ref" && !is_annotation(name))
+          return this->schema(document_.resolved(schema, place), place);
       }
       return grammar_.call(rule_of(reference_of(schema, place)));
     }
-    if (schema.contains("allOf")) return all_of(schema, place);
+    if (schema.contains("allOf")) return this->schema(document_.joined(schema, place), place);
     if (schema.contains("anyOf") || schema.contains("oneOf")) return any_of(schema, place);
     if (schema.contains("enum") || schema.contains("const")) return values(schema, place);
     std::vector<Expr> parts;
     for (const std::string& type : types_of(schema, place)) parts.push_back(of_type(schema, type, place));
     return grammar_.choice(std::move(parts));
-  }
-
-  const Json& alternatives(const Json& schema, const char* keyword, const Place& place) {
-    const Json& list = schema.at(keyword);
-    if (!list.is_array() || list.empty())
-      throw schema_error(place + "/" + keyword, "an array of schemas is needed");
-    return list;
-  }
-
-  Expr all_of(Json schema, const Place& place) {
-    const Json parts = alternatives(schema, "allOf", place);
-    schema.erase("allOf");
-    for (const Json& part : parts) {
-      count(place);
-      schema = join_schemas(std::move(schema), resolved(part, place), place + "/allOf");
-    }
-    return this->schema(schema, place);
   }
 
   Expr any_of(const Json& schema, const Place& place) {
@@ -135,11 +83,11 @@ class SchemaReader {
     }
     std::vector<Expr> parts;
     size_t number = 0;
-    for (const Json& part : alternatives(schema, keyword, place)) {
+    for (const Json& part : schemas_of(schema, keyword, place)) {
       const Place there = place + "/" + keyword + "/" + std::to_string(number++);
-      parts.push_back(others.empty()
-                          ? this->schema(part, there)
-                          : this->schema(join_schemas(others, resolved(part, there), there), there));
+      parts.push_back(
+          others.empty() ? this->schema(part, there)
+                         : this->schema(join_schemas(others, document_.resolved(part, there), there), there));
     }
     return grammar_.choice(std::move(parts));
   }
@@ -165,41 +113,21 @@ class SchemaReader {
   Expr of_type(const Json& schema, const std::string& type, const Place& place) {
     if (type == "object") return object(schema, place);
     if (type == "array") return array(schema, place);
-    if (type == "string") return string(schema, place);
+    if (type == "string") return string_of_schema(grammar_, rules_, schema, place);
     if (type == "boolean") return rules_.boolean();
     if (type == "null") return rules_.null();
-    return number(schema, type == "integer", place);
-  }
-
-  // Returns the value of a keyword that is a whole number from 0 on.
-  static std::optional<int64_t> size(const Json& schema, const char* keyword, const Place& place) {
-    const auto found = schema.find(keyword);
-    if (found == schema.end()) return std::nullopt;
-    const bool is_whole = found->is_number() && found->get<double>() >= 0 && found->get<double>() <= 1e15 &&
-                          found->get<double>() == static_cast<double>(found->get<int64_t>());
-    if (!is_whole) throw schema_error(place + "/" + keyword, "a whole number from 0 on is needed");
-    return found->get<int64_t>();
-  }
-  static MemberCount sizes(const Json& schema, const char* min, const char* max, const Place& place) {
-    return {size(schema, min, place).value_or(0), size(schema, max, place).value_or(Grammar::kForever)};
-  }
-  static bool is_empty(const MemberCount& count) {
-    return count.max != Grammar::kForever && count.max < count.min;
+    return number_of_schema(grammar_, rules_, schema, type == "integer", place);
   }
 
   Expr object(const Json& schema, const Place& place);
   Expr array(const Json& schema, const Place& place);
-  Expr string(const Json& schema, const Place& place);
-  Expr number(const Json& schema, bool is_integer, const Place& place);
-  // Returns a string whose contents match a pattern.
-  Expr matching(const Json& pattern, const Place& place);
 
-  const Json& root_;
+  SchemaDocument document_;
   Grammar grammar_;
   JsonRules rules_;
   std::map<Place, Grammar::Rule> references_;
   std::deque<std::pair<Place, Grammar::Rule>> open_;
-  int64_t num_schemas_ = 0, depth_ = 0;
+  int64_t depth_ = 0;
 };
 
 Expr SchemaReader::object(const Json& schema, const Place& place) {
@@ -235,7 +163,8 @@ Expr SchemaReader::object(const Json& schema, const Place& place) {
   std::vector<Expr> others;
   for (const auto& [pattern, value] : patterns.items()) {
     const Place there = place + "/patternProperties";
-    others.push_back(rules_.member(matching(Json(pattern), there), this->schema(value, there)));
+    others.push_back(
+        rules_.member(matching_string(grammar_, rules_, Json(pattern), there), this->schema(value, there)));
   }
   if (patterns.size() > 1 || (!patterns.empty() && (has_names || rest != false)))
     throw schema_error(place, "only one pattern in patternProperties is supported, without other names");
@@ -243,13 +172,13 @@ Expr SchemaReader::object(const Json& schema, const Place& place) {
     Expr key = rules_.other_string(names);
     if (has_names) {
       const Json name =
-          join_schemas(resolved(schema.at("propertyNames"), place), {{"type", "string"}}, place);
+          join_schemas(document_.resolved(schema.at("propertyNames"), place), {{"type", "string"}}, place);
       key = this->schema(name, place + "/propertyNames");
     }
     others.push_back(rules_.member(key, this->schema(rest, place + "/additionalProperties")));
   }
-  MemberCount count = sizes(schema, "minProperties", "maxProperties", place);
-  if (is_empty(count)) return grammar_.choice({});
+  MemberCount count = sizes_of(schema, "minProperties", "maxProperties", place);
+  if (count.is_empty()) return grammar_.choice({});
   if (!members.empty() && (schema.contains("minProperties") || schema.contains("maxProperties"))) {
     const auto least = std::ranges::count_if(members, &JsonRules::Member::is_required);
     const bool has_most =
@@ -269,80 +198,14 @@ Expr SchemaReader::array(const Json& schema, const Place& place) {
   if (!prefix.is_array()) throw schema_error(place + "/" + first, "an array is needed");
   const char* later = has_old_items ? "additionalItems" : "items";
   const Json rest = schema.value(later, Json(prefix.empty()));
-  const MemberCount count = sizes(schema, "minItems", "maxItems", place);
+  const MemberCount count = sizes_of(schema, "minItems", "maxItems", place);
   std::vector<Expr> items;
   for (const Json& item : prefix)
     items.push_back(this->schema(item, place + "/" + first + "/" + std::to_string(items.size())));
-  if (is_empty(count) || (rest == false && count.min > std::ssize(items))) return grammar_.choice({});
+  if (count.is_empty() || (rest == false && count.min > std::ssize(items))) return grammar_.choice({});
   std::optional<Expr> other;
   if (rest != false) other = this->schema(rest, place + "/" + later);
   return rules_.array(items, count, other);
-}
-
-Expr SchemaReader::matching(const Json& pattern, const Place& place) {
-  if (!pattern.is_string()) throw schema_error(place, "a text is needed");
-  const RegexOptions options{.chars = [this](const CharSet& set) { return rules_.written(set); },
-                             .is_search = true};
-  try {
-    return rules_.quoted(read_regex(grammar_, pattern.get<std::string>(), options));
-  } catch (Error& error) {
-    throw error.within("the schema at " + place);
-  }
-}
-
-Expr SchemaReader::string(const Json& schema, const Place& place) {
-  const bool has_size = schema.contains("minLength") || schema.contains("maxLength"),
-             has_pattern = schema.contains("pattern"), has_format = schema.contains("format");
-  if (has_size + has_pattern + has_format > 1)
-    throw schema_error(place, "only one of pattern, format and a length (minLength, maxLength) is supported");
-  if (has_pattern) return matching(schema.at("pattern"), place + "/pattern");
-  if (has_format) {
-    const Json& format = schema.at("format");
-    const char* pattern = format.is_string() ? format_pattern(format.get<std::string>()) : nullptr;
-    if (pattern == nullptr) {
-      throw schema_error(place + "/format", "this format is not supported")
-          .got(format.is_string() ? format.get<std::string>() : "no text")
-          .need(format_names());
-    }
-    return matching(pattern, place + "/format");
-  }
-  const MemberCount count = sizes(schema, "minLength", "maxLength", place);
-  if (is_empty(count)) return grammar_.choice({});
-  if (!has_size) return rules_.string();
-  return rules_.quoted(grammar_.repeat(rules_.any_char(), count.min, count.max));
-}
-
-Expr SchemaReader::number(const Json& schema, bool is_integer, const Place& place) {
-  if (const auto step = schema.find("multipleOf"); step != schema.end() && !(is_integer && *step == 1))
-    throw schema_error(place, "the keyword 'multipleOf' is not supported");
-  std::vector<DecimalBound> mins, maxs;
-  const auto read = [&](const char* keyword, bool is_min, bool is_exclusive) {
-    const auto found = schema.find(keyword);
-    if (found == schema.end()) return;
-    const auto bound = found->is_number() ? read_bound(found->dump(), is_exclusive) : std::nullopt;
-    if (!bound)
-      throw schema_error(place + "/" + keyword, "a number of at most 15 digits, without exponent, is needed");
-    (is_min ? mins : maxs).push_back(*bound);
-  };
-  read("minimum", true, false);
-  read("exclusiveMinimum", true, true);
-  read("maximum", false, false);
-  read("exclusiveMaximum", false, true);
-  if (mins.empty() && maxs.empty()) return is_integer ? rules_.integer() : rules_.number();
-  if (is_integer) {
-    std::optional<int64_t> min, max;
-    for (const DecimalBound& bound : mins)
-      min = std::max(min.value_or(INT64_MIN), first_integer(bound, true));
-    for (const DecimalBound& bound : maxs)
-      max = std::min(max.value_or(INT64_MAX), first_integer(bound, false));
-    return integers_between(grammar_, min, max);
-  }
-  if (mins.size() > 1 || maxs.size() > 1)
-    throw schema_error(place, "a bound and an exclusive bound on one side are only supported for integers");
-  const auto one = [](const std::vector<DecimalBound>& bounds) {
-    return bounds.empty() ? std::nullopt : std::optional(bounds.front());
-  };
-  return decimals_between(grammar_, one(mins), one(maxs));
 }
 
 }  // namespace

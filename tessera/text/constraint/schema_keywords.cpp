@@ -1,6 +1,7 @@
 #include "tessera/text/constraint/schema_keywords.h"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -138,6 +139,16 @@ void const_to_enum(Json& schema) {
   }
 }
 
+// Returns the value of a keyword that is a whole number from 0 on.
+std::optional<int64_t> size_of(const Json& schema, const char* keyword, const std::string& place) {
+  const auto found = schema.find(keyword);
+  if (found == schema.end()) return std::nullopt;
+  const bool is_whole = found->is_number() && found->get<double>() >= 0 && found->get<double>() <= 1e15 &&
+                        found->get<double>() == static_cast<double>(found->get<int64_t>());
+  if (!is_whole) throw schema_error(place + "/" + keyword, "a whole number from 0 on is needed");
+  return found->get<int64_t>();
+}
+
 }  // namespace
 
 Error schema_error(const std::string& place, const std::string& message) {
@@ -173,6 +184,10 @@ bool has_type(const Json& value, const std::set<std::string>& types) {
   if (value.is_number())
     return types.contains("number") || (types.contains("integer") && value.is_number_integer());
   return types.contains(value.type_name());
+}
+
+MemberCount sizes_of(const Json& schema, const char* min, const char* max, const std::string& place) {
+  return {size_of(schema, min, place).value_or(0), size_of(schema, max, place).value_or(Grammar::kForever)};
 }
 
 Json join_schemas(Json first, Json second, const std::string& place) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
+#include "tessera/text/constraint/json_rules.h"
 
 namespace tessera::text {
 
@@ -23,6 +24,8 @@ void check_keywords(const SchemaJson& schema, const std::string& place);
 std::set<std::string> types_of(const SchemaJson& schema, const std::string& place);
 // Tells whether a value has one of the types.
 bool has_type(const SchemaJson& value, const std::set<std::string>& types);
+// Returns the values of two keywords that are whole numbers from 0 on, as "minItems" and "maxItems".
+MemberCount sizes_of(const SchemaJson& schema, const char* min, const char* max, const std::string& place);
 
 // Returns a schema that accepts what both accept. Parts of it may be an allOf of both parts. Throws
 // schema_error() where two keywords cannot be joined.
