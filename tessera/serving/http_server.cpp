@@ -35,6 +35,7 @@ using Timer = net::basic_waitable_timer<std::chrono::steady_clock,
 
 constexpr uint32_t kMaxHead = 16 << 10;
 constexpr size_t kMaxBuffered = 64 << 10;  // bytes that are read ahead
+constexpr int64_t kSmallBody = 64 << 10;
 constexpr double kLinger_s = 2.0;
 constexpr int64_t kMostLingering = int64_t{1} << 20;
 
@@ -67,6 +68,9 @@ class Alarm {
 
 class Connection;
 
+// Holds bytes of HttpOptions::max_bodies() until the last copy is gone; null holds none.
+using BodyRoom = std::shared_ptr<void>;
+
 // All connections share this.
 struct Shared {
   HttpOptions options;
@@ -75,16 +79,25 @@ struct Shared {
   net::io_context io{1};
   std::set<std::shared_ptr<Connection>> connections;  // of the server's thread
   std::atomic<int64_t> num_open = 0;
+  std::shared_ptr<std::atomic<int64_t>> body_bytes = std::make_shared<std::atomic<int64_t>>(0);
   bool has_ended = false;
+
+  BodyRoom room_of(int64_t size) const {
+    if (size <= kSmallBody) return nullptr;
+    *body_bytes += size;
+    return {body_bytes.get(), [used = body_bytes, size](void*) { *used -= size; }};
+  }
 };
 
 class Exchange : public HttpExchange, public std::enable_shared_from_this<Exchange> {
  public:
-  Exchange(const std::shared_ptr<Shared>& shared, std::shared_ptr<Connection> connection, HttpRequest request)
+  Exchange(const std::shared_ptr<Shared>& shared, std::shared_ptr<Connection> connection, HttpRequest request,
+           BodyRoom room)
       : shared_(shared),
         max_unsent_(shared->options.max_unsent),
         connection_(std::move(connection)),
-        request_(std::move(request)) {}
+        request_(std::move(request)),
+        room_(std::move(room)) {}
 
   const HttpRequest& request() const override { return request_; }
   void reply(HttpReply reply) override;
@@ -105,6 +118,7 @@ class Exchange : public HttpExchange, public std::enable_shared_from_this<Exchan
   const int64_t max_unsent_;
   std::shared_ptr<Connection> connection_;  // null when the exchange is over; of the server's thread
   const HttpRequest request_;
+  const BodyRoom room_;            // of its body
   std::function<void()> on_gone_;  // of the server's thread
   std::atomic<bool> is_gone_ = false;
   std::atomic<int64_t> unsent_ = 0;
@@ -131,7 +145,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void refuse(int status, const std::string& message) {
     keeps_ = false;
     const ApiError error(status, status >= 500 ? "unavailable_error" : "invalid_request_error", message);
-    put(head_of({status, error.body()}, /*sends_length=*/true) + error.body());
+    HttpReply reply{status, error.body()};
+    if (error.may_retry()) reply.headers.emplace_back("Retry-After", "1");
+    put(head_of(reply, /*sends_length=*/true) + reply.body);
     is_complete_ = true;
     write();
   }
@@ -273,6 +289,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
     }
     request_ = std::move(request);
     if (parser_->is_done()) return take_request();
+    const auto length = parser_->content_length();
+    const int64_t size = length ? static_cast<int64_t>(*length) : shared_->options.max_body;
+    if (room_ = shared_->room_of(size); *shared_->body_bytes > shared_->options.max_bodies()) {
+      room_.reset();
+      return refuse(503, "the server has too many large requests to read this one now");
+    }
     alarm_.set(shared_->options.body_s, shared_from_this(), &Connection::be_late);
     if (is_modern_ && boost::beast::iequals(request_.header("expect"), "100-continue")) {
       net::async_write(socket_, net::buffer(kContinue),
@@ -290,6 +312,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
       self->alarm_.stop();
       if (error) return self->fail(error, "the body of the request");
       self->request_.body = std::move(self->parser_->get().body());
+      self->room_ = self->shared_->room_of(std::ssize(self->request_.body));
       self->take_request();
     });
   }
@@ -297,7 +320,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void begin_exchange() {
     state_ = State::Handling;
     is_complete_ = is_stream_ = is_chunked_ = false;
-    current_ = std::make_shared<Exchange>(shared_, shared_from_this(), std::move(request_));
+    current_ = std::make_shared<Exchange>(shared_, shared_from_this(), std::move(request_), std::move(room_));
     parser_.reset();
     ++shared_->num_open;
   }
@@ -382,7 +405,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
   void linger_on(size_t count) {
     lingered_ += static_cast<int64_t>(count);
-    if (lingered_ > kMostLingering) return close();
+    if (lingered_ > std::max(kMostLingering, shared_->options.max_body)) return close();
     watch();
   }
 
@@ -396,6 +419,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<http::request_parser<http::string_body>> parser_;
   State state_ = State::Idle;
   HttpRequest request_;
+  BodyRoom room_;  // of a body that is being read
   std::shared_ptr<Exchange> current_;
   std::string out_, in_flight_;
   size_t sent_ = 0;

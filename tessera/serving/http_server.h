@@ -2,8 +2,9 @@
 //
 // One thread moves all bytes. Everything that a client sends is bounded in size and time before it is
 // believed: a head of 16 kB, a body of HttpOptions::max_body counted after chunks are joined, a time for
-// each. A request with Content-Length and Transfer-Encoding, or with two lengths, is refused and its
-// connection closed, so that no second request hides in it. The parser is Boost.Beast's.
+// each. All bodies together are bounded, too: a request whose body has no room is answered with status 503
+// before its body is read. A request with Content-Length and Transfer-Encoding, or with two lengths, is
+// refused and its connection closed, so that no second request hides in it. The parser is Boost.Beast's.
 #pragma once
 
 #include <cstdint>
@@ -44,6 +45,10 @@ struct HttpOptions {
   double keep_alive_s = 15;           // between comments in an event stream without events
   int64_t max_unsent =
       int64_t{4} << 20;  // bytes of a stream that wait for a slow client, who is cut above it
+
+  // Returns the most bytes of all bodies together that are being read or whose replies are being made. Bodies
+  // up to 64 KiB are not counted, as the number of connections bounds them.
+  int64_t max_bodies() const { return 16 * max_body; }
 };
 
 // One request and its reply. All functions may be called from any thread.

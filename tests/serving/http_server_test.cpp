@@ -141,6 +141,47 @@ TEST_F(HttpServerTest, RefusesBrokenAndSmuggledRequests) {
   EXPECT_TRUE(comes_true([&] { return server_->num_open() == 0; }));
 }
 
+TEST_F(HttpServerTest, AllBodiesTogetherAreBounded) {
+  const HttpOptions options{.max_body = 100 << 10};
+  start(options);
+  const std::string whole(static_cast<size_t>(options.max_body), 'a');
+  const auto head_of = [](size_t size) {
+    return "POST /hold HTTP/1.1\r\nContent-Length: " + std::to_string(size) + "\r\n\r\n";
+  };
+  // One body is there and its reply is waited for; of the others only the heads have come.
+  HttpClient held(server_->port());
+  held.send(head_of(whole.size()) + whole);
+  ASSERT_TRUE(comes_true([&] { return has_held_.load(); }));
+  std::vector<std::unique_ptr<HttpClient>> slow;
+  for (int64_t used = options.max_body; used < options.max_bodies(); used += options.max_body) {
+    slow.push_back(std::make_unique<HttpClient>(server_->port()));
+    slow.back()->send(head_of(whole.size()) + "a");
+  }
+  const auto is_refused = [&](const std::string& head) {
+    HttpClient client(server_->port());
+    client.send(head);
+    client.send(whole);
+    const HttpAnswer answer = client.reply();
+    if (answer.status == 503) EXPECT_EQ(answer.headers.at("retry-after"), "1");
+    return answer.status == 503;
+  };
+  const std::string large =
+      "POST /a HTTP/1.1\r\nContent-Length: " + std::to_string(whole.size()) + "\r\n\r\n";
+  EXPECT_TRUE(comes_true([&] { return is_refused(large); }));
+  EXPECT_TRUE(is_refused("POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"));
+  EXPECT_EQ(ask("POST /small HTTP/1.1\r\nContent-Length: 1\r\n\r\nb").body, "POST /small  b");
+  // Room comes from a client that leaves, and from a reply that is complete.
+  slow.pop_back();
+  EXPECT_TRUE(comes_true([&] { return !is_refused(large); }));
+  slow.push_back(std::make_unique<HttpClient>(server_->port()));
+  slow.back()->send(head_of(whole.size()));
+  EXPECT_TRUE(comes_true([&] { return is_refused(large); }));
+  held_->reply({200, "done"});
+  EXPECT_EQ(held.reply().body, "done");
+  held_.reset();
+  EXPECT_TRUE(comes_true([&] { return !is_refused(large); }));
+}
+
 TEST_F(HttpServerTest, SlowClientsAreCutAndOthersAreAnswered) {
   start({.header_s = 0.3, .body_s = 0.3, .idle_s = 0.3});
   HttpClient slow_head(server_->port()), slow_body(server_->port()), idle(server_->port());
