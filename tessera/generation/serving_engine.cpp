@@ -28,6 +28,13 @@ struct Course {
   int64_t new_tokens = 0;
 };
 
+// Tells who is at fault for an error of an answer: a setting that is not valid, as a constraint, is the
+// request's own.
+EndReason failure_of(const std::exception& error) {
+  const auto* known = dynamic_cast<const Error*>(&error);
+  return known != nullptr && known->kind() == ErrorKind::Config ? EndReason::Refused : EndReason::Failed;
+}
+
 GenerationRequest request_of(const serving::EngineRequest& request, const std::shared_ptr<Course>& course) {
   GenerationRequest made{request.prompt, {}};
   GenerateOptions& options = made.options;
@@ -206,6 +213,7 @@ class ServingEngine::Worker {
   void run() {
     while (take_orders()) {
       std::string problem;
+      EndReason failure = EndReason::Failed;
       count_ended(embeddings_.step());
       try {
         tell_step();
@@ -214,9 +222,10 @@ class ServingEngine::Worker {
         if (is_broken(error)) on_broken_(error);
         // Answers that ended by it are found below; the others go on.
         problem = first_line(error.what());
-        log::warn("an answer has failed: " + problem);
+        failure = failure_of(error);
+        if (failure == EndReason::Failed) log::warn("an answer has failed: " + problem);
       }
-      give_back(problem);
+      give_back(failure, problem);
     }
     for (auto& [request, open] : open_) open.receiver->end(EndReason::Cancelled, "");
     for (auto& [number, request] : new_) request.receiver->end(EndReason::Cancelled, "");
@@ -267,7 +276,7 @@ class ServingEngine::Worker {
         if (orders_ != nullptr) step_.add.push_back(request);
         open_[own] = {number, request.receiver, course};
       } catch (const std::exception& error) {
-        end(*request.receiver, EndReason::Failed, first_line(error.what()));
+        end(*request.receiver, failure_of(error), first_line(error.what()));
       }
     }
     for (const int64_t number : cancelled) {
@@ -282,8 +291,8 @@ class ServingEngine::Worker {
     return true;
   }
 
-  // Ends the answers that are finished.
-  void give_back(const std::string& problem) {
+  // Ends the answers that are finished, those that an error has ended by the reason `failure`.
+  void give_back(EndReason failure, const std::string& problem) {
     std::erase_if(open_, [&](const auto& entry) {
       const auto result = generator_->take(entry.first);
       if (!result) return false;
@@ -291,10 +300,10 @@ class ServingEngine::Worker {
       EndReason reason = result->reason == FinishReason::Length ? EndReason::Length : EndReason::Stop;
       if (result->reason == FinishReason::Complete) reason = EndReason::Complete;
       if (result->reason == FinishReason::Callback && !open.course->has_stopped)
-        reason = open.is_cancelled ? EndReason::Cancelled : EndReason::Failed;
+        reason = open.is_cancelled ? EndReason::Cancelled : failure;
       num_new_tokens_ += open.course->new_tokens;
       if (result->cached_tokens > 0) open.receiver->cached(result->cached_tokens);
-      end(*open.receiver, reason, reason == EndReason::Failed ? problem : "");
+      end(*open.receiver, reason, reason == failure ? problem : "");
       return true;
     });
     const std::lock_guard lock(mutex_);

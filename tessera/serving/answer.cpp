@@ -87,6 +87,7 @@ void Answer::end(EndReason reason, const std::string& problem) {
   if (!plan_.is_empty) grow(text_.finish());
   if (call_stream_) grow(call_stream_->finish());
   is_cancelled_ = reason == EndReason::Cancelled;
+  is_refused_ = reason == EndReason::Refused;
   finish_reason_ = reason == EndReason::Length || plan_.is_empty ? "length"
                    : call_stream_ && call_stream_->has_calls()   ? "tool_calls"
                                                                  : "stop";

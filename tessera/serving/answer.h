@@ -30,7 +30,7 @@ class AnswerListener {
  public:
   virtual ~AnswerListener() = default;
   virtual void has_grown(Answer& answer) = 0;
-  // `problem` is empty unless the answer has failed.
+  // `problem` is empty unless the answer was refused or has failed.
   virtual void has_ended(Answer& answer, const std::string& problem) = 0;
 };
 
@@ -60,6 +60,8 @@ class Answer : public AnswerReceiver {
   // Why it has ended, "stop", "tool_calls" or "length"; "" before.
   const std::string& finish_reason() const { return finish_reason_; }
   bool is_cancelled() const { return is_cancelled_; }
+  // Returns whether the request is at fault for the problem.
+  bool is_refused() const { return is_refused_; }
   // Returns the stop text that ended it; "" if none did.
   const std::string& stopped_by() const { return text_.stopped_by(); }
   // Return the text, the parts of calls (at most one of each) and the tokens that have come since the last
@@ -83,7 +85,7 @@ class Answer : public AnswerReceiver {
   std::vector<text::CallDelta> calls_so_far_;
   std::vector<ToldToken> tokens_;
   int64_t prompt_tokens_ = 0, new_tokens_ = 0, cached_tokens_ = 0, offset_ = 0;
-  bool is_cancelled_ = false;
+  bool is_cancelled_ = false, is_refused_ = false;
 };
 
 }  // namespace tessera::serving

@@ -21,8 +21,9 @@ struct Sampling {
   uint64_t sequence = 0;  // number of the answer among those of one seed and prompt
 };
 
-// Complete: the constraint of the answer lets nothing follow, and no stop id was needed to end it.
-enum class EndReason { Stop, Complete, Length, Cancelled, Failed };
+// Complete: the constraint of the answer lets nothing follow, and no stop id was needed to end it. Refused:
+// the request is at fault, as by a constraint that turns out to be too ambiguous; Failed: the server is.
+enum class EndReason { Stop, Complete, Length, Cancelled, Refused, Failed };
 
 // Takes one answer. The engine calls it from its own thread, in this order: of_prompt(), then for each token
 // log_probs() and token(), then cached(), and end() last and always. The calls must be short, and may cancel
@@ -39,7 +40,7 @@ class AnswerReceiver {
   virtual bool token(int64_t id) = 0;
   // Tells how many tokens of the prompt were in the engine's cache already, if there were any.
   virtual void cached(int64_t tokens) = 0;
-  // `problem` tells the user what has failed; it is empty for any other reason.
+  // `problem` tells the user why the answer was refused or has failed; it is empty for any other reason.
   virtual void end(EndReason reason, const std::string& problem) = 0;
 };
 

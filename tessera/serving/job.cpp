@@ -129,7 +129,8 @@ void Job::has_ended(Answer& answer, const std::string& problem) {
   begin();
   count(answer, problem);
   ++num_ended_;
-  if (!problem.empty() && !has_failed_) fail(problem);
+  if (!problem.empty() && !has_failed_)
+    fail(answer.is_refused() ? ApiError::bad(problem) : ApiError::failed(problem));
   if (has_failed_) return;
   take_piece(answer, [&](const Piece& piece) {
     if (request_.fields.streams) {
@@ -141,16 +142,15 @@ void Job::has_ended(Answer& answer, const std::string& problem) {
   if (num_ended_ == answers_.size()) complete();
 }
 
-void Job::fail(const std::string& problem) {
+void Job::fail(const ApiError& error) {
   has_failed_ = true;
-  const ApiError error = ApiError::failed(problem);
   if (request_.fields.streams) {
     // The status has gone out already.
     request_.format->fail(error, send_);
     return exchange_->end_events();
   }
   HttpReply reply{error.status(), request_.format->error_body(error), "application/json", headers()};
-  reply.headers.emplace_back("X-Should-Retry", "false");
+  if (error.status() >= 500) reply.headers.emplace_back("X-Should-Retry", "false");
   exchange_->reply(std::move(reply));
 }
 

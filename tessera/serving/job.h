@@ -39,7 +39,7 @@ class Job : public AnswerListener, public std::enable_shared_from_this<Job> {
   std::vector<std::pair<std::string, std::string>> headers() const;
   // Begins the event stream, once.
   void begin();
-  void fail(const std::string& problem);
+  void fail(const ApiError& error);
   void complete();
   // Returns a new id for a call, as the model's template takes it.
   std::string call_id() const;

@@ -9,6 +9,7 @@
 #include "tessera/peft/row_adapters.h"
 
 #include "tests/generation/kept_answer.h"
+#include "tests/generation/letters_constraint.h"
 #include "tests/models/reference_models.h"
 #include "tests/models/small_model.h"
 #include "tests/peft/made_adapters.h"
@@ -47,9 +48,18 @@ TEST(ServingEngine, AnswersAreThoseOfAGenerator) {
   bad->wait();
   EXPECT_EQ(bad->reason, EndReason::Failed);
   EXPECT_NE(bad->problem.find("vocabulary"), std::string::npos) << bad->problem;
+  // So does one whose constraint cannot be followed to its end, for which the request is at fault.
+  const auto refused = std::make_shared<Receiver>();
+  serving::EngineRequest request = request_for(refused, {1}, 5);
+  request.constraint = letters_constraint("A!");
+  ASSERT_TRUE(engine.submit({request}).has_value());
+  refused->wait();
+  EXPECT_EQ(refused->reason, EndReason::Refused);
+  EXPECT_EQ(refused->ids.size(), 1u);
+  EXPECT_NE(refused->problem.find("CONSTRAINT"), std::string::npos) << refused->problem;
 }
 
-// Puts an adapter with random values on the query projections of the first layer.
+// Makes two adapters of other layers, with random values.
 std::shared_ptr<nn::AdapterRows> two_adapters(models::CausalLM& model, const std::string& folder) {
   std::vector<std::string> folders;
   for (const double alpha : {6.0, -9.0}) {

@@ -76,6 +76,7 @@ class FakeEngine : public serving::Engine {
   std::atomic<bool> is_full = false;    // refuses requests
   std::atomic<bool> is_held = false;    // answers nothing
   std::atomic<bool> is_broken = false;  // every answer fails after its first token
+  std::atomic<serving::EndReason> failure = serving::EndReason::Failed;  // by which it does
   std::atomic<int> num_cancelled = 0;
   std::string no_answers, no_embeddings;  // set before it is asked
   std::vector<int64_t> told;              // the answer to every prompt, if not empty; set before it is asked
@@ -130,7 +131,7 @@ class FakeEngine : public serving::Engine {
       if (std::ranges::find(request.stop_ids, id) != request.stop_ids.end())
         return receiver.end(serving::EndReason::Stop, "");
       if (!receiver.token(id)) return receiver.end(serving::EndReason::Stop, "");
-      if (is_broken) return receiver.end(serving::EndReason::Failed, "the logits are not finite");
+      if (is_broken) return receiver.end(failure, "the logits are not finite");
       if (static_cast<int64_t>(i) + 1 == request.max_new_tokens)
         return receiver.end(serving::EndReason::Length, "");
     }

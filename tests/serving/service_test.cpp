@@ -660,14 +660,24 @@ TEST_F(ServiceTest, ABusyServerAndAFailedAnswerAreTold) {
   EXPECT_EQ(failed.status, 500);
   EXPECT_EQ(failed.headers.at("x-should-retry"), "false");
   EXPECT_EQ(failed.json().at("error").at("message"), "the logits are not finite");
-  const auto events = complete({{"prompt", "abc"}, {"stream", true}}).events();
-  EXPECT_EQ(events.back(), "[DONE]");
-  EXPECT_TRUE(json::parse(events.at(events.size() - 2)).contains("error"));
+  const auto streamed_error = [&] {
+    const auto events = complete({{"prompt", "abc"}, {"stream", true}}).events();
+    EXPECT_EQ(events.back(), "[DONE]");
+    return json::parse(events.at(events.size() - 2)).at("error");
+  };
+  EXPECT_EQ(streamed_error().at("type"), "server_error");
   const std::string metrics = testing::get(port(), "/metrics").body;
   EXPECT_THAT(metrics, HasSubstr("tessera:request_success_total{model_name=\"tiny\",engine=\"0\","
                                  "finished_reason=\"error\"} 2\n"));
   EXPECT_THAT(metrics, HasSubstr("tessera:admission_rejections_total{model_name=\"tiny\",engine=\"0\"} 1\n"));
   EXPECT_THAT(metrics, HasSubstr("tessera:num_requests_waiting{model_name=\"tiny\",engine=\"0\"} 2\n"));
+  // The request may be at fault, too, as by a constraint that becomes ambiguous.
+  engine_.failure = EndReason::Refused;
+  const HttpAnswer refused = complete({{"prompt", "abc"}});
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(refused.headers.count("x-should-retry"), 0u);
+  EXPECT_EQ(refused.json().at("error").at("type"), "invalid_request_error");
+  EXPECT_EQ(streamed_error().at("type"), "invalid_request_error");
 }
 
 TEST_F(ServiceTest, ADrainingServerTakesNoNewAnswers) {
