@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <map>
 #include <utility>
 
@@ -123,9 +124,39 @@ Expr JsonRules::array(const std::vector<Expr>& items, MemberCount count, std::op
   return grammar_.sequence({grammar_.text("["), space_, later, grammar_.text("]")});
 }
 
+Expr JsonRules::distinct_array(const std::vector<Expr>& items, MemberCount count) {
+  const uint32_t num_items = static_cast<uint32_t>(items.size()), num_sets = uint32_t{1} << num_items;
+  std::vector<Expr> listed;
+  for (const Expr item : items) listed.push_back(grammar_.rule("item", grammar_.sequence({item, space_})));
+  // A rule for each set of items that are there already.
+  std::vector<Grammar::Rule> rules;
+  for (uint32_t set = 0; set < num_sets; ++set) rules.push_back(grammar_.add_rule("items"));
+  for (uint32_t set = 0; set < num_sets; ++set) {
+    const int64_t size = std::popcount(set);
+    const Expr comma = size > 0 ? grammar_.sequence({grammar_.text(","), space_}) : grammar_.empty();
+    std::vector<Expr> parts;
+    if (size >= count.min) parts.push_back(grammar_.empty());
+    for (uint32_t i = 0; i < num_items && (count.max == Grammar::kForever || size < count.max); ++i) {
+      const uint32_t next = set | (uint32_t{1} << i);
+      if (next != set) parts.push_back(grammar_.sequence({comma, listed[i], grammar_.call(rules[next])}));
+    }
+    grammar_.define(rules[set], grammar_.choice(std::move(parts)));
+  }
+  return grammar_.sequence({grammar_.text("["), space_, grammar_.call(rules[0]), grammar_.text("]")});
+}
+
+Expr JsonRules::array_with(Expr item, Expr wanted, int64_t least) {
+  const Expr comma = grammar_.sequence({grammar_.text(","), space_});
+  const Expr any = grammar_.rule("item", grammar_.sequence({item, space_}));
+  const Expr upto = grammar_.rule(
+      "items", grammar_.sequence({grammar_.repeat(grammar_.sequence({any, comma}), 0), wanted, space_}));
+  return grammar_.sequence({grammar_.text("["), space_, upto,
+                            grammar_.repeat(grammar_.sequence({comma, upto}), least - 1, least - 1),
+                            grammar_.repeat(grammar_.sequence({comma, any}), 0), grammar_.text("]")});
+}
+
 Expr JsonRules::other_string(const std::vector<std::string>& names) {
   if (names.empty()) return string();
-  // Only characters that stand for themselves begin such a string, so that no escape spells a name.
   struct Branch {
     std::map<uint32_t, Branch> next;
     bool is_name = false;
@@ -139,18 +170,24 @@ Expr JsonRules::other_string(const std::vector<std::string>& names) {
     }
     branch->is_name = true;
   }
+  const CharSet escaped_chars = plain_chars().inverse();
   const Expr any = grammar_.rule("characters", grammar_.repeat(any_char_, 0));
+  const Expr escaped = grammar_.rule("characters", grammar_.sequence({written(escaped_chars), any}));
   const auto expr_of = [&](const auto& self, const Branch& branch) -> Expr {
-    CharSet others = plain_chars();
+    CharSet plain = plain_chars(), others = escaped_chars;
+    bool has_all_escaped = true;
     std::vector<Expr> parts;
     if (!branch.is_name) parts.push_back(grammar_.empty());
     for (const auto& [character, next] : branch.next) {
       const CharSet one = {{character, character}};
+      has_all_escaped = has_all_escaped && plain.contains(character);
+      plain = plain.common(one.inverse());
       others = others.common(one.inverse());
-      if (plain_chars().contains(character))
-        parts.push_back(grammar_.sequence({grammar_.chars(one), self(self, next)}));
+      parts.push_back(grammar_.sequence({written(one), self(self, next)}));
     }
-    parts.push_back(grammar_.sequence({grammar_.chars(others), any}));
+    parts.push_back(grammar_.sequence({grammar_.chars(plain), any}));
+    // Their rule is shared, since they are many.
+    parts.push_back(has_all_escaped ? escaped : grammar_.sequence({written(others), any}));
     return grammar_.choice(std::move(parts));
   };
   return grammar_.rule("key", quoted(expr_of(expr_of, root)));

@@ -55,7 +55,11 @@ class JsonRules {
   // nothing, in which case count.min must not be larger than their number.
   Grammar::Expr array(const std::vector<Grammar::Expr>& items, MemberCount count,
                       std::optional<Grammar::Expr> other);
-  // A string that is none of these.
+  // An array of the given number of these items in any order, none of them twice. There are 2^items states.
+  Grammar::Expr distinct_array(const std::vector<Grammar::Expr>& items, MemberCount count);
+  // An array of which at least `least` items, 1 or more, are a `wanted` one, and all others an `item`.
+  Grammar::Expr array_with(Grammar::Expr item, Grammar::Expr wanted, int64_t least);
+  // A string that is none of these. Its escapes are the shortest ones up to where it differs from all.
   Grammar::Expr other_string(const std::vector<std::string>& names);
 
  private:

@@ -1,5 +1,6 @@
 #include "tessera/text/constraint/json_schema.h"
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <optional>
@@ -9,6 +10,7 @@
 #include "tessera/text/constraint/json_rules.h"
 #include "tessera/text/constraint/schema_document.h"
 #include "tessera/text/constraint/schema_keywords.h"
+#include "tessera/text/constraint/schema_logic.h"
 #include "tessera/text/constraint/schema_scalars.h"
 
 namespace tessera::text {
@@ -66,10 +68,20 @@ class SchemaReader {
       return grammar_.call(rule_of(reference_of(schema, place)));
     }
     if (schema.contains("allOf")) return this->schema(document_.joined(schema, place), place);
+    if (schema.contains("if")) return any_of(cases_of(schema, place), place);
     if (schema.contains("anyOf") || schema.contains("oneOf")) return any_of(schema, place);
-    if (schema.contains("enum") || schema.contains("const")) return values(schema, place);
     std::vector<Expr> parts;
-    for (const std::string& type : types_of(schema, place)) parts.push_back(of_type(schema, type, place));
+    if (schema.contains("enum") || schema.contains("const")) {
+      for (const Json& value : values_of(schema, place)) parts.push_back(rules_.literal(value));
+      return grammar_.choice(std::move(parts));
+    }
+    const Exclusions excluded = exclusions_of(schema, place);
+    for (const std::string& type : types_of(schema, place)) {
+      if (type == "number" && excluded.types.contains("integer") && !excluded.types.contains("number"))
+        throw schema_error(place + "/not", "integers are not left out of numbers");
+      if (!excluded.types.contains(type))
+        parts.push_back(of_type(schema, type, excluded.of_type(type), place));
+    }
     return grammar_.choice(std::move(parts));
   }
 
@@ -92,9 +104,10 @@ class SchemaReader {
     return grammar_.choice(std::move(parts));
   }
 
-  Expr values(const Json& schema, const Place& place) {
+  // Returns the values of a schema with enum or const.
+  static Json values_of(const Json& schema, const Place& place) {
     for (const auto& [name, value] : schema.items()) {
-      if (name != "enum" && name != "const" && name != "type" && !is_annotation(name))
+      if (name != "enum" && name != "const" && name != "type" && name != "not" && !is_annotation(name))
         throw schema_error(place, "the keyword '" + name + "' is not supported beside enum or const");
     }
     if (schema.contains("enum") && schema.contains("const"))
@@ -102,25 +115,37 @@ class SchemaReader {
     const bool is_const = schema.contains("const");
     if (!is_const && !schema.at("enum").is_array())
       throw schema_error(place + "/enum", "an array of values is needed");
-    std::vector<Expr> parts;
+    const Exclusions excluded = exclusions_of(schema, place);
+    Json values = Json::array();
     for (const Json& value : is_const ? Json::array({schema.at("const")}) : schema.at("enum")) {
-      if (!schema.contains("type") || has_type(value, types_of(schema, place)))
-        parts.push_back(rules_.literal(value));
+      if ((!schema.contains("type") || has_type(value, types_of(schema, place))) && !excluded.has(value))
+        values.push_back(value);
     }
-    return grammar_.choice(std::move(parts));
+    return values;
   }
 
-  Expr of_type(const Json& schema, const std::string& type, const Place& place) {
-    if (type == "object") return object(schema, place);
-    if (type == "array") return array(schema, place);
-    if (type == "string") return string_of_schema(grammar_, rules_, schema, place);
-    if (type == "boolean") return rules_.boolean();
-    if (type == "null") return rules_.null();
-    return number_of_schema(grammar_, rules_, schema, type == "integer", place);
+  Expr of_type(const Json& schema, const std::string& type, const Json& excluded, const Place& place) {
+    if (type == "string") return string_of_schema(grammar_, rules_, schema, excluded, place);
+    if (type == "integer" || type == "number")
+      return number_of_schema(grammar_, rules_, schema, type == "integer", excluded, place);
+    if (type == "null") return excluded.empty() ? rules_.null() : grammar_.choice({});
+    if (type == "boolean") {
+      std::vector<Expr> parts;
+      for (const bool value : {true, false}) {
+        if (std::ranges::find(excluded, Json(value)) == excluded.end())
+          parts.push_back(rules_.literal(value));
+      }
+      return grammar_.choice(std::move(parts));
+    }
+    if (!excluded.empty()) throw schema_error(place + "/not", "no single " + type + " can be left out");
+    return type == "object" ? object(schema, place) : array(schema, place);
   }
 
   Expr object(const Json& schema, const Place& place);
   Expr array(const Json& schema, const Place& place);
+  // Returns an array of items without an order, as `uniqueItems` and `contains` speak of them.
+  Expr distinct_array(const Json& items, const MemberCount& count, const Place& place);
+  Expr array_with(const Json& schema, const Json& items, const MemberCount& count, const Place& place);
 
   SchemaDocument document_;
   Grammar grammar_;
@@ -199,6 +224,21 @@ Expr SchemaReader::array(const Json& schema, const Place& place) {
   const char* later = has_old_items ? "additionalItems" : "items";
   const Json rest = schema.value(later, Json(prefix.empty()));
   const MemberCount count = sizes_of(schema, "minItems", "maxItems", place);
+  const bool has_prefix = !prefix.empty();
+  const bool wants_nothing = schema.value("minContains", Json(1)) == 0 && !schema.contains("maxContains");
+  const bool has_wanted = schema.contains("contains") && !wants_nothing;
+  const int64_t most = rest == false ? std::ssize(prefix) : count.max;
+  const Json is_unique = schema.value("uniqueItems", Json(false));
+  if (!is_unique.is_boolean()) throw schema_error(place + "/uniqueItems", "true or false is needed");
+  const bool is_distinct = is_unique == true && (most == Grammar::kForever || most > 1);
+  if (has_prefix && (is_distinct || has_wanted))
+    throw schema_error(place,
+                       "uniqueItems and contains are not supported beside items with places of their own");
+  if (has_wanted) {
+    if (is_distinct) throw schema_error(place, "uniqueItems and contains cannot be joined");
+    return array_with(schema, rest, count, place);
+  }
+  if (is_distinct) return distinct_array(rest, count, place + "/items");
   std::vector<Expr> items;
   for (const Json& item : prefix)
     items.push_back(this->schema(item, place + "/" + first + "/" + std::to_string(items.size())));
@@ -206,6 +246,43 @@ Expr SchemaReader::array(const Json& schema, const Place& place) {
   std::optional<Expr> other;
   if (rest != false) other = this->schema(rest, place + "/" + later);
   return rules_.array(items, count, other);
+}
+
+Expr SchemaReader::distinct_array(const Json& items, const MemberCount& count, const Place& place) {
+  constexpr size_t kMostDistinct = 8;
+  const Json item = document_.resolved(items, place);
+  Json values = Json::array(), distinct = Json::array();
+  if (item.is_object() && (item.contains("enum") || item.contains("const"))) {
+    values = values_of(item, place);
+  } else if (item == Json{{"type", "boolean"}}) {
+    values = {true, false};
+  }
+  for (const Json& value : values) {
+    if (std::ranges::find(distinct, value) == distinct.end()) distinct.push_back(value);
+  }
+  if (values.empty() || distinct.size() > kMostDistinct) {
+    throw schema_error(place, "beside uniqueItems, an enum of at most " + std::to_string(kMostDistinct) +
+                                  " values is needed");
+  }
+  std::vector<Expr> parts;
+  for (const Json& value : distinct) parts.push_back(rules_.literal(value));
+  return rules_.distinct_array(parts, count);
+}
+
+Expr SchemaReader::array_with(const Json& schema, const Json& items, const MemberCount& count,
+                              const Place& place) {
+  constexpr int64_t kMostWanted = 16;
+  const int64_t least =
+      schema.contains("minContains") ? sizes_of(schema, "minContains", "maxContains", place).min : 1;
+  if (schema.contains("maxContains") || least < 1 || least > kMostWanted)
+    throw schema_error(place, "contains needs a minContains from 1 to " + std::to_string(kMostWanted) +
+                                  " and no maxContains");
+  if (count.min > least || count.max != Grammar::kForever)
+    throw schema_error(place, "minItems and maxItems are not supported beside contains");
+  const Place there = place + "/contains";
+  const Json wanted =
+      join_schemas(document_.resolved(items, place), document_.resolved(schema.at("contains"), there), there);
+  return rules_.array_with(this->schema(items, place + "/items"), this->schema(wanted, there), least);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "tessera/text/constraint/schema_keywords.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -42,6 +43,10 @@ constexpr Keyword kKeywords[] = {{"type", ""},
                                  {"oneOf", ""},
                                  {"allOf", ""},
                                  {"$ref", ""},
+                                 {"not", ""},
+                                 {"if", ""},
+                                 {"then", ""},
+                                 {"else", ""},
                                  {"properties", "object"},
                                  {"required", "object"},
                                  {"additionalProperties", "object"},
@@ -57,6 +62,9 @@ constexpr Keyword kKeywords[] = {{"type", ""},
                                  {"minItems", "array"},
                                  {"maxItems", "array"},
                                  {"uniqueItems", "array"},
+                                 {"contains", "array"},
+                                 {"minContains", "array"},
+                                 {"maxContains", "array"},
                                  {"minLength", "string"},
                                  {"maxLength", "string"},
                                  {"pattern", "string"},
@@ -109,6 +117,7 @@ Json join_values(const std::string& keyword, const Json& a, const Json& b, const
   const auto both = [&] { return Json{{"allOf", Json::array({a, b})}}; };
   if (a == b) return a;
   if (keyword == "type") return join_types(a, b, place);
+  if (keyword == "uniqueItems" && a.is_boolean() && b.is_boolean()) return true;
   if (keyword == "additionalProperties" || keyword == "items" || keyword == "propertyNames") return both();
   const bool are_numbers = a.is_number() && b.is_number(), are_arrays = a.is_array() && b.is_array();
   if (are_numbers && (keyword.starts_with("min") || keyword == "exclusiveMinimum")) return std::max(a, b);
@@ -129,6 +138,15 @@ Json join_values(const std::string& keyword, const Json& a, const Json& b, const
     return some;
   }
   return nullptr;
+}
+
+// Takes away what says nothing without another keyword, which the other schema may have.
+void drop_idle(Json& schema) {
+  for (const auto& [needed, keywords] : {std::pair("if", std::array{"then", "else"}),
+                                         std::pair("contains", std::array{"minContains", "maxContains"})}) {
+    if (schema.contains(needed)) continue;
+    for (const char* keyword : keywords) schema.erase(keyword);
+  }
 }
 
 void const_to_enum(Json& schema) {
@@ -164,7 +182,7 @@ void check_keywords(const Json& schema, const std::string& place) {
     if (!is_annotation(name) && find_keyword(name) == nullptr)
       throw schema_error(place, "the keyword '" + name + "' is not supported");
     const bool is_false = value == false || value == Json::object();
-    if (!is_false && (name == "uniqueItems" || name.starts_with("unevaluated")))
+    if (!is_false && name.starts_with("unevaluated"))
       throw schema_error(place, "the keyword '" + name + "' is only supported as false");
   }
 }
@@ -194,6 +212,8 @@ Json join_schemas(Json first, Json second, const std::string& place) {
   if (first == true || second == false) return second;
   if (second == true || first == false) return first;
   if (!first.is_object() || !second.is_object()) throw schema_error(place, "an object is needed");
+  drop_idle(first);
+  drop_idle(second);
   if (first.contains("enum") || first.contains("const") || second.contains("enum")) {
     const_to_enum(first);
     const_to_enum(second);

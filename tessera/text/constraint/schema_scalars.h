@@ -9,10 +9,11 @@
 namespace tessera::text {
 
 // The grammar must be that of the rules. All functions throw schema_error() for what is not supported.
+// `excluded` holds strings or numbers that do not count.
 Grammar::Expr string_of_schema(Grammar& grammar, JsonRules& rules, const SchemaJson& schema,
-                               const std::string& place);
+                               const SchemaJson& excluded, const std::string& place);
 Grammar::Expr number_of_schema(Grammar& grammar, JsonRules& rules, const SchemaJson& schema, bool is_integer,
-                               const std::string& place);
+                               const SchemaJson& excluded, const std::string& place);
 // Returns a string whose contents match a pattern. Throws what read_regex() throws.
 Grammar::Expr matching_string(Grammar& grammar, JsonRules& rules, const SchemaJson& pattern,
                               const std::string& place);
