@@ -63,6 +63,7 @@ void Answer::grow(const std::string& text) {
 
 void Answer::grow(text::AnswerDelta delta) {
   text_so_far_ += delta.text;
+  reasoning_so_far_ += delta.reasoning;
   for (text::CallDelta& call : delta.calls) {
     if (!calls_so_far_.empty() && calls_so_far_.back().index == call.index) {
       calls_so_far_.back().arguments += call.arguments;

@@ -64,12 +64,15 @@ class Answer : public AnswerReceiver {
   bool is_refused() const { return is_refused_; }
   // Returns the stop text that ended it; "" if none did.
   const std::string& stopped_by() const { return text_.stopped_by(); }
-  // Return the text, the parts of calls (at most one of each) and the tokens that have come since the last
-  // time.
+  // Return the text, the reasoning, the parts of calls (at most one of each) and the tokens that have come
+  // since the last time.
   std::string take_text() { return std::exchange(text_so_far_, {}); }
+  std::string take_reasoning() { return std::exchange(reasoning_so_far_, {}); }
   std::vector<text::CallDelta> take_calls() { return std::exchange(calls_so_far_, {}); }
   std::vector<ToldToken> take_tokens() { return std::exchange(tokens_, {}); }
-  bool has_news() const { return !text_so_far_.empty() || !calls_so_far_.empty(); }
+  bool has_news() const {
+    return !text_so_far_.empty() || !reasoning_so_far_.empty() || !calls_so_far_.empty();
+  }
 
  private:
   ToldToken told(int64_t id, const scoring::TokenLogProbs& log_probs);
@@ -81,7 +84,7 @@ class Answer : public AnswerReceiver {
   AnswerListener& listener_;
   text::AnswerText text_;
   std::optional<text::ToolCallStream> call_stream_;
-  std::string text_so_far_, finish_reason_;
+  std::string text_so_far_, reasoning_so_far_, finish_reason_;
   std::vector<text::CallDelta> calls_so_far_;
   std::vector<ToldToken> tokens_;
   int64_t prompt_tokens_ = 0, new_tokens_ = 0, cached_tokens_ = 0, offset_ = 0;

@@ -97,6 +97,7 @@ void Job::take_piece(Answer& answer, Use use) {
     calls.push_back({call.index, call.name.empty() ? "" : call_id(), call.name, call.arguments});
   use(Piece{.index = answer.index(),
             .text = answer.take_text(),
+            .reasoning = answer.take_reasoning(),
             .calls = std::move(calls),
             .tokens = request_.fields.wants_log_probs ? &tokens : nullptr,
             .finish_reason = answer.finish_reason(),

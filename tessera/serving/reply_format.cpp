@@ -154,10 +154,12 @@ Json ChatFormat::choice(const Piece& piece, bool is_streamed) const {
   Json choice = {{"index", piece.index}};
   if (is_streamed) {
     choice["delta"] = Json::object();
+    if (!piece.reasoning.empty()) choice["delta"]["reasoning_content"] = piece.reasoning;
     if (!piece.text.empty()) choice["delta"]["content"] = piece.text;
     if (!piece.calls.empty()) choice["delta"]["tool_calls"] = calls_of(piece, true);
   } else {
     choice["message"] = {{"role", "assistant"}, {"content", piece.text}, {"refusal", nullptr}};
+    if (!piece.reasoning.empty()) choice["message"]["reasoning_content"] = piece.reasoning;
     if (!piece.calls.empty()) {
       choice["message"]["content"] = or_null(piece.text);
       choice["message"]["tool_calls"] = calls_of(piece, false);

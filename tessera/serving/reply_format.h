@@ -34,7 +34,7 @@ struct ToldCall {
 // An answer, or what a stream adds to it.
 struct Piece {
   int64_t index = 0;
-  std::string text;
+  std::string text, reasoning;
   std::vector<ToldCall> calls;
   const std::vector<ToldToken>* tokens = nullptr;  // null if log-probabilities are not wanted
   std::string finish_reason;                       // "stop", "tool_calls", "length"; "" before the end

@@ -88,7 +88,8 @@ ToolFields read_tools(Fields& fields) {
 void use_tools(const ToolFields& tools, const ServedModel& model, AnswerFields& answer) {
   const bool is_forced = tools.choice != ToolChoice::Auto;
   const text::ToolFormat* format = is_forced ? &text::find_tool_format("json") : model.tool_format;
-  if (tools.tools.is_null() || format == nullptr) return;
+  const bool has_channels = format != nullptr && format->has_channels && answer.constraint == nullptr;
+  if (format == nullptr || (tools.tools.is_null() && !has_channels)) return;
   auto reading = std::make_shared<text::CallReading>();
   reading->format = format;
   reading->named = tools.named;

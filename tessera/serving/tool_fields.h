@@ -23,9 +23,9 @@ struct ToolFields {
 // Reads tools, tool_choice and parallel_tool_calls. Throws ApiError.
 ToolFields read_tools(Fields& fields);
 
-// Lets answers be read for calls as the tools say. Where a call is needed, answers are bound to JSON of the
-// tools' parameters. Throws ApiError if they are bound to something else already, or for parameters that are
-// not a schema which is supported.
+// Lets answers be read for calls as the tools say, and for channels, if the model writes such. Where a call
+// is needed, answers are bound to JSON of the tools' parameters. Throws ApiError if they are bound to
+// something else already, or for parameters that are not a schema which is supported.
 void use_tools(const ToolFields& tools, const ServedModel& model, AnswerFields& answer);
 
 }  // namespace tessera::serving

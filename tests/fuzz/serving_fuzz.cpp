@@ -7,28 +7,29 @@
 
 namespace {
 
-// The text and the calls of an answer that comes in pieces of `size` bytes.
+// The text, the reasoning and the calls of an answer that comes in pieces of `size` bytes.
 std::string told(const tessera::text::ToolFormat& format, const std::string& text, size_t size) {
   using namespace tessera::text;
   auto reading = std::make_shared<CallReading>();
   reading->format = &format;
   reading->tools["f"] = nlohmann::ordered_json::object();
   ToolCallStream stream(reading);
-  std::string whole, calls;
+  std::string whole, reasoning, calls;
   const auto take = [&](const AnswerDelta& delta) {
     whole += delta.text;
+    reasoning += delta.reasoning;
     for (const CallDelta& call : delta.calls) calls += "\n" + call.name + call.arguments;
   };
   for (size_t i = 0; i < text.size(); i += size) take(stream.add(text.substr(i, size)));
   take(stream.finish());
-  return whole + calls;
+  return whole + "\n" + reasoning + calls;
 }
 
 }  // namespace
 
-// An answer, whose text and calls do not depend on its pieces. And the body of a request, which is read as
-// one of both protocols and as one for embeddings, and either refused or made into answers, or texts, that
-// fit into the context.
+// An answer, whose text, reasoning and calls do not depend on its pieces. And the body of a request, which is
+// read as one of both protocols and as one for embeddings, and either refused or made into answers, or texts,
+// that fit into the context.
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tessera;
   static const text::Tokenizer tokenizer = text::Tokenizer::from_file(

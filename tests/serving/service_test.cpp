@@ -41,7 +41,7 @@ class ServiceTest : public ::testing::Test {
                             .chat_template = std::make_shared<const text::ChatTemplate>(
                                 text::ChatTemplate::parse(testing::tiny_chat_template(), "tiny")),
                             .no_template = "",
-                            .tool_format = &text::find_tool_format("mistral"),
+                            .tool_format = &text::find_tool_format(tool_format_),
                             .stop_ids = {256},
                             .defaults = {.temperature = 0.25, .top_k = 7},
                             .max_answer_tokens = 50};
@@ -62,6 +62,7 @@ class ServiceTest : public ::testing::Test {
   static json user(const std::string& text) { return json::array({{{"role", "user"}, {"content", text}}}); }
 
   testing::TempFolder folder_;
+  std::string tool_format_ = "mistral";
   std::optional<text::Tokenizer> tokenizer_;
   FakeEngine engine_;
   std::optional<Service> service_;
@@ -629,6 +630,31 @@ TEST_F(ServiceTest, EmbeddingsHaveTheFormOfTheApi) {
   const HttpAnswer refused = complete({{"prompt", "a"}});
   EXPECT_EQ(refused.status, 400);
   EXPECT_THAT(refused.body, HasSubstr("/v1/embeddings"));
+}
+
+TEST_F(ServiceTest, ReasoningInAChannelIsTold) {
+  tool_format_ = "harmony";
+  start({});
+  for (const char c : std::string("<|channel|>analysis<|message|>Hm<|end|><|channel|>final<|message|>Hi"))
+    engine_.told.push_back(c);
+  json body = {{"messages", user("hi")}, {"max_tokens", 70}};
+  const json message = chat(body).json().at("choices").at(0).at("message");
+  EXPECT_EQ(message.at("content"), "Hi");
+  EXPECT_EQ(message.at("reasoning_content"), "Hm");
+  body["stream"] = true;
+  std::string content, reasoning;
+  for (const std::string& event : chat(body).events()) {
+    if (event == "[DONE]") continue;
+    const json delta = json::parse(event).at("choices").at(0).at("delta");
+    content += delta.value("content", "");
+    reasoning += delta.value("reasoning_content", "");
+  }
+  EXPECT_EQ(content, "Hi");
+  EXPECT_EQ(reasoning, "Hm");
+  // An answer that is bound to a form has no channels.
+  const json bound = chat({{"messages", user("hi")}, {"max_tokens", 70}, {"guided_regex", "<.*"}}).json();
+  EXPECT_THAT(bound.at("choices").at(0).at("message").at("content").get<std::string>(),
+              StartsWith("<|channel"));
 }
 
 TEST_F(ServiceTest, AClientThatLeavesEndsItsAnswers) {

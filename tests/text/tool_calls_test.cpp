@@ -17,11 +17,12 @@ using Calls = std::vector<std::pair<std::string, std::string>>;
 struct Told {
   std::string text;
   Calls calls;
+  std::string reasoning = {};
   bool operator==(const Told&) const = default;
 };
 
 void PrintTo(const Told& told, std::ostream* out) {
-  *out << '"' << told.text << '"';
+  *out << '"' << told.text << "\" (" << told.reasoning << ")";
   for (const auto& [name, arguments] : told.calls) *out << " " << name << " " << arguments;
 }
 
@@ -36,6 +37,7 @@ std::shared_ptr<CallReading> reading_of(const std::string& format) {
 
 void add(Told& told, const AnswerDelta& delta) {
   told.text += delta.text;
+  told.reasoning += delta.reasoning;
   for (const CallDelta& call : delta.calls) {
     if (!call.name.empty()) told.calls.emplace_back(call.name, "");
     EXPECT_EQ(call.index, std::ssize(told.calls) - 1);
@@ -124,6 +126,12 @@ TEST(ToolCalls, EachFormatIsReadHoweverItIsCut) {
        "",
        {{"g", "{\"x\":1}"}}},
       {"functools", "functools[{\"name\": \"f\", \"arguments\": {}}]", "", {{"f", "{}"}}},
+      {"functools",
+       "<|tool_call|>functools [{\"name\": \"f\", \"arguments\": {}}]<|/tool_call|>",
+       "",
+       {{"f", "{}"}}},
+      {"functools", "functools{\"name\": \"g\"}", "", {{"g", "{}"}}},
+      {"functools", "<|tool_call|>[{\"name\": \"g\"}]<|/tool_call|>", "", {{"g", "{}"}}},
       {"functools", "import functools\nx", "import functools\nx", {}},
       {"llama",
        "{\"name\": \"f\", \"parameters\": " + a + "}; {\"name\": \"g\", \"parameters\": {}}",
@@ -196,6 +204,58 @@ TEST(ToolCalls, EachFormatIsReadHoweverItIsCut) {
   for (const Case& each : cases) check(reading_of(each.format), each.text, {each.content, each.calls});
 }
 
+TEST(ToolCalls, ChannelsAreReadHoweverTheyAreCut) {
+  struct Case {
+    std::string text, content, reasoning;
+    Calls calls;
+  };
+  const std::string call = R"(<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"s": "<b>"})";
+  const Calls f = {{"f", R"({"s": "<b>"})"}};
+  const Case cases[] = {
+      {"<|channel|>analysis<|message|>Hm <x>.<|end|><|start|>assistant<|channel|>final<|message|>Hi "
+       "\n<|return|>",
+       "Hi \n",
+       "Hm <x>.",
+       {}},
+      {"<|channel|>analysis<|message|>A<|end|><|start|>assistant<|channel|>analysis<|message|>B<|end|>\n"
+       "<|start|>assistant" +
+           call,
+       "", "A\nB", f},
+      {call + "<|call|>", "", "", f},
+      {" to=functions.f<|channel|>commentary json<|message|>{\"s\": \"<b>\"}<|call|>", "", "", f},
+      {"<|channel|>commentary<|message|>I look.<|end|><|start|>assistant" + call +
+           "<|call|><|start|>assistant" + call,
+       "I look.",
+       "",
+       {f[0], f[0]}},
+      // A text that names no channel, one without marks, and one that only begins like a head.
+      {"<|start|>assistant<|message|>a<|channel|>final<|message|>b", "a\nb", "", {}},
+      {" plain <|mess\n", " plain <|mess\n", "", {}},
+      {"to=me: x", "to=me: x", "", {}},
+      {"<|channel|>" + std::string(300, 'x') + "<|message|>",
+       "<|channel|>" + std::string(300, 'x') + "<|message|>",
+       "",
+       {}},
+      {"<|chan", "<|chan", "", {}},
+      {" \n", " \n", "", {}},
+      // These are no calls, and stay text with their marks.
+      {call.substr(0, call.size() - 1), call.substr(0, call.size() - 1), "", {}},
+      {"<|channel|>commentary to=functions.g<|message|>[1]<|call|>",
+       "<|channel|>commentary to=functions.g<|message|>[1]<|call|>",
+       "",
+       {}},
+      {"<|channel|>analysis to=python<|message|>1 + 1<|call|>", "", "1 + 1", {}},
+  };
+  const auto reading = reading_of("harmony");
+  for (const Case& each : cases) check(reading, each.text, {each.content, each.calls, each.reasoning});
+  auto one = reading_of("harmony");
+  one->only_one = true;
+  check(one, call + "<|call|>" + call, {"", f});
+  auto without = reading_of("harmony");
+  without->tools.clear();
+  check(without, call + "<|call|>", {R"({"s": "<b>"})", {}});
+}
+
 TEST(ToolCalls, OneCallAndANamedFunction) {
   auto one = reading_of("mistral");
   one->only_one = true;
@@ -257,6 +317,8 @@ TEST(ToolCalls, FormatsAreRecognisedFromTemplates) {
        "deepseek"},
       {"[{{c.name}}({% for k, v in c.arguments | items %}{{k}}='{{v}}'{% endfor %})]", "pythonic"},
       {"functools[{{c | tojson}}]", "functools"},
+      {" to=functions.{{c.name}}<|channel|>commentary json<|message|>{{c.arguments | tojson}}<|call|>",
+       "harmony"},
       {"{{c.name}}", "none"},
   };
   for (const auto& [answer, format] : answers) {

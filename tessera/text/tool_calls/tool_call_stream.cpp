@@ -3,27 +3,21 @@
 #include <algorithm>
 #include <utility>
 
+#include "tessera/text/tool_calls/find_mark.h"
+
 namespace tessera::text {
 namespace {
 
 constexpr const char* kSpaces = " \t\r\n";
 
-// Returns the first place from `from` on where the mark stands, or begins at the end of the text.
-size_t find_mark(std::string_view text, std::string_view mark, size_t from) {
-  const size_t found = text.find(mark, from);
-  if (found != std::string_view::npos) return found;
-  for (size_t at = std::max(from, text.size() - std::min(text.size(), mark.size() - 1)); at < text.size();
-       ++at) {
-    if (mark.starts_with(text.substr(at))) return at;
-  }
-  return text.size();
-}
-
 }  // namespace
 
-ToolCallStream::ToolCallStream(std::shared_ptr<const CallReading> reading) : reading_(std::move(reading)) {}
+ToolCallStream::ToolCallStream(std::shared_ptr<const CallReading> reading) : reading_(std::move(reading)) {
+  if (reading_->named.empty() && reading_->format->has_channels) channels_.emplace(*reading_);
+}
 
 AnswerDelta ToolCallStream::add(const std::string& piece) {
+  if (channels_) return channels_->add(piece);
   AnswerDelta out;
   if (!reading_->named.empty()) {
     if (piece.empty()) return out;
@@ -37,6 +31,7 @@ AnswerDelta ToolCallStream::add(const std::string& piece) {
 }
 
 AnswerDelta ToolCallStream::finish() {
+  if (channels_) return channels_->finish();
   AnswerDelta out;
   if (!reading_->named.empty()) return out;
   read(/*is_end=*/true, out);

@@ -3,37 +3,20 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tessera/text/tool_calls/call_match.h"
-#include "tessera/text/tool_calls/read_calls.h"
+#include "tessera/text/tool_calls/call_reading.h"
+#include "tessera/text/tool_calls/harmony_stream.h"
 
 namespace tessera::text {
-
-// How the calls of an answer are read.
-struct CallReading {
-  const ToolFormat* format = nullptr;
-  std::string named;  // if not empty, the whole answer is the arguments of this function
-  ToolParameters tools;
-  bool only_one = false;  // what comes behind a first call is dropped
-};
-
-// A part of a call: its name comes with its first part, and with no other.
-struct CallDelta {
-  int64_t index = 0;  // among the calls of the answer
-  std::string name, arguments;
-};
-
-struct AnswerDelta {
-  std::string text;
-  std::vector<CallDelta> calls;
-};
 
 // Text that may become a call is held back and everything else is given out at once. A call is given out when
 // it is complete, so that a malformed one, or one that the end has cut off, can stay text, with its marks.
 // Only white space beside calls, and their marks, are left out. The results do not depend on how the text is
-// cut into pieces.
+// cut into pieces. Answers in channels are those of a HarmonyStream.
 class ToolCallStream {
  public:
   explicit ToolCallStream(std::shared_ptr<const CallReading> reading);
@@ -41,7 +24,7 @@ class ToolCallStream {
   AnswerDelta add(const std::string& piece);
   // Returns what was held back; call it when the text has ended.
   AnswerDelta finish();
-  bool has_calls() const { return num_calls_ > 0; }
+  bool has_calls() const { return num_calls_ > 0 || (channels_ && channels_->has_calls()); }
   // Returns whether no more calls, and so no more text, are wanted.
   bool has_enough() const { return reading_->only_one && reading_->named.empty() && has_calls(); }
 
@@ -56,6 +39,7 @@ class ToolCallStream {
   void release(size_t size, AnswerDelta& out);
 
   const std::shared_ptr<const CallReading> reading_;
+  std::optional<HarmonyStream> channels_;
   std::string held_;
   std::vector<CallMatch> matches_;  // those that are open
   size_t begin_ = 0;                // where they begin in the held text

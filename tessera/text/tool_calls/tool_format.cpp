@@ -63,8 +63,17 @@ std::vector<ToolFormat> make_formats() {
       {"command-r",
        {{{mark("Action:"), kSpace, mark("```json"), kSpace, value("["), kSpace, mark("```")}},
         between("<|START_ACTION|>", "[", "<|END_ACTION|>")}},
-      // Phi-4-mini.
-      {"functools", {{{mark("functools"), value("[")}}}},
+      // Phi-4-mini, which writes the word, its marks, or both.
+      {"functools",
+       {{{maybe("<|tool_call|>"), kSpace, mark("functools"), kSpace, value("[{"), kSpace,
+          maybe("<|/tool_call|>")}},
+        between("<|tool_call|>", "[{", "<|/tool_call|>")}},
+      // gpt-oss.
+      {"harmony",
+       {{{mark("<|start|>"), mark("<|channel|>"), mark("<|constrain|>"), mark("<|message|>"), mark("<|end|>"),
+          mark("<|call|>"), mark("<|return|>")}}},
+       0,
+       /*has_channels=*/true},
       // Python within marks (LFM2, Llama 4), then without.
       {"pythonic",
        {{{mark("<|tool_call_start|>"), kSpace, value("["), kSpace, maybe("<|tool_call_end|>")},

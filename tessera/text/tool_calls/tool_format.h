@@ -52,7 +52,8 @@ struct CallShape {
 struct ToolFormat {
   std::string_view name;
   std::vector<CallShape> shapes;
-  size_t id_letters = 0;  // length of the ids that the templates want; 0 = any
+  size_t id_letters = 0;      // length of the ids that the templates want; 0 = any
+  bool has_channels = false;  // the shapes have its marks alone: a HarmonyStream reads every answer
 
   // Returns all marks, which a tokenizer may have as special tokens.
   std::vector<std::string_view> marks() const;
