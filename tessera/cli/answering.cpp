@@ -24,6 +24,10 @@ void add_sampling_options(CLI::App& verb, generation::SamplingOptions& sampling)
                   "Sample from tokens at least this fraction as likely as the most likely one; 0 = all");
   verb.add_option("--repetition-penalty", sampling.repetition_penalty,
                   "Make tokens that have already occurred less likely; 1 = off");
+  verb.add_option("--presence-penalty", sampling.presence_penalty,
+                  "Take this off the logits of tokens that the answer has already; -2 to 2, 0 = off");
+  verb.add_option("--frequency-penalty", sampling.frequency_penalty,
+                  "The same, as many times as the answer has the token");
 }
 
 void add_answering_options(CLI::App& verb, CommandLine& line, AnsweringOptions& options) {
@@ -40,6 +44,9 @@ void add_answering_options(CLI::App& verb, CommandLine& line, AnsweringOptions& 
   verb.add_option("--max-new-tokens", options.generate.max_new_tokens,
                   "Maximum length of an answer, in tokens")
       ->check(CLI::Range(1, 1 << 20));
+  verb.add_option("--min-new-tokens", options.generate.biases.min_new_tokens,
+                  "Let no end-of-text token end an answer before it has this many tokens")
+      ->check(CLI::Range(0, 1 << 20));
   verb.add_option("--stop", options.stop_strings,
                   "Text at which an answer ends; it is not printed; repeatable")
       ->allow_extra_args(false)

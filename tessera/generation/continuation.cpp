@@ -13,6 +13,7 @@ Continuation::Continuation(const models::CausalLM& model, GenerationRequest requ
   if (prompt.empty()) throw Error(ErrorKind::Config, "PROMPT", "the prompt has no tokens");
   const models::ModelConfig& config = model.config();
   if (options.stop_ids.empty()) options.stop_ids = config.eos_token_ids;
+  biases_ = AnswerBiases(options.biases, options.sampling, options.stop_ids, config.vocab_size);
   budget = options.max_new_tokens;
   model.check_prompt(prompt);
   if (config.generation_bound.has_value()) {
@@ -50,6 +51,7 @@ bool Continuation::accept(int64_t token) {
   }
   if (std::ssize(ids) >= budget) return false;
   if (constraint_) allowed_ = constraint_->allowed(options.stop_ids);
+  biases_.take(ids);
   return true;
 }
 

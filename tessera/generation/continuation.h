@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/generation/answer_biases.h"
 #include "tessera/generation/draw_tokens.h"
 #include "tessera/generation/sampling.h"
 #include "tessera/models/common/causal_lm.h"
@@ -22,6 +23,7 @@ enum class FinishReason { Stop, Complete, Length, Callback };
 
 struct GenerateOptions {
   SamplingOptions sampling;
+  BiasOptions biases = {};
   int64_t max_new_tokens = 256;
   // A Generator that shares pages shares them among requests of one salt alone.
   std::string cache_salt;
@@ -59,11 +61,14 @@ struct GenerationRequest {
 struct Continuation {
   // Throws Error(Config) for sampling options outside their ranges or an empty prompt, Error(Data) for ids
   // outside the vocabulary, Error(Model) for a prompt longer than the model can generate after, and what
-  // ConstraintState::allowed() throws.
+  // AnswerBiases and ConstraintState::allowed() throw.
   Continuation(const models::CausalLM& model, GenerationRequest request);
 
   // The draw is valid until the next call of accept().
-  TokenDraw next_draw() const { return {options.sampling, result.token_ids.size(), allowed_}; }
+  TokenDraw next_draw() const {
+    return {options.sampling, result.token_ids.size(), allowed_, biases_.before_penalty(),
+            biases_.after_penalty()};
+  }
   // Returns the next token, which is row `row` of the choice for next_draw(). Throws what
   // TokenChoice::choose() throws.
   int64_t choose(const TokenChoice& choice, int64_t row) const;
@@ -79,6 +84,7 @@ struct Continuation {
  private:
   std::optional<text::ConstraintState> constraint_;
   std::vector<uint64_t> allowed_;  // tokens that may come next, if there is a constraint
+  AnswerBiases biases_;
 };
 
 }  // namespace tessera::generation

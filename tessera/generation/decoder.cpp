@@ -92,11 +92,13 @@ void Decoder::set_occurred(int64_t sequence, std::span<const int64_t> ids) {
   if (!ids.empty()) add_occurred(std::vector<int64_t>(ids.size(), row), ids);
 }
 
-NextLogits Decoder::draw(const at::Tensor& logits, const at::Tensor& told, const DrawWork& work) const {
+NextLogits Decoder::draw(const at::Tensor& logits, const std::vector<TokenDraw>& draws,
+                         const at::Tensor& told, const DrawWork& work) const {
   const at::Tensor values = told.narrow(0, 1, kDrawValues).view(at::kDouble);
   const at::Tensor occurred = work.penalizes ? occurred_.of(told.select(0, 0)) : at::Tensor();
-  if (!has_streams_) return {penalize(logits, values, occurred), {}};
-  return {logits, draw_tokens(logits, values, occurred, work)};
+  const at::Tensor changed = change_logits(logits, draws, values, occurred, work);
+  if (!has_streams_) return {changed, {}};
+  return {logits, draw_tokens(changed, values, work)};
 }
 
 NextLogits Decoder::prefill(const std::vector<models::NewTokens>& batch,
@@ -115,8 +117,7 @@ NextLogits Decoder::choose_after_prefill(const std::vector<models::NewTokens>& b
                                          const std::vector<TokenDraw>& draws, const at::Tensor& logits,
                                          const DrawWork& work) {
   if (!work.is_any()) return {logits, has_streams_ ? likeliest_tokens(logits) : at::Tensor()};
-  const at::Tensor kept = work.bars ? keep_allowed(logits, draws) : logits;
-  if (!has_streams_ && !work.penalizes) return {kept, {}, logits};
+  if (!has_streams_ && !work.changes_logits()) return {logits, {}};
   const c10::Device device = cache_.options().device;
   const at::Tensor told = empty_pinned({kDrawRows, std::ssize(batch)}, at::kLong, device);
   const auto values = host_span<int64_t>(told);
@@ -131,7 +132,7 @@ NextLogits Decoder::choose_after_prefill(const std::vector<models::NewTokens>& b
     }
     add_occurred(rows, ids);
   }
-  NextLogits made = draw(kept, told.to(device, /*non_blocking=*/true), work);
+  NextLogits made = draw(logits, draws, told.to(device, /*non_blocking=*/true), work);
   made.unchanged = logits;
   return made;
 }
@@ -184,7 +185,7 @@ NextLogits Decoder::decode(const std::vector<models::NewTokens>& batch, const st
     const at::Tensor told = of_sequences.narrow(0, kDraws, kDrawRows);
     if (work.penalizes) occurred_.add(told.select(0, 0), of_sequences.select(0, kIds));
     const at::Tensor logits = made.logits.narrow(0, 0, std::ssize(batch));
-    made.chosen = draw(work.bars ? keep_allowed(logits, draws) : logits, told, work).chosen;
+    made.chosen = draw(logits, draws, told, work).chosen;
   }
   own.finish();
   return made;

@@ -19,15 +19,15 @@ namespace tessera::generation {
 
 // The result of one step, on the model's device: the logits of the next tokens, [at least as many rows as
 // sequences, vocabulary], and the tokens chosen from them, in the form that draw_tokens() gives; `chosen` is
-// undefined on a device without streams, where the logits have their repetition penalties already, and
-// -infinity for tokens that may not be chosen. Both are valid until the next call of the Decoder that gave
+// undefined on a device without streams, where the logits are changed already as the draws ask for it
+// (change_logits()). Both are valid until the next call of the Decoder that gave
 // them.
 struct NextLogits {
   at::Tensor logits, chosen;
   // The logits as the model made them; undefined if `logits` are these.
   at::Tensor unchanged = {};
-  // The logits after all tokens for which models::NewTokens::num_logits asks, without penalties; undefined
-  // if each sequence asks for one.
+  // The logits after all tokens for which models::NewTokens::num_logits asks, as the model made them;
+  // undefined if each sequence asks for one.
   at::Tensor all = {};
 
   const at::Tensor& raw() const { return unchanged.defined() ? unchanged : logits; }
@@ -86,9 +86,10 @@ class Decoder {
   std::vector<int64_t> text_of(const models::NewTokens& fed) const;
   // Notes that ids[i] has occurred in row rows[i] of occurred_.
   void add_occurred(std::span<const int64_t> rows, std::span<const int64_t> ids);
-  // Chooses tokens (draw_tokens()) from logits, [sequences, vocabulary], and `told`, [kDrawRows, sequences],
-  // on the device. On a device without streams it only applies the penalties (penalize()).
-  NextLogits draw(const at::Tensor& logits, const at::Tensor& told, const DrawWork& work) const;
+  // Chooses tokens (draw_tokens()) from logits, [sequences, vocabulary], changed as the draws ask, and
+  // `told`, [kDrawRows, sequences], on the device. On a device without streams it only changes the logits.
+  NextLogits draw(const at::Tensor& logits, const std::vector<TokenDraw>& draws, const at::Tensor& told,
+                  const DrawWork& work) const;
 
   models::CausalLM& model_;
   nn::KvCache& cache_;

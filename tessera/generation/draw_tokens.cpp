@@ -1,5 +1,6 @@
 #include "tessera/generation/draw_tokens.h"
 
+#include <bit>
 #include <limits>
 #include <tuple>
 #include <vector>
@@ -36,26 +37,7 @@ void cut(const at::Tensor& weights, const at::Tensor& logits, const at::Tensor& 
   weights.scatter_(1, order, falling);
 }
 
-}  // namespace
-
-std::array<double, kDrawValues> draw_values(const TokenDraw& draw) {
-  const SamplingOptions& o = draw.options;
-  if (o.is_greedy()) return {0.0, 1.0, 1.0, 0.0, o.repetition_penalty, 0.0};
-  constexpr int64_t kAll = std::numeric_limits<int32_t>::max();
-  const int64_t top_k = o.top_k > 0 && o.top_k < kAll ? o.top_k : kAll;
-  // top_p = 1 cuts nothing. It becomes 2: the tokens never reach twice the sum of all, however it is rounded.
-  const double top_p = o.top_p < 1.0 ? o.top_p : 2.0;
-  return {o.temperature, static_cast<double>(top_k), top_p,
-          o.min_p,       o.repetition_penalty,       o.random_number(draw.index)};
-}
-
-at::Tensor penalize(const at::Tensor& logits, const at::Tensor& values, const at::Tensor& occurred) {
-  const at::ScalarType exact = ops::compute_type(logits.scalar_type());
-  const at::Tensor scores = logits.to(exact), factor = values.select(0, kPenalty).unsqueeze(1).to(exact);
-  const at::Tensor changed = at::where(scores.lt(0), scores * factor, scores / factor);
-  return at::where(occurred, changed.to(logits.scalar_type()), logits);
-}
-
+// Returns logits in which tokens that a row may not choose are -infinity.
 at::Tensor keep_allowed(const at::Tensor& logits, std::span<const TokenDraw> draws) {
   std::vector<int64_t> rows;
   for (size_t i = 0; i < draws.size(); ++i) {
@@ -75,12 +57,69 @@ at::Tensor keep_allowed(const at::Tensor& logits, std::span<const TokenDraw> dra
   return logits.index_copy(0, index, kept);
 }
 
+// Returns logits with one list of each draw added.
+at::Tensor add_biases(const at::Tensor& logits, std::span<const TokenDraw> draws,
+                      std::span<const TokenBias> TokenDraw::*list) {
+  int64_t count = 0;
+  for (const TokenDraw& draw : draws) count += std::ssize(draw.*list);
+  if (count == 0) return logits;
+  // Places in the flat logits, then the bits of what is added there.
+  const at::Tensor told = empty_pinned({2, count}, at::kLong, logits.device());
+  const auto numbers = host_span<int64_t>(told);
+  size_t next = 0;
+  for (size_t row = 0; row < draws.size(); ++row) {
+    for (const TokenBias& bias : draws[row].*list) {
+      numbers[next] = static_cast<int64_t>(row) * logits.size(1) + bias.id;
+      numbers[static_cast<size_t>(count) + next++] = std::bit_cast<int64_t>(bias.delta);
+    }
+  }
+  const at::Tensor there = told.to(logits.device(), /*non_blocking=*/true);
+  const at::Tensor changed = logits.clone(at::MemoryFormat::Contiguous), flat = changed.view({-1}),
+                   places = there.select(0, 0);
+  const at::ScalarType exact = ops::compute_type(logits.scalar_type());
+  const at::Tensor deltas = there.select(0, 1).view(at::kDouble).to(exact);
+  const at::Tensor sums = flat.index_select(0, places).to(exact) + deltas;
+  flat.index_copy_(0, places, sums.to(logits.scalar_type()));
+  return changed;
+}
+
+// Returns logits with each row's repetition penalty applied to the tokens that have occurred in it.
+at::Tensor penalize(const at::Tensor& logits, const at::Tensor& values, const at::Tensor& occurred) {
+  const at::ScalarType exact = ops::compute_type(logits.scalar_type());
+  const at::Tensor scores = logits.to(exact), factor = values.select(0, kPenalty).unsqueeze(1).to(exact);
+  const at::Tensor changed = at::where(scores.lt(0), scores * factor, scores / factor);
+  return at::where(occurred, changed.to(logits.scalar_type()), logits);
+}
+
+}  // namespace
+
+std::array<double, kDrawValues> draw_values(const TokenDraw& draw) {
+  const SamplingOptions& o = draw.options;
+  if (o.is_greedy()) return {0.0, 1.0, 1.0, 0.0, o.repetition_penalty, 0.0};
+  constexpr int64_t kAll = std::numeric_limits<int32_t>::max();
+  const int64_t top_k = o.top_k > 0 && o.top_k < kAll ? o.top_k : kAll;
+  // top_p = 1 cuts nothing. It becomes 2: the tokens never reach twice the sum of all, however it is rounded.
+  const double top_p = o.top_p < 1.0 ? o.top_p : 2.0;
+  return {o.temperature, static_cast<double>(top_k), top_p,
+          o.min_p,       o.repetition_penalty,       o.random_number(draw.index)};
+}
+
 void DrawWork::add(const TokenDraw& draw) {
   const SamplingOptions& options = draw.options;
   draws = draws || !options.is_greedy();
   cuts = cuts || options.cuts();
   penalizes = penalizes || options.repetition_penalty != 1.0;
   bars = bars || !draw.allowed.empty();
+  adds = adds || !draw.before_penalty.empty() || !draw.after_penalty.empty();
+}
+
+at::Tensor change_logits(const at::Tensor& logits, std::span<const TokenDraw> draws, const at::Tensor& values,
+                         const at::Tensor& occurred, const DrawWork& work) {
+  TESSERA_ASSERT(occurred.defined() == work.penalizes, "change_logits: the tokens that have occurred");
+  at::Tensor changed = work.bars ? keep_allowed(logits, draws) : logits;
+  if (work.adds) changed = add_biases(changed, draws, &TokenDraw::before_penalty);
+  if (work.penalizes) changed = penalize(changed, values, occurred);
+  return work.adds ? add_biases(changed, draws, &TokenDraw::after_penalty) : changed;
 }
 
 at::Tensor likeliest_tokens(const at::Tensor& logits) {
@@ -89,15 +128,13 @@ at::Tensor likeliest_tokens(const at::Tensor& logits) {
   return at::stack({ids.to(at::kDouble), logits.gather(1, ids.unsqueeze(1)).squeeze(1).to(at::kDouble)});
 }
 
-at::Tensor draw_tokens(const at::Tensor& raw, const at::Tensor& values, const at::Tensor& occurred,
-                       const DrawWork& work) {
-  TESSERA_ASSERT(raw.dim() == 2 && raw.size(1) <= kMostWeights && values.dim() == 2 &&
-                     values.size(0) == kDrawValues && values.size(1) == raw.size(0) &&
-                     values.scalar_type() == at::kDouble && occurred.defined() == work.penalizes,
+at::Tensor draw_tokens(const at::Tensor& logits, const at::Tensor& values, const DrawWork& work) {
+  TESSERA_ASSERT(logits.dim() == 2 && logits.size(1) <= kMostWeights && values.dim() == 2 &&
+                     values.size(0) == kDrawValues && values.size(1) == logits.size(0) &&
+                     values.scalar_type() == at::kDouble,
                  "draw_tokens: shapes or types");
   // Returns one value of every row, [rows, 1].
   const auto value = [&](Value which) { return values.select(0, which).unsqueeze(1); };
-  const at::Tensor logits = work.penalizes ? penalize(raw, values, occurred) : raw;
   const at::Tensor likeliest = likeliest_tokens(logits);
   if (!work.draws) return likeliest;
   const at::Tensor highest = likeliest.select(0, 1).unsqueeze(1), temperature = value(kTemperature);

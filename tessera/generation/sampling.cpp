@@ -21,7 +21,8 @@ namespace {
 const uint64_t kSamplingStream = stream_of("generate.sample");
 
 Error not_finite() {
-  return {ErrorKind::Numerics, "LOGITS", "the model computed logits that are not finite"};
+  return {ErrorKind::Numerics, "LOGITS",
+          "the model computed logits that are not finite, or no token may be chosen"};
 }
 
 // Returns the index of the first of the largest logits. Keeps several running maxima side by side, so that
@@ -157,6 +158,8 @@ void SamplingOptions::check() const {
   if (!(min_p >= 0.0 && min_p <= 1.0)) refuse("bad min_p", min_p, "0 to 1");
   if (!(repetition_penalty > 0.0 && repetition_penalty <= 100.0))
     refuse("bad repetition_penalty", repetition_penalty, "above 0, at most 100; 1 = none");
+  if (!(std::abs(presence_penalty) <= 2.0)) refuse("bad presence_penalty", presence_penalty, "-2 to 2");
+  if (!(std::abs(frequency_penalty) <= 2.0)) refuse("bad frequency_penalty", frequency_penalty, "-2 to 2");
 }
 
 double SamplingOptions::random_number(uint64_t index) const {

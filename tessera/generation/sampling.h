@@ -25,6 +25,9 @@ struct SamplingOptions {
   // positive and multiplied by it if it is negative. Above 0; 1 = no penalty. It is applied before all other
   // options and before a greedy choice.
   double repetition_penalty = 1.0;
+  // Taken off the logit of every token that has occurred in the answer, once or as often as it has, as OpenAI
+  // defines it; -2 to 2, 0 = no penalty. They come right after repetition_penalty (AnswerBiases).
+  double presence_penalty = 0.0, frequency_penalty = 0.0;
   uint64_t seed = 0;
   uint64_t sequence = 0;  // number of an answer: answers of one seed draw different random numbers
 
@@ -45,8 +48,9 @@ inline constexpr int64_t kMostWeights = int64_t{1} << 21;
 
 // Chooses a token from logits [vocabulary] (any floating type, any device, copied to the host). The choice is
 // a function of the logits, the options and `index`, the number of the token in its sequence. The options
-// apply in the order temperature, top_k, top_p, min_p, as in Transformers; repetition_penalty is left to
-// penalize() (draw_tokens.h). Throws Error(Numerics) if a logit is NaN or +infinity, or if all are -infinity.
+// apply in the order temperature, top_k, top_p, min_p, as in Transformers; penalties are left to
+// change_logits() (draw_tokens.h). Throws Error(Numerics) if a logit is NaN or +infinity, or if all are
+// -infinity.
 int64_t sample(const at::Tensor& logits, const SamplingOptions& options, uint64_t index);
 
 // The next tokens of several sequences. The host waits once for all of them: for the tokens if a device has

@@ -44,8 +44,13 @@ GenerationRequest request_of(const serving::EngineRequest& request, const std::s
                       .top_k = sampling.top_k,
                       .min_p = sampling.min_p,
                       .repetition_penalty = sampling.repetition_penalty,
+                      .presence_penalty = sampling.presence_penalty,
+                      .frequency_penalty = sampling.frequency_penalty,
                       .seed = sampling.seed,
                       .sequence = sampling.sequence};
+  for (const auto& [id, delta] : sampling.logit_bias) options.biases.logit_bias.push_back({id, delta});
+  options.biases.min_new_tokens = sampling.min_new_tokens;
+  options.biases.bad_words = sampling.bad_words;
   options.max_new_tokens = request.max_new_tokens;
   options.adapter = request.adapter;
   options.cache_salt = request.cache_salt;

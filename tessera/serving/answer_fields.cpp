@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 
+#include "tessera/serving/bias_fields.h"
 #include "tessera/serving/structured_outputs.h"
 
 namespace tessera::serving {
@@ -35,13 +36,11 @@ std::string read_cache_salt(Fields& fields) {
 
 void refuse_unsupported(Fields& fields) {
   const std::string no = "this field changes the answer and is not supported";
-  for (const char* name : {"presence_penalty", "frequency_penalty", "min_tokens", "length_penalty"})
-    fields.refuse_unless(name, name == std::string("length_penalty") ? 1 : 0, no + "; leave it out");
-  fields.refuse_unless("logit_bias", Json::array(), no);
+  fields.refuse_unless("length_penalty", 1, no + "; leave it out");
   fields.refuse_unless("include_stop_str_in_output", false, no);
   fields.refuse_unless("use_beam_search", false, no);
   for (const char* name :
-       {"bad_words", "allowed_token_ids", "prompt_logprobs", "logprob_token_ids", "truncate_prompt_tokens",
+       {"allowed_token_ids", "prompt_logprobs", "logprob_token_ids", "truncate_prompt_tokens",
         "logits_processors", "kv_transfer_params", "prompt_embeds", "min_tokens_to_keep"})
     fields.refuse_unless(name, Json(), no);
   fields.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
@@ -68,10 +67,11 @@ void read_sampling(Fields& fields, Sampling& sampling) {
 
 }  // namespace
 
-AnswerFields read_answer_fields(Fields& fields, const ServedModel& model) {
+AnswerFields read_answer_fields(Fields& fields, const ServedModel& model, const EngineFacts& facts) {
   AnswerFields answer;
   answer.sampling = model.defaults;
   read_sampling(fields, answer.sampling);
+  read_biases(fields, model, facts.vocabulary, answer.sampling);
   answer.n = fields.integer("n", 1, kMostChoices).value_or(1);
   answer.stop = read_stop(fields);
   answer.stop_ids = fields.integers("stop_token_ids", 0, INT32_MAX);

@@ -33,7 +33,7 @@ struct AnswerFields {
 
 // Reads all of them but the log-probabilities and max_tokens, which the two protocols write differently.
 // Refuses every field that would change the answer and is not supported. Throws ApiError.
-AnswerFields read_answer_fields(Fields& fields, const ServedModel& model);
+AnswerFields read_answer_fields(Fields& fields, const ServedModel& model, const EngineFacts& facts);
 
 // Settles how many tokens an answer to a prompt of this size may have: what was asked for, or `otherwise`,
 // but no more than context and cache leave. Throws ApiError if not even one is left.

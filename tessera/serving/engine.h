@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/scoring/token_log_probs.h"
@@ -13,12 +14,17 @@
 
 namespace tessera::serving {
 
-// How the tokens of an answer are chosen; generation/sampling.h has the meaning and the ranges.
+// How the tokens of an answer are chosen; generation/sampling.h and answer_biases.h have the meaning and the
+// ranges.
 struct Sampling {
   double temperature = 1.0, top_p = 1.0, min_p = 0.0, repetition_penalty = 1.0;
+  double presence_penalty = 0.0, frequency_penalty = 0.0;
   int64_t top_k = 0;
   uint64_t seed = 0;
   uint64_t sequence = 0;  // number of the answer among those of one seed and prompt
+  std::vector<std::pair<int64_t, double>> logit_bias = {};  // token ids, each once, and what is added
+  int64_t min_new_tokens = 0;
+  std::vector<std::vector<int64_t>> bad_words = {};  // as their tokens
 };
 
 // Complete: the constraint of the answer lets nothing follow, and no stop id was needed to end it. Refused:

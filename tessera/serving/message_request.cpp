@@ -146,7 +146,7 @@ AnswerRequest read_message_request(const Json& body, const ServedModel& model, c
   request.format = std::make_unique<MessageFormat>();
   const Json answering = as_answer_fields(fields);
   Fields shared(answering);
-  request.fields = read_answer_fields(shared, model);
+  request.fields = read_answer_fields(shared, model, facts);
   const auto most = fields.integer("max_tokens", 1, INT32_MAX);
   if (!most) throw fields.problem("max_tokens", "this field is needed");
   request.fields.max_tokens = most;

@@ -216,7 +216,7 @@ AnswerRequest read_completion(const Json& body, const ServedModel& model, const 
   fields.ignore({"model"});  // Service has read it
   AnswerRequest request;
   request.format = std::make_unique<CompletionFormat>();
-  request.fields = read_answer_fields(fields, model);
+  request.fields = read_answer_fields(fields, model, facts);
   read_completion_log_probs(fields, request.fields);
   request.fields.max_tokens = fields.integer("max_tokens", 0, INT32_MAX);
   const bool echoes = fields.boolean("echo", false);
@@ -249,7 +249,7 @@ AnswerRequest read_chat(const Json& body, const ServedModel& model, const Engine
   Fields fields(body);
   fields.ignore({"model"});  // Service has read it
   AnswerRequest request;
-  request.fields = read_answer_fields(fields, model);
+  request.fields = read_answer_fields(fields, model, facts);
   read_chat_log_probs(fields, request.fields);
   const auto newer = fields.integer("max_completion_tokens", 1, INT32_MAX),
              older = fields.integer("max_tokens", 1, INT32_MAX);

@@ -83,7 +83,7 @@ SamplingOptions sampling_of(const Wanted& wanted, size_t i) {
     const std::vector<SamplingOptions> kinds = {
         {.temperature = 0.9, .top_k = 7, .repetition_penalty = 1.2},
         {},
-        {.temperature = 1.1, .min_p = 0.05},
+        {.temperature = 1.1, .min_p = 0.05, .presence_penalty = 0.3, .frequency_penalty = 0.5},
         {.repetition_penalty = 1.5},
         {.temperature = 1.5, .top_p = 0.8, .top_k = 12, .min_p = 0.01}};
     options = kinds[i % kinds.size()];
@@ -100,6 +100,7 @@ std::vector<GenerationRequest> requests_of(const Wanted& wanted, int64_t vocabul
     options.stop_ids = {-1};
     options.max_new_tokens = wanted.new_tokens[i];
     options.sampling = sampling_of(wanted, i);
+    if (wanted.differs && i % 2 == 0) options.biases = {{{7, 1.5}, {9, -100.0}}, 0, {{7}, {8, 11}}};
     requests.push_back({prompt_of(wanted.prompts[i], i, vocabulary), options});
   }
   return requests;

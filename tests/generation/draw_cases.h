@@ -18,23 +18,33 @@
 
 namespace tessera::generation {
 
-// Returns logits [vocabulary] with options.repetition_penalty applied to the tokens `occurred`, by
-// Transformers' formula.
-inline at::Tensor penalized(const at::Tensor& logits, const SamplingOptions& options,
-                            const std::vector<int64_t>& occurred) {
-  if (options.repetition_penalty == 1.0 || occurred.empty()) return logits;
+// Returns logits [vocabulary] with numbers added, each rounded to the type of the logits.
+inline at::Tensor with_added(const at::Tensor& logits, std::span<const TokenBias> biases) {
+  const at::Tensor sums = logits.clone();
+  for (const TokenBias& bias : biases) sums[bias.id] += bias.delta;
+  return sums;
+}
+
+// Returns logits [vocabulary] as a draw changes them, with its repetition penalty applied to the tokens
+// `occurred` by Transformers' formula.
+inline at::Tensor changed(const at::Tensor& logits_in, const TokenDraw& draw,
+                          const std::vector<int64_t>& occurred) {
+  const SamplingOptions& options = draw.options;
+  const at::Tensor logits = with_added(logits_in, draw.before_penalty);
+  if (options.repetition_penalty == 1.0 || occurred.empty()) return with_added(logits, draw.after_penalty);
   const std::set<int64_t> once(occurred.begin(), occurred.end());
   const at::Tensor ids = at::tensor(std::vector<int64_t>(once.begin(), once.end()), at::kLong);
   const at::Tensor scores = logits.index_select(0, ids);
-  const at::Tensor changed =
+  const at::Tensor penalized =
       at::where(scores < 0, scores * options.repetition_penalty, scores / options.repetition_penalty);
-  return logits.index_copy(0, ids, changed);
+  return with_added(logits.index_copy(0, ids, penalized), draw.after_penalty);
 }
 
 struct DrawCase {
-  at::Tensor logits;                           // [rows, vocabulary]
-  std::vector<TokenDraw> draws;                // one for each row
-  std::vector<std::vector<int64_t>> occurred;  // for each row, the tokens that have occurred
+  at::Tensor logits;                                // [rows, vocabulary]
+  std::vector<TokenDraw> draws;                     // one for each row
+  std::vector<std::vector<int64_t>> occurred;       // for each row, the tokens that have occurred
+  std::vector<std::vector<TokenBias>> biases = {};  // that `draws` point to
 
   DrawWork work() const {
     DrawWork work;
@@ -65,16 +75,20 @@ struct DrawCase {
     const auto at = static_cast<size_t>(i);
     const SamplingOptions& options = draws[at].options;
     try {
-      return sample(penalized(logits[i], options, occurred[at]), options, draws[at].index);
+      return sample(changed(logits[i], draws[at], occurred[at]), options, draws[at].index);
     } catch (const Error&) {
       return std::nullopt;
     }
   }
+  // Returns the logits as the draws change them on `device`.
+  at::Tensor changed_logits(at::Device device) const {
+    const DrawWork kinds = work();
+    return change_logits(logits.to(device), draws, values().to(device),
+                         kinds.penalizes ? has_occurred().to(device) : at::Tensor(), kinds);
+  }
   // Returns what `device` chooses, [2, rows] on the host.
   at::Tensor chosen(at::Device device) const {
-    const DrawWork kinds = work();
-    return draw_tokens(logits.to(device), values().to(device),
-                       kinds.penalizes ? has_occurred().to(device) : at::Tensor(), kinds);
+    return draw_tokens(changed_logits(device), values().to(device), work());
   }
 };
 
@@ -103,6 +117,13 @@ inline DrawCase random_case(testing::Random& random, at::ScalarType type) {
     if (one_in(2)) options.repetition_penalty = one_in(2) ? 1.3 : 0.1 + 2.0 * part();
     options.check();
     result.draws.push_back({options, static_cast<uint64_t>(random.in(0, 100))});
+    for (const auto list : {&TokenDraw::before_penalty, &TokenDraw::after_penalty}) {
+      std::vector<TokenBias> biases;
+      for (int64_t id = 0; one_in(2) && id < vocabulary; id += random.in(1, 40))
+        biases.push_back({id, one_in(9) ? -INFINITY : 8.0 * (part() - 0.5)});
+      result.biases.push_back(std::move(biases));
+      result.draws.back().*list = result.biases.back();
+    }
     std::vector<int64_t> occurred;
     for (int64_t n = random.in(0, 40); n > 0; --n) occurred.push_back(random.in(0, vocabulary - 1));
     result.occurred.push_back(std::move(occurred));
@@ -120,7 +141,9 @@ inline void expect_wanted(const at::Tensor& chosen, const DrawCase& asked) {
                  << asked.logits.scalar_type() << ", row " << i << " of " << asked.logits.size(0)
                  << ", vocabulary " << asked.logits.size(1) << ", temperature " << o.temperature << ", top_k "
                  << o.top_k << ", top_p " << o.top_p << ", min_p " << o.min_p << ", penalty "
-                 << o.repetition_penalty);
+                 << o.repetition_penalty << ", added "
+                 << asked.draws[static_cast<size_t>(i)].before_penalty.size() << " and "
+                 << asked.draws[static_cast<size_t>(i)].after_penalty.size());
     if (const auto want = asked.want(i)) {
       EXPECT_EQ(choice.choose(i, o, 0), *want);
     } else {

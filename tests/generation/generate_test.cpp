@@ -84,12 +84,17 @@ TEST(Sample, RepetitionPenaltyTouchesWhatHasOccurredOnce) {
   const at::Tensor logits = at::tensor({2.0, -1.0, 0.5, 3.0}, at::kFloat);
   const auto penalized_by = [&](double penalty) {
     const DrawCase asked{logits.unsqueeze(0), {{{.repetition_penalty = penalty}, 0}}, {{3, 1, 3, 3}}};
-    return penalize(asked.logits, asked.values(), asked.has_occurred())[0];
+    return asked.changed_logits(kHost)[0];
   };
   EXPECT_TRUE(at::equal(penalized_by(2.0), at::tensor({2.0, -2.0, 0.5, 1.5}, at::kFloat)));
   EXPECT_TRUE(at::equal(logits, at::tensor({2.0, -1.0, 0.5, 3.0}, at::kFloat)));
   EXPECT_TRUE(at::equal(penalized_by(1.0), logits));
   EXPECT_THROW((SamplingOptions{.repetition_penalty = 0.0}).check(), Error);
+  // One list is added before the penalty, which sees the sign of the sum, and the other one after it.
+  const std::vector<TokenBias> before = {{1, 3.0}, {0, -INFINITY}}, after = {{3, -0.25}, {0, 1.0}};
+  const TokenDraw draw{{.repetition_penalty = 2.0}, 0, {}, before, after};
+  const DrawCase asked{logits.unsqueeze(0), {draw}, {{3, 1, 0}}};
+  EXPECT_TRUE(at::equal(asked.changed_logits(kHost)[0], at::tensor({-INFINITY, 1.0, 0.5, 1.25}, at::kFloat)));
 }
 
 TEST(Sample, SequencesOfOneSeedDrawOtherNumbers) {

@@ -58,7 +58,14 @@ std::vector<GenerationRequest> mixed_requests() {
   for (const int64_t size : {3, 40, 1, 70, 18}) {
     const uint64_t number = requests.size();
     requests.push_back(request_of(random_ids(random, size), 70, 7 + number));
-    if (number % 2 == 1) requests.back().options.sampling.repetition_penalty = 1.3;
+    SamplingOptions& sampling = requests.back().options.sampling;
+    if (number % 2 == 1) {
+      sampling.repetition_penalty = 1.3;
+    } else {
+      sampling.presence_penalty = 0.4;
+      sampling.frequency_penalty = 0.3;
+      requests.back().options.biases = {{{4, 0.5}}, 0, {{5, 6}}};
+    }
     if (number % 3 == 1) requests.back().options.constraint = letters_constraint("([C-H][I-^]{1,3})*");
   }
   return requests;

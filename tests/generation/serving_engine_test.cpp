@@ -42,6 +42,23 @@ TEST(ServingEngine, AnswersAreThoseOfAGenerator) {
     EXPECT_EQ(receivers[i]->num_of_prompt, prompts[i].size() - 1);
     EXPECT_EQ(receivers[i]->num_log_probs, receivers[i]->num_tokens);
   }
+  // Penalties and biases reach the generator.
+  const auto biased = std::make_shared<Receiver>();
+  serving::EngineRequest request = request_for(biased, {1, 2}, 20);
+  GenerateOptions like = options_like(20);
+  request.stop_ids = like.stop_ids = {3, 4, 5, 6, 7};
+  request.sampling.presence_penalty = like.sampling.presence_penalty = 0.5;
+  request.sampling.frequency_penalty = like.sampling.frequency_penalty = 1.5;
+  request.sampling.logit_bias = {{11, 5.0}};
+  request.sampling.min_new_tokens = 9;
+  request.sampling.bad_words = {{12}};
+  like.biases = {{{11, 5.0}}, 9, {{12}}};
+  ASSERT_TRUE(engine.submit({request}).has_value());
+  biased->wait();
+  EXPECT_EQ(biased->ids, generate(*model, {1, 2}, like).token_ids);
+  EXPECT_GE(biased->ids.size(), 9U);
+  like.biases = {};
+  EXPECT_NE(biased->ids, generate(*model, {1, 2}, like).token_ids);
   // A request that cannot be added ends at once, and no other one with it.
   const auto bad = std::make_shared<Receiver>();
   ASSERT_TRUE(engine.submit({request_for(bad, {31}, 5)}).has_value());

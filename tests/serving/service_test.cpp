@@ -123,11 +123,20 @@ TEST_F(ServiceTest, EachMistakeIsTold) {
       {complete, with("\"suffix\": \"x\""), 400, "suffix", "fill"},
       {complete, with("\"stream\": 1"), 400, "stream", "true or false"},
       {complete, with("\"stream_options\": {\"include_usage\": true}"), 400, "stream_options", "stream"},
-      {complete, with("\"presence_penalty\": 1"), 400, "presence_penalty", "not supported"},
-      {complete, with("\"frequency_penalty\": -1"), 400, "frequency_penalty", "not supported"},
-      {complete, with("\"logit_bias\": {\"5\": 1}"), 400, "logit_bias", "not supported"},
-      {complete, with("\"min_tokens\": 3"), 400, "min_tokens", "not supported"},
-      {complete, with("\"bad_words\": [\"a\"]"), 400, "bad_words", "not supported"},
+      {complete, with("\"presence_penalty\": 2.5"), 400, "presence_penalty", "-2 to 2"},
+      {complete, with("\"frequency_penalty\": \"much\""), 400, "frequency_penalty", "number"},
+      {complete, with("\"logit_bias\": 5"), 400, "logit_bias", "object"},
+      {complete, with("\"logit_bias\": {\"264\": 1}"), 400, "logit_bias", "0 to 263"},
+      {complete, with("\"logit_bias\": {\"-1\": 1}"), 400, "logit_bias", "0 to 263"},
+      {complete, with("\"logit_bias\": {\"05\": 1, \"5\": 1}"), 400, "logit_bias", "token ids"},
+      {complete, with("\"logit_bias\": {\"the\": 1}"), 400, "logit_bias", "token ids"},
+      {complete, with("\"logit_bias\": {\"" + std::string(9000, '7') + "\": 1}"), 400, "logit_bias", "ids"},
+      {complete, with("\"logit_bias\": {\"5\": -101}"), 400, "logit_bias", "-100 to 100"},
+      {complete, with("\"logit_bias\": {\"5\": null}"), 400, "logit_bias", "numbers"},
+      {complete, with("\"min_tokens\": -3"), 400, "min_tokens", "whole"},
+      {complete, with("\"bad_words\": \"a\""), 400, "bad_words", "array"},
+      {complete, with("\"bad_words\": [\"a\", \" \"]"), 400, "bad_words", "empty"},
+      {complete, with("\"length_penalty\": 2"), 400, "length_penalty", "not supported"},
       {complete, with("\"cache_salt\": \"\""), 400, "cache_salt", "1 to 128"},
       {complete, with("\"cache_salt\": \"" + std::string(129, 'a') + "\""), 400, "cache_salt", "1 to 128"},
       {embed, "{}", 400, "input", "needed"},
@@ -255,8 +264,11 @@ TEST_F(ServiceTest, FieldsReachTheEngine) {
                                     {"ignore_eos", true},
                                     {"model", "tiny"},
                                     {"user", "me"},
-                                    {"logit_bias", json::object()},
-                                    {"presence_penalty", 0.0},
+                                    {"logit_bias", {{"5", -100}, {"98", 2.5}}},
+                                    {"presence_penalty", -0.5},
+                                    {"frequency_penalty", 2},
+                                    {"min_tokens", 4},
+                                    {"bad_words", {" ab", "c"}},
                                     {"cache_salt", "mine"},
                                     {"wondrous", 1},
                                     {"suffix", nullptr}});
@@ -267,6 +279,12 @@ TEST_F(ServiceTest, FieldsReachTheEngine) {
   EXPECT_EQ(full.sampling.repetition_penalty, 1.5);
   EXPECT_EQ(full.sampling.seed, 9u);
   EXPECT_EQ(full.sampling.sequence, 2u);
+  EXPECT_EQ(full.sampling.logit_bias, (std::vector<std::pair<int64_t, double>>{{5, -100.0}, {98, 2.5}}));
+  EXPECT_EQ(full.sampling.presence_penalty, -0.5);
+  EXPECT_EQ(full.sampling.frequency_penalty, 2.0);
+  EXPECT_EQ(full.sampling.min_new_tokens, 4);
+  EXPECT_EQ(full.sampling.bad_words, (std::vector<std::vector<int64_t>>{{'a', 'b'}, {'c'}}));
+  EXPECT_TRUE(asked({{"logit_bias", json::array()}, {"bad_words", nullptr}}).sampling.logit_bias.empty());
   EXPECT_EQ(full.max_new_tokens, 98);  // the context is 100, and the last token needs no place
   EXPECT_EQ(full.stop_ids, std::vector<int64_t>{98});
   EXPECT_EQ(full.cache_salt, "mine");
