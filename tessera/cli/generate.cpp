@@ -10,6 +10,7 @@
 
 #include "tessera/cli/answer_output.h"
 #include "tessera/cli/answering.h"
+#include "tessera/cli/draft_option.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
@@ -33,7 +34,7 @@ struct Options : AnsweringOptions {
   std::vector<std::string> prompts, more_prompts;
   std::string schema_file, regex, grammar_file;
   std::vector<std::string> choices;
-  int64_t batch_size = 8, prefill_tokens = 1024;
+  int64_t batch_size = 8, prefill_tokens = 1024, speculate_tokens = 0;
   bool is_chat = false, shows_stats = false, overwrite = false;
 };
 
@@ -118,7 +119,7 @@ generation::Work answer_all(std::vector<Prompt> prompts, const generation::Promp
   return all;
 }
 
-void log_stats(const generation::Work& work) {
+void log_stats(const generation::Work& work, const generation::GeneratorCounts& counts) {
   const auto& [times, new_tokens, seconds] = work;
   const auto rate = [](int64_t tokens, double s) { return s > 0.0 ? static_cast<double>(tokens) / s : 0.0; };
   char text[256];
@@ -128,6 +129,10 @@ void log_stats(const generation::Work& work) {
                 rate(new_tokens, seconds), rate(times.prefill_tokens, times.prefill_s),
                 rate(times.decode_tokens, times.decode_s));
   log::info(text);
+  if (counts.drafts > 0) {
+    log::info(std::to_string(counts.accepted_tokens) + " of " + std::to_string(counts.drafted_tokens) +
+              " speculated tokens were right, in " + std::to_string(counts.drafts) + " drafts");
+  }
 }
 
 // Answers are made anew each time, so a file of earlier ones is not replaced unasked.
@@ -170,6 +175,7 @@ std::optional<text::ConstraintSource> read_answer_constraint(const Options& opti
 int run_generate(Options options, const CommandLine& line) {
   const at::TensorOptions compute = options.compute.resolved();
   check_output(options);
+  check_draft_option(options.speculate_tokens, options.prefill_tokens, options.ranks.pipeline_parallel);
   const auto constraint = read_answer_constraint(options);
   if (const auto code = start_ranks(options.ranks, line)) return *code;
   const generation::InferenceRank rank = join_ranks(options.ranks, compute.device());
@@ -195,12 +201,14 @@ int run_generate(Options options, const CommandLine& line) {
     text::ConstraintMaker maker(encoder.tokenizer, model->config().vocab_size);
     options.generate.constraint = maker.make(*constraint);
   }
-  generation::Generator generator(
-      *model, {.max_batch = options.batch_size, .max_prefill_tokens = options.prefill_tokens});
+  generation::Generator generator(*model, {.max_batch = options.batch_size,
+                                           .max_prefill_tokens = options.prefill_tokens,
+                                           .max_draft_tokens = options.speculate_tokens});
+  if (rank.is_first()) tell_of_drafts(options.speculate_tokens, *model);
   if (rank.is_first() && !output) output.emplace("");
   const generation::Work work =
       answer_all(prompts, encoder, options, generator, rank, output ? &*output : nullptr);
-  if (rank.is_first() && options.shows_stats) log_stats(work);
+  if (rank.is_first() && options.shows_stats) log_stats(work, generator.counts());
   return 0;
 }
 
@@ -240,6 +248,7 @@ void add_generate(CLI::App& app, CommandLine& line) {
                    "which makes an answer bit-identical in any batch")
       ->check(CLI::Range(1, 1 << 20));
   verb->add_flag("--chat", options->is_chat, "Treat each prompt as a user's message in the chat template");
+  add_draft_option(*verb, options->speculate_tokens);
   verb->add_flag("--stats", options->shows_stats, "Print tokens/s on standard error");
   line.set_action(*verb, [options, &line] { return run_generate(*options, line); });
 }

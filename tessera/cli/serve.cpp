@@ -15,6 +15,7 @@
 #include "tessera/cli/adapters.h"
 #include "tessera/cli/answering.h"
 #include "tessera/cli/compute_options.h"
+#include "tessera/cli/draft_option.h"
 #include "tessera/cli/listening.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/comm/bootstrap.h"
@@ -177,6 +178,8 @@ void end_job(const std::exception& error) {
 }
 
 int run_serve(Options options, const CommandLine& command_line) {
+  check_draft_option(options.engine.max_draft_tokens, options.engine.max_prefill_tokens,
+                     options.ranks.pipeline_parallel);
   if (!options.tool_format.empty() && options.tool_format != "none")
     text::find_tool_format(options.tool_format);
   const at::TensorOptions compute = options.compute.resolved();
@@ -209,6 +212,7 @@ int run_serve(Options options, const CommandLine& command_line) {
     if (const std::string why = generation::why_no_shared_pages(*all.model); !why.empty())
       log::info("the prefix cache is off: " + why);
   }
+  if (facts.no_answers.empty()) tell_of_drafts(options.engine.max_draft_tokens, *all.model);
   serving::Service service(engine, std::move(all.served), {.keys = keys});
   const StopSignals signals;
   const serving::HttpServer server(
@@ -261,6 +265,7 @@ void add_serve(CLI::App& app, CommandLine& line) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 32));
   verb->add_flag("--no-prefix-cache", options->has_no_prefix_cache,
                  "Read every prompt whole, also where the cache holds its beginning from another request");
+  add_draft_option(*verb, options->engine.max_draft_tokens);
   verb->add_option("--max-context", options->engine.max_context,
                    "Tokens of a prompt and its answer; 0 = what the model takes")
       ->check(CLI::Range(0, 1 << 24));

@@ -103,19 +103,18 @@ NextLogits Decoder::draw(const at::Tensor& logits, const std::vector<TokenDraw>&
 
 NextLogits Decoder::prefill(const std::vector<models::NewTokens>& batch,
                             const std::vector<TokenDraw>& draws) {
-  const DrawWork work = work_of(batch, draws);
   const at::Tensor all = model_.next_logits(cache_, batch);
   const c10::InferenceMode inference;
   const bool has_more = all.size(0) > std::ssize(batch);
   const at::Tensor logits = has_more ? all.index_select(0, last_rows(batch, all.device())) : all;
-  NextLogits made = choose_after_prefill(batch, draws, logits, work);
+  NextLogits made = choose(batch, draws, logits);
   if (has_more) made.all = all;
   return made;
 }
 
-NextLogits Decoder::choose_after_prefill(const std::vector<models::NewTokens>& batch,
-                                         const std::vector<TokenDraw>& draws, const at::Tensor& logits,
-                                         const DrawWork& work) {
+NextLogits Decoder::choose(const std::vector<models::NewTokens>& batch, const std::vector<TokenDraw>& draws,
+                           const at::Tensor& logits) {
+  const DrawWork work = work_of(batch, draws);
   if (!work.is_any()) return {logits, has_streams_ ? likeliest_tokens(logits) : at::Tensor()};
   if (!has_streams_ && !work.changes_logits()) return {logits, {}};
   const c10::Device device = cache_.options().device;

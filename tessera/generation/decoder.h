@@ -53,6 +53,10 @@ class Decoder {
   // one entry for each sequence, or is empty if all take the likeliest token. A repetition penalty counts the
   // tokens that a sequence was fed since it first asked for a penalty, or set_occurred() was called.
   NextLogits prefill(const std::vector<models::NewTokens>& batch, const std::vector<TokenDraw>& draws = {});
+  // Does the part of prefill() that chooses, from the logits that the model gave after the last token of each
+  // sequence, [sequences, vocabulary]. The tokens of `batch` are those that count as fed by it.
+  NextLogits choose(const std::vector<models::NewTokens>& batch, const std::vector<TokenDraw>& draws,
+                    const at::Tensor& logits);
   // Makes `ids` all tokens that a repetition penalty counts in a sequence so far.
   void set_occurred(int64_t sequence, std::span<const int64_t> ids);
   // Does what prefill() does for exactly one token of each sequence, by recorded work where possible.
@@ -67,10 +71,6 @@ class Decoder {
     bool has_run = false;
   };
 
-  // Does the part of prefill() that chooses, from the logits of the last tokens, [sequences, vocabulary].
-  NextLogits choose_after_prefill(const std::vector<models::NewTokens>& batch,
-                                  const std::vector<TokenDraw>& draws, const at::Tensor& logits,
-                                  const DrawWork& work);
   // Computes a step from step.inputs, by operations that the device runs one by one.
   NextLogits run(const Step& step);
   // Records or replays a step if it may, and calls run() otherwise.

@@ -45,7 +45,9 @@ Generator::Generator(models::CausalLM& model, const GeneratorOptions& options)
       // A cache of windows may not hold all of a text at once, as a pass over the whole of it would need; and
       // an encoder-decoder takes all that such a pass reads for its source.
       replays_(options.max_prefill_tokens == 1 || cache_.options().window > 0 ||
-               model.config().is_encoder_decoder) {}
+               model.config().is_encoder_decoder) {
+  if (!why_no_drafts(model).empty()) options_.max_draft_tokens = 0;
+}
 
 int64_t Generator::add(GenerationRequest request) {
   if (request.options.on_prompt_log_probs)
@@ -85,6 +87,13 @@ bool Generator::step() {
   const Timer timer;
   make_room_for_step();
   if (running_.empty()) return true;
+  const std::exception_ptr failure = make_drafts() ? decode_with_drafts() : decode();
+  times_.decode_s += timer.seconds();
+  if (failure) std::rethrow_exception(failure);
+  return true;
+}
+
+std::exception_ptr Generator::decode() {
   std::vector<models::NewTokens> batch;
   std::vector<TokenDraw> draws;
   for (const RunningRequest& running : running_) {
@@ -100,10 +109,7 @@ bool Generator::step() {
     give_keys(running);
   }
   times_.decode_tokens += std::ranges::count_if(running_, &RunningRequest::is_fed);
-  const std::exception_ptr failure = take_tokens(std::exchange(running_, {}), logits);
-  times_.decode_s += timer.seconds();
-  if (failure) std::rethrow_exception(failure);
-  return true;
+  return take_tokens(std::exchange(running_, {}), logits);
 }
 
 bool Generator::can_join(const Group& group) const {
@@ -139,10 +145,7 @@ bool Generator::admit() {
     is_in_pass_ = false;
   } catch (...) {
     // Nobody knows which one failed: all of them end.
-    for (RunningRequest& request : group.members) {
-      request.result.reason = FinishReason::Callback;
-      finish(request);
-    }
+    end_all(group.members);
     throw;
   }
   times_.prefill_tokens += group.tokens;
@@ -322,6 +325,13 @@ bool Generator::give(RunningRequest& running, const Chosen& chosen) {
   if (running.scores_prompt()) options.on_prompt_log_probs(std::exchange(running.of_prompt, {}));
   if (options.on_log_probs) options.on_log_probs(chosen.token, chosen.log_probs);
   return running.accept(chosen.token);
+}
+
+void Generator::end_all(std::vector<RunningRequest>& requests) {
+  for (RunningRequest& request : requests) {
+    request.result.reason = FinishReason::Callback;
+    finish(request);
+  }
 }
 
 void Generator::finish(RunningRequest& running) {

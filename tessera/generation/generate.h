@@ -45,6 +45,10 @@ struct GeneratorOptions {
   // prompt is read in parts.
   int64_t max_logits = int64_t{1} << 26;
   bool records = true;  // whether decoding steps are recorded, if the device can (Decoder)
+  // A step may check a draft of up to this many tokens behind each text that repeats itself (drafts.h), and
+  // then makes several tokens of it at once; 0 = no drafts. There are none either for a model for which
+  // why_no_drafts() has a reason. Answers are the same but for the rounding of products of other sizes.
+  int64_t max_draft_tokens = 0;
   // For ranks that share a model and make the same calls while the first one alone has the requests'
   // callbacks and constraints: `tell` takes, on the first rank, what each sequence of a batch got: its token,
   // kEnded if it has ended, or kNoToken if it goes on without one. `hear` returns, on the others, what `tell`
@@ -72,18 +76,20 @@ struct GeneratorCounts {
   // Tokens of prompts for which pages were looked up, and of the pages that were found; each request counts
   // once.
   int64_t looked_up_tokens = 0, found_tokens = 0;
+  // Drafts, their tokens, and those of them that became tokens of answers.
+  int64_t drafts = 0, drafted_tokens = 0, accepted_tokens = 0;
 };
 
 // Returns why requests to the model cannot share pages of a cache; empty if they can.
 std::string why_no_shared_pages(const models::CausalLM& model);
 
 // Continuous batching: requests may be added at any time, wait for a place, and leave as soon as they are
-// finished; each step makes one token of every running sequence. If the cache has no page for the next step,
-// the youngest request goes back to those that wait, and its text is fed to the model again later: it gets
-// the tokens that it would have got, and those that it has are not told again. A request's result does not
-// depend on the other requests, except for the rounding of products over several tokens (see
-// max_prefill_tokens). One thread uses a Generator; the model must outlive it and should be in eval mode.
-// Collective if the model's next_logits() is: all ranks then make the same calls.
+// finished; each step makes one token of every running sequence, or several of one with a draft. If the cache
+// has no page for the next step, the youngest request goes back to those that wait, and its text is fed to
+// the model again later: it gets the tokens that it would have got, and those that it has are not told again.
+// A request's result does not depend on the other requests, except for the rounding of products over several
+// tokens (see max_prefill_tokens). One thread uses a Generator; the model must outlive it and should be in
+// eval mode. Collective if the model's next_logits() is: all ranks then make the same calls.
 class Generator {
  public:
   explicit Generator(models::CausalLM& model, const GeneratorOptions& options = {});
@@ -93,10 +99,10 @@ class Generator {
   // Queues a request and returns its number. Throws what Continuation's constructor throws, and Error(Config)
   // for a request larger than the whole cache.
   int64_t add(GenerationRequest request);
-  // Admits waiting requests while there is room, and makes one token of every running sequence. Returns false
-  // if there was nothing to do. May throw what a callback or the model throws. A callback's exception, and an
-  // Error(Numerics) for a request's logits, end that request; an exception while prompts are read ends the
-  // requests whose prompts these are. All other requests stay as they were.
+  // Admits waiting requests while there is room, and makes at least one token of every running sequence.
+  // Returns false if there was nothing to do. May throw what a callback or the model throws. A callback's
+  // exception, and an Error(Numerics) for a request's logits, end that request; an exception while prompts
+  // are read ends the requests whose prompts these are. All other requests stay as they were.
   bool step();
   // Ends a request, whether it waits or runs, also from a callback; its result has the reason Callback.
   void cancel(int64_t request);
@@ -172,9 +178,24 @@ class Generator {
   NextLogits read_prompts(std::vector<RunningRequest>& group);
   // Reads the next `count` tokens of a prompt that has more.
   void read_beginning(RunningRequest& request, int64_t count);
+  // The pages that one more token of each running sequence and the prompt that is being read in parts need.
+  int64_t pages_of_step() const;
   // Puts the youngest requests back until the cache has the pages of the next decoding step.
   void make_room_for_step();
   void put_back(RunningRequest request);
+  // Makes one token of every running sequence. Returns the last exception that ended a request, if any.
+  std::exception_ptr decode();
+  // Gives running sequences drafts where they may have some; returns whether any has got one.
+  bool make_drafts();
+  // Does what decode() does, and makes the further tokens that drafts had right.
+  std::exception_ptr decode_with_drafts();
+  // Takes the tokens of a round (see [Note: drafts]) as fed, and makes their logits of those of the step.
+  NextLogits logits_of_round(std::vector<RunningRequest>& round, const at::Tensor& logits);
+  // Takes from running_ the requests whose last token is the next one of their draft, and ends all other
+  // drafts.
+  std::vector<RunningRequest> take_right_drafts();
+  // Ends requests that have failed together.
+  void end_all(std::vector<RunningRequest>& requests);
   // Chooses the next token of each sequence of the batch whose text has been fed.
   std::vector<Chosen> choose_tokens(const std::vector<RunningRequest>& batch, const NextLogits& logits) const;
   // Gives each of these sequences its next token, moves those that go on to running_ and finishes the

@@ -107,16 +107,17 @@ RunningRequest Generator::take_waiting() {
   return request;
 }
 
+int64_t Generator::pages_of_step() const {
+  int64_t pages = reading_ ? pages_to_read(*reading_) : 0;
+  for (const RunningRequest& running : running_)
+    pages += cache_.missing_pages(running.sequence, cache_.length(running.sequence) + 1);
+  return pages;
+}
+
 void Generator::make_room_for_step() {
   const int64_t most = cache_.options().max_pages;
   if (most == 0) return;
-  const auto missing = [this] {
-    int64_t pages = reading_ ? pages_to_read(*reading_) : 0;
-    for (const RunningRequest& running : running_)
-      pages += cache_.missing_pages(running.sequence, cache_.length(running.sequence) + 1);
-    return pages;
-  };
-  while (missing() > most - cache_.used_pages()) {
+  while (pages_of_step() > most - cache_.used_pages()) {
     const auto youngest = std::ranges::max_element(running_, {}, &RunningRequest::request);
     if (reading_ && (youngest == running_.end() || reading_->request > youngest->request)) {
       put_back(*std::move(reading_));

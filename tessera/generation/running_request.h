@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tessera/generation/continuation.h"
+#include "tessera/generation/drafts.h"
 #include "tessera/nn/kv_cache.h"
 #include "tessera/scoring/token_log_probs.h"
 
@@ -25,6 +26,8 @@ struct RunningRequest : Continuation {
   std::vector<nn::PageKey> keys;
   int64_t num_given_keys = 0;
   bool has_started = false;  // it has been in the cache, now or before
+  Draft draft;               // empty between two steps
+  DraftPace draft_pace;
 
   int64_t prompt_size() const { return std::ssize(prompt); }
   int64_t text_size() const { return prompt_size() + std::ssize(result.token_ids); }

@@ -132,7 +132,8 @@ GeneratorOptions generator_options(const serving::EngineFacts& facts, const Serv
           .max_prefill_tokens = options.max_prefill_tokens,
           .max_prefills = 1,
           .max_part_tokens = part_tokens(options),
-          .shares_pages = options.has_prefix_cache};
+          .shares_pages = options.has_prefix_cache,
+          .max_draft_tokens = options.max_draft_tokens};
 }
 
 // The lists below are handed over under the mutex; the generator and the open answers belong to the thread.
@@ -326,6 +327,9 @@ class ServingEngine::Worker {
     state_.preemptions = counts.preemptions;
     state_.looked_up_tokens = counts.looked_up_tokens;
     state_.found_tokens = counts.found_tokens;
+    state_.drafts = counts.drafts;
+    state_.drafted_tokens = counts.drafted_tokens;
+    state_.accepted_tokens = counts.accepted_tokens;
     state_.new_tokens = num_new_tokens_;
   }
 

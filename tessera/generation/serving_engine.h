@@ -22,6 +22,7 @@ struct ServingEngineOptions {
   int64_t max_part_tokens = 512;      // GeneratorOptions::max_part_tokens
   int64_t max_context = 0;            // the most tokens of a prompt; 0 = what the model takes
   bool has_prefix_cache = true;       // GeneratorOptions::shares_pages
+  int64_t max_draft_tokens = 0;       // GeneratorOptions::max_draft_tokens
   EmbeddingOptions embeddings = {};   // how texts are embedded, or why not
   // Of ranks that share the model: the engine of the first one tells the others what it does
   // (ServingFollower). Null for a model that is whole in this process.

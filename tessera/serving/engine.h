@@ -101,6 +101,8 @@ struct EngineState {
   int64_t preemptions = 0;    // answers that were put back among the waiting ones so far
   // Tokens of prompts that were looked up in the cache so far, and of those that it had.
   int64_t looked_up_tokens = 0, found_tokens = 0;
+  // Drafts so far, their tokens, and those of them that became tokens of answers.
+  int64_t drafts = 0, drafted_tokens = 0, accepted_tokens = 0;
 };
 
 // All functions may be called from any thread.

@@ -127,6 +127,10 @@ std::string Metrics::text(const std::string& model, const EngineState& state) co
   page.counter("prompt_tokens_cached_total", state.found_tokens,
                "Tokens of prompts that were not read since the cache had them.");
   page.counter("num_preemptions_total", state.preemptions, "Answers that were put back to be made again.");
+  page.counter("spec_decode_num_drafts_total", state.drafts, "Drafts of several tokens that were checked.");
+  page.counter("spec_decode_num_draft_tokens_total", state.drafted_tokens, "Tokens of these drafts.");
+  page.counter("spec_decode_num_accepted_tokens_total", state.accepted_tokens,
+               "Tokens of drafts that became tokens of answers.");
   page.counter("admission_rejections_total", rejected_, "Requests refused because too many were waiting.");
   page.head("request_success_total", "counter", "Answers that have ended, by their reason.");
   for (const char* reason : {"stop", "tool_calls", "length", "abort", "error"}) {

@@ -145,6 +145,10 @@ TEST_F(DecoderTest, RecordedStepsGiveTheTokensOfTheHost) {
   }
 }
 
+TEST_F(DecoderTest, RecordedStepsCheckNoDrafts) {
+  EXPECT_NE(why_no_drafts(*load("small", there())).find("recorded"), std::string::npos);
+}
+
 // Two decoders side by side, one of which records.
 struct Pair {
   std::shared_ptr<CausalLM> model = load("llama3", there());

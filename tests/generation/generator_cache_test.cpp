@@ -5,10 +5,9 @@
 #include "tessera/generation/generate.h"
 #include "tessera/ops/leaf.h"
 
+#include "tests/generation/generator_runs.h"
 #include "tests/generation/letters_constraint.h"
-#include "tests/models/reference_models.h"
 #include "tests/models/small_model.h"
-#include "tests/testing/random.h"
 #include "tests/testing/skip.h"
 
 namespace tessera::generation {
@@ -17,38 +16,6 @@ namespace {
 using models::small_model;
 
 constexpr int64_t kPage = nn::KvCache::kPageTokens;
-
-// All that a request has been told, to the last bit.
-struct Told {
-  std::vector<int64_t> ids;
-  std::vector<double> log_probs, of_prompt;
-  bool operator==(const Told&) const = default;
-};
-
-struct Outcome {
-  std::vector<Told> told;
-  GeneratorCounts counts;
-};
-
-std::vector<double> values(const std::vector<scoring::TokenLogProbs>& log_probs) {
-  std::vector<double> values;
-  for (const auto& one : log_probs) values.push_back(one.log_prob);
-  return values;
-}
-
-GenerationRequest request_of(std::vector<int64_t> prompt, int64_t max_new_tokens, uint64_t seed) {
-  GenerationRequest request{std::move(prompt), {}};
-  request.options.stop_ids = {-1};
-  request.options.max_new_tokens = max_new_tokens;
-  request.options.sampling = {.temperature = 1.2, .top_p = 0.95, .seed = seed};
-  return request;
-}
-
-std::vector<int64_t> random_ids(testing::Random& random, int64_t count) {
-  std::vector<int64_t> ids;
-  for (int64_t i = 0; i < count; ++i) ids.push_back(random.in(3, 30));
-  return ids;
-}
 
 // Requests of several lengths, of which some have penalties or constraints and some want the prompt's
 // log-probabilities.
@@ -69,45 +36,6 @@ std::vector<GenerationRequest> mixed_requests() {
     if (number % 3 == 1) requests.back().options.constraint = letters_constraint("([C-H][I-^]{1,3})*");
   }
   return requests;
-}
-
-// Runs the requests, the second half of which comes later.
-Outcome run(models::CausalLM& model, const GeneratorOptions& options,
-            std::vector<GenerationRequest> requests) {
-  Generator generator(model, options);
-  Outcome outcome;
-  outcome.told.resize(requests.size());
-  std::vector<int64_t> numbers;
-  const auto add = [&](size_t i) {
-    Told& told = outcome.told[i];
-    GenerateOptions& asked = requests[i].options;
-    asked.on_token = [&told](int64_t id) {
-      told.ids.push_back(id);
-      return true;
-    };
-    asked.on_log_probs = [&told](int64_t, const auto& one) { told.log_probs.push_back(one.log_prob); };
-    if (i % 3 == 0) asked.on_prompt_log_probs = [&told](const auto& all) { told.of_prompt = values(all); };
-    numbers.push_back(generator.add(requests[i]));
-  };
-  const size_t half = requests.size() / 2 + 1;
-  for (size_t i = 0; i < half; ++i) add(i);
-  for (int step = 0; step < 3; ++step) generator.step();
-  for (size_t i = half; i < requests.size(); ++i) add(i);
-  const int64_t most = generator.cache().options().max_pages;
-  while (generator.step()) {
-    if (most > 0) {
-      EXPECT_LE(generator.cache().used_pages(), most);
-    }
-    EXPECT_LE(generator.num_running(), options.max_batch);
-  }
-  for (size_t i = 0; i < requests.size(); ++i) {
-    const Generation result = generator.take(numbers[i]).value();
-    EXPECT_EQ(result.token_ids, outcome.told[i].ids) << "each token is told once, in order";
-    EXPECT_EQ(result.reason, FinishReason::Length);
-  }
-  EXPECT_EQ(generator.cache().used_pages(), 0);
-  outcome.counts = generator.counts();
-  return outcome;
 }
 
 class BoundedCache : public ::testing::TestWithParam<at::ScalarType> {};
@@ -132,26 +60,6 @@ TEST_P(BoundedCache, AnswersThatArePutBackAreTheSameToTheLastBit) {
 
 INSTANTIATE_TEST_SUITE_P(Types, BoundedCache, ::testing::Values(at::kDouble, at::kFloat, at::kBFloat16),
                          [](const auto& info) { return std::string(at::toString(info.param)); });
-
-void expect_near(const Outcome& got, const Outcome& want) {
-  for (size_t i = 0; i < want.told.size(); ++i) {
-    EXPECT_EQ(got.told[i].ids, want.told[i].ids) << "request " << i;
-    for (const auto part : {&Told::log_probs, &Told::of_prompt}) {
-      const auto &own = got.told[i].*part, &other = want.told[i].*part;
-      ASSERT_EQ(own.size(), other.size()) << "request " << i;
-      for (size_t k = 0; k < own.size(); ++k) ASSERT_NEAR(own[k], other[k], 1e-10) << "request " << i;
-    }
-  }
-}
-
-// Returns a tiny model with gated delta nets that takes longer texts than its files say.
-std::shared_ptr<models::CausalLM> hybrid_model() {
-  const auto base = models::BaseModel::open(models::reference_folder("qwen3_next"))
-                        .with_config({{"max_position_embeddings", "256"}});
-  const auto model = models::build_model(base.config(), at::kDouble);
-  models::load_weights(*model, base.tensors());
-  return model;
-}
 
 // Texts that were put back are read like prompts, in parts or whole; but where the cache holds windows alone,
 // token by token. Layers with a state have it again afterwards.

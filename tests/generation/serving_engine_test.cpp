@@ -153,6 +153,25 @@ TEST(ServingEngine, TellsWhatItsCacheHadAndWhatItPutBack) {
   }
 }
 
+TEST(ServingEngine, TellsWhatBecameOfDrafts) {
+  const auto model = models::small_model();
+  ServingEngine engine(*model, {.max_draft_tokens = 4});
+  const std::vector<int64_t> prompt(20, 4);
+  const auto receiver = std::make_shared<Receiver>();
+  serving::EngineRequest request = request_for(receiver, prompt, 60);
+  request.sampling.temperature = 0.0;
+  ASSERT_TRUE(engine.submit({request}).has_value());
+  receiver->wait();
+  GenerateOptions like = options_like(60);
+  like.sampling = {};
+  EXPECT_EQ(receiver->ids, generate(*model, prompt, like).token_ids);
+  while (engine.state().running > 0) std::this_thread::yield();
+  const serving::EngineState state = engine.state();
+  EXPECT_GT(state.accepted_tokens, 10);
+  EXPECT_GE(state.drafted_tokens, state.accepted_tokens);
+  EXPECT_GE(4 * state.drafts, state.drafted_tokens);
+}
+
 class Vectors : public serving::EmbeddingReceiver {
  public:
   void embedding(std::vector<float> values) override { all.push_back(std::move(values)); }

@@ -269,6 +269,10 @@ TEST_F(GenerateTest, SamplingOptionsReachTheModel) {
   EXPECT_EQ(generate({"--temperature", "3", "--min-p", "1", "--seed", "1", "Hi"}).out, greedy);
   EXPECT_NE(generate({"--temperature", "3", "--seed", "1", "Hi"}).out, greedy);
   EXPECT_NE(generate({"--repetition-penalty", "50", "Hi"}).out, greedy);
+  EXPECT_EQ(generate({"--speculate-tokens", "4", "Hi"}).out, greedy);
+  expect_error(
+      run({"generate", "--model", "model", "--speculate-tokens", "4", "--prefill-tokens", "1", "Hi"}), 2,
+      "E-CONFIG-USAGE", {"bit-identical"});
   EXPECT_NE(generate({"--presence-penalty", "2", "--frequency-penalty", "2", "Hi"}).out, greedy);
   expect_error(run({"generate", "--model", "model", "--min-p", "2", "Hi"}), 2, "E-CONFIG-SAMPLING",
                {"min_p"});

@@ -33,7 +33,9 @@ class FakeEngine : public serving::Engine {
             .no_answers = no_answers,
             .no_embeddings = no_embeddings};
   }
-  serving::EngineState state() const override { return {.running = 1, .waiting = 2, .cache_usage = 0.5}; }
+  serving::EngineState state() const override {
+    return {.running = 1, .waiting = 2, .cache_usage = 0.5, .accepted_tokens = 5};
+  }
   std::optional<std::vector<int64_t>> submit(std::vector<serving::EngineRequest> requests) override {
     const std::lock_guard lock(mutex_);
     if (is_full) return std::nullopt;

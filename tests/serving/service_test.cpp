@@ -715,6 +715,9 @@ TEST_F(ServiceTest, ABusyServerAndAFailedAnswerAreTold) {
                                  "finished_reason=\"error\"} 2\n"));
   EXPECT_THAT(metrics, HasSubstr("tessera:admission_rejections_total{model_name=\"tiny\",engine=\"0\"} 1\n"));
   EXPECT_THAT(metrics, HasSubstr("tessera:num_requests_waiting{model_name=\"tiny\",engine=\"0\"} 2\n"));
+  const std::string of_drafts =
+      "tessera:spec_decode_num_accepted_tokens_total{model_name=\"tiny\",engine=\"0\"} 5";
+  EXPECT_THAT(metrics, HasSubstr(of_drafts));
   // The request may be at fault, too, as by a constraint that becomes ambiguous.
   engine_.failure = EndReason::Refused;
   const HttpAnswer refused = complete({{"prompt", "abc"}});
