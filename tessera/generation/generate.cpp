@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include "tessera/core/error.h"
 #include "tessera/core/process_stats.h"
@@ -239,19 +240,33 @@ std::vector<Generator::Chosen> Generator::choose_tokens(const std::vector<Runnin
   std::vector<int64_t> rows, ids;
   int64_t num_top = 0;
   std::optional<TokenChoice> choice;
-  for (size_t i = 0; i < batch.size(); ++i) {
-    if (!batch[i].is_fed()) continue;
-    try {
-      // Waits for the device, inside the try: an error of the device ends the requests of this batch.
-      if (!choice) choice.emplace(logits.logits, logits.chosen);
-      chosen[i].token = batch[i].choose(*choice, static_cast<int64_t>(i));
-      if (!batch[i].options.on_log_probs) continue;
-      rows.push_back(static_cast<int64_t>(i));
-      ids.push_back(chosen[i].token);
-      num_top = std::max(num_top, batch[i].options.num_log_probs);
-    } catch (...) {
-      chosen[i].failure = std::current_exception();
+  std::exception_ptr problem;
+  try {
+    // Waits for the device, inside the try: an error of the device ends the requests of this batch.
+    if (std::ranges::any_of(batch, &RunningRequest::is_fed)) choice.emplace(logits.logits, logits.chosen);
+  } catch (...) {
+    problem = std::current_exception();
+  }
+  // On the host a choice among the whole vocabulary takes long enough to be shared among threads.
+  at::parallel_for(0, std::ssize(batch), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      Chosen& own = chosen[static_cast<size_t>(row)];
+      const RunningRequest& request = batch[static_cast<size_t>(row)];
+      if (!request.is_fed()) continue;
+      own.failure = problem;
+      if (problem) continue;
+      try {
+        own.token = request.choose(*choice, row);
+      } catch (...) {
+        own.failure = std::current_exception();
+      }
     }
+  });
+  for (size_t i = 0; i < batch.size(); ++i) {
+    if (chosen[i].failure || !batch[i].is_fed() || !batch[i].options.on_log_probs) continue;
+    rows.push_back(static_cast<int64_t>(i));
+    ids.push_back(chosen[i].token);
+    num_top = std::max(num_top, batch[i].options.num_log_probs);
   }
   if (rows.empty()) return chosen;
   try {
