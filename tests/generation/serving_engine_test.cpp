@@ -42,7 +42,26 @@ TEST(ServingEngine, AnswersAreThoseOfAGenerator) {
     EXPECT_EQ(receivers[i]->num_of_prompt, prompts[i].size() - 1);
     EXPECT_EQ(receivers[i]->num_log_probs, receivers[i]->num_tokens);
   }
-  // Penalties and biases reach the generator.
+  // A request that cannot be added ends at once, and no other one with it.
+  const auto bad = std::make_shared<Receiver>();
+  ASSERT_TRUE(engine.submit({request_for(bad, {31}, 5)}).has_value());
+  bad->wait();
+  EXPECT_EQ(bad->reason, EndReason::Failed);
+  EXPECT_NE(bad->problem.find("vocabulary"), std::string::npos) << bad->problem;
+  // So does one whose constraint cannot be followed to its end, for which the request is at fault.
+  const auto refused = std::make_shared<Receiver>();
+  serving::EngineRequest request = request_for(refused, {1}, 5);
+  request.constraint = letters_constraint("A!");
+  ASSERT_TRUE(engine.submit({request}).has_value());
+  refused->wait();
+  EXPECT_EQ(refused->reason, EndReason::Refused);
+  EXPECT_EQ(refused->ids.size(), 1u);
+  EXPECT_NE(refused->problem.find("CONSTRAINT"), std::string::npos) << refused->problem;
+}
+
+TEST(ServingEngine, PenaltiesAndBiasesReachTheGenerator) {
+  const auto model = models::small_model();
+  ServingEngine engine(*model, {});
   const auto biased = std::make_shared<Receiver>();
   serving::EngineRequest request = request_for(biased, {1, 2}, 20);
   GenerateOptions like = options_like(20);
@@ -59,21 +78,6 @@ TEST(ServingEngine, AnswersAreThoseOfAGenerator) {
   EXPECT_GE(biased->ids.size(), 9U);
   like.biases = {};
   EXPECT_NE(biased->ids, generate(*model, {1, 2}, like).token_ids);
-  // A request that cannot be added ends at once, and no other one with it.
-  const auto bad = std::make_shared<Receiver>();
-  ASSERT_TRUE(engine.submit({request_for(bad, {31}, 5)}).has_value());
-  bad->wait();
-  EXPECT_EQ(bad->reason, EndReason::Failed);
-  EXPECT_NE(bad->problem.find("vocabulary"), std::string::npos) << bad->problem;
-  // So does one whose constraint cannot be followed to its end, for which the request is at fault.
-  const auto refused = std::make_shared<Receiver>();
-  serving::EngineRequest request = request_for(refused, {1}, 5);
-  request.constraint = letters_constraint("A!");
-  ASSERT_TRUE(engine.submit({request}).has_value());
-  refused->wait();
-  EXPECT_EQ(refused->reason, EndReason::Refused);
-  EXPECT_EQ(refused->ids.size(), 1u);
-  EXPECT_NE(refused->problem.find("CONSTRAINT"), std::string::npos) << refused->problem;
 }
 
 // Makes two adapters of other layers, with random values.
