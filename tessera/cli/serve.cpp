@@ -276,7 +276,8 @@ void add_serve(CLI::App& app, CommandLine& line) {
                    "Read prompts together, up to this many tokens at a time; 1 = read each prompt alone, "
                    "which makes an answer bit-identical under any load of up to 16 answers")
       ->check(CLI::Range(1, 1 << 20));
-  verb->add_option("--max-body-mb", options->max_body_mb, "Largest body of a request, in MiB")
+  verb->add_option("--max-body-mb", options->max_body_mb,
+                   "Largest body of a request, in MiB; all bodies together may have 16 times as much")
       ->check(CLI::Range(1, 64));
   verb->add_option("--drain-seconds", options->drain_s,
                    "Time for answers under way when the server is stopped by SIGTERM or Ctrl-C")

@@ -48,6 +48,9 @@ def make_constraint():
         deep = '{"items":' + deep + "}"
     write("constraint", "deep", "@" + deep)
     write("constraint", "huge", '@{"minItems":1e9,"items":{"maxLength":99999999}}')
+    write("constraint", "keywords", '@{"anyOf":[{"type":"integer","multipleOf":7},{"uniqueItems":true,"items":{"enum":[1,2,3]}},'
+          '{"contains":{"const":1}},{"type":"string","not":{"const":"a"}},{"type":"object","properties":{"k":{"type":"string"}},'
+          '"required":["k"],"if":{"properties":{"k":{"const":"a"}}},"then":{"required":["n"]}}]}')
     write("constraint", "loop", '@{"allOf":[{"$ref":"#"},{"$ref":"#"}]}')
     write("constraint", "bomb", "A((((a{99}){99}){99}){99}){99}")
     write("constraint", "ambiguous", 'Croot ::= "a" root root root | "a" | ""')

@@ -288,7 +288,7 @@ TEST(ToolCalls, FormatsAreRecognisedFromTemplates) {
                                                        {"deepseek_r1", "deepseek"},
                                                        {"hermes_tools", "hermes"},
                                                        {"command_r", "json"},
-                                                       {"typescript_tools", "none"},
+                                                       {"typescript_tools", "harmony"},
                                                        {"chatml", "none"},
                                                        {"llama2", "none"},
                                                        {"mistral_v1", "none"},
