@@ -70,9 +70,11 @@ struct Work {
     whole = at::Tensor();
   }
   void deal() {
-    if (!result.defined()) result = at::empty(spread.layout.shape(), options);
+    const bool is_whole = !matrix.result_shape.empty();
+    if (!result.defined())
+      result = at::empty(is_whole ? matrix.result_shape : spread.layout.shape(), options);
     spread.broadcast(result, owner, matrix.name);
-    matrix.take(parallel::box_part(result, spread.layout.local_box(own)).contiguous());
+    matrix.take(is_whole ? result : parallel::box_part(result, spread.layout.local_box(own)).contiguous());
     result = at::Tensor();
   }
 };

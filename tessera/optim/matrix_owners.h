@@ -23,6 +23,8 @@ struct TiledMatrix {
   // Computes the result from the whole matrix: a dense tensor of the matrix's shape and type.
   std::function<at::Tensor(const at::Tensor& whole)> transform;
   std::function<void(const at::Tensor& part)> take;  // takes this rank's tile of the result
+  // Shape of a result that every rank takes as a whole; empty where it is that of the matrix.
+  std::vector<int64_t> result_shape = {};
 };
 
 // Transforms all matrices. As many at a time as there are ranks are gathered, each is transformed by one of

@@ -12,6 +12,7 @@
 #include "tessera/checkpoint/state_tensor.h"
 #include "tessera/io/spill_file.h"
 #include "tessera/nn/parameter_role.h"
+#include "tessera/nn/row_blocks.h"
 #include "tessera/parallel/layout.h"
 #include "tessera/parallel/parameter_layouts.h"
 
@@ -35,6 +36,9 @@ struct OptimizedTile {
   nn::ParameterRole role = nn::ParameterRole::Other;
   // This rank's groups along the axes of `layout`, for rules that look at more of the parameter than a tile.
   std::vector<parallel::RankAxis> axes = {};
+  nn::RowBlocks row_blocks = {};  // of a matrix
+  // Says whether a rule for some matrices is for this one; unset where the rule has to know by itself.
+  std::optional<bool> is_target = {};
 };
 
 // One update of tiles.

@@ -20,6 +20,14 @@ at::Tensor Rule::measure(int64_t, RuleUpdate&) const {
   throw_internal(__FILE__, __LINE__, "measure", "a rule without rounds measures nothing");
 }
 
+std::vector<int64_t> Rule::examined_shape(const RuleUpdate&) const { return {}; }
+
+at::Tensor Rule::examine(const at::Tensor&, const RuleParameter&) const {
+  throw_internal(__FILE__, __LINE__, "examine", "a rule that asks for no gradient examines none");
+}
+
+void Rule::keep(RuleUpdate&, const at::Tensor&) const {}
+
 at::Tensor Rule::matrix(RuleUpdate&) const {
   throw_internal(__FILE__, __LINE__, "matrix", "a rule without a matrix has none");
 }

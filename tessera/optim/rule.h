@@ -12,6 +12,7 @@
 
 #include "tessera/comm/options.h"
 #include "tessera/nn/parameter_role.h"
+#include "tessera/nn/row_blocks.h"
 #include "tessera/parallel/layout.h"
 
 namespace tessera::optim {
@@ -22,6 +23,10 @@ struct RuleParameter {
   // Type in which updates are computed: float64 for a parameter of float64, else float32.
   at::ScalarType type = at::kFloat;
   nn::ParameterRole role = nn::ParameterRole::Other;
+  // These three are those of OptimizedTile.
+  std::string name = "";
+  nn::RowBlocks row_blocks = {};
+  std::optional<bool> is_target = {};
 
   int64_t numel() const;
 };
@@ -79,6 +84,15 @@ class Rule {
   // Says whether measure() changes Tile states in this round; round num_rounds() stands for apply(). States
   // that are as they were need not go back to a drive.
   virtual bool changes_tiles(int64_t /*round*/) const { return true; }
+
+  // A rule that examines gradients may ask, between its first round and the second, that one of the ranks
+  // that hold a tile looks at the whole gradient of a matrix: examined_shape() says of which shape the result
+  // of examine() is, the same on all ranks, or is empty where this update asks for nothing; keep() then
+  // finds the result on every rank, to change Whole states.
+  virtual bool examines() const { return false; }
+  virtual std::vector<int64_t> examined_shape(const RuleUpdate& update) const;
+  virtual at::Tensor examine(const at::Tensor& gradient, const RuleParameter& parameter) const;
+  virtual void keep(RuleUpdate& update, const at::Tensor& examined) const;
 
   // A rule with a matrix() transforms it as a whole, on one of the ranks that hold a tile of it, between the
   // rounds and apply(): matrix() returns this tile's part, of a type that depends on the parameter alone, and

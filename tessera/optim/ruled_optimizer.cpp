@@ -174,6 +174,7 @@ class RuledOptimizer : public Optimizer {
       for (Pending& pending : batch) {
         if (pending.takes_part(round)) pending.take_total(round);
       }
+      if (round == 0) examine(batch, scale);
     }
     apply(batch, scale);
     transform(batch, scale);
@@ -201,6 +202,25 @@ class RuledOptimizer : public Optimizer {
     }
     transform_matrices(matrices);
     visit.finish();
+  }
+
+  static void examine(std::vector<Pending>& batch, double scale) {
+    std::vector<TiledMatrix> matrices;
+    for (Pending& pending : batch) {
+      const RuledTile& ruled = pending.ruled;
+      if (!ruled.rule->examines()) continue;
+      TiledMatrix& matrix =
+          matrices.emplace_back(TiledMatrix{ruled.tile.name, ruled.tile.layout, ruled.tile.axes, {}, {}, {}});
+      if (!pending.is_updated) continue;
+      matrix.result_shape = ruled.rule->examined_shape(pending.update);
+      if (matrix.result_shape.empty()) continue;
+      matrix.part = [&ruled, scale] { return ruled.scaled_gradient(scale); };
+      matrix.transform = [&ruled](const at::Tensor& whole) {
+        return ruled.rule->examine(whole, ruled.parameter);
+      };
+      matrix.take = [&pending, &ruled](const at::Tensor& whole) { ruled.rule->keep(pending.update, whole); };
+    }
+    transform_matrices(matrices);
   }
 
   // Says of each tile whether it is one of a batch that `is_wanted` wants.

@@ -34,7 +34,8 @@ RuledTile::RuledTile(OptimizedTile optimized, const std::function<RulePtr(const 
                      uint64_t seed, bool holds_tiles)
     : tile(std::move(optimized)),
       parameter{tile.layout.shape(), tile.tile.scalar_type() == at::kDouble ? at::kDouble : at::kFloat,
-                tile.role},
+                tile.role,           tile.name,
+                tile.row_blocks,     tile.is_target},
       box(tile.layout.local_box(tile.coordinates)),
       steps(at::zeros({1}, on_host(at::kFloat))) {
   TESSERA_CHECK_ARGUMENT(tile.updated_on.value_or(tile.tile.device()) == tile.tile.device(),
