@@ -1,9 +1,12 @@
 #include "tessera/models/common/causal_lm.h"
 
+#include <array>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tessera/core/error.h"
+#include "tessera/models/common/head_rows.h"
 #include "tessera/models/common/load.h"
 #include "tessera/models/llama/config.h"
 #include "tessera/nn/call_hook.h"
@@ -39,6 +42,29 @@ TEST(CausalLM, TiedModelsHaveNoHeadOfTheirOwn) {
   EXPECT_EQ(model->tied_parameters()[0].alias, "lm_head.weight");
   EXPECT_EQ(model->tied_parameters()[0].owner, "model.embed_tokens.weight");
   EXPECT_TRUE(small_model()->tied_parameters().empty());
+}
+
+TEST(CausalLM, RowsOfHeadsAreBlocks) {
+  const auto blocks_of = [](const char* family, const std::string& name) {
+    const auto model = build_model(reference_folder(family), at::kFloat);
+    const auto rows = head_rows(*model);
+    for (const auto& [parameter, blocks] : rows)
+      EXPECT_EQ(model->named_parameters()[parameter].size(0) % blocks.group, 0) << parameter;
+    const auto found = rows.find(name);
+    EXPECT_NE(found, rows.end()) << name;
+    const nn::RowBlocks blocks = found->second;
+    return std::array{model->named_parameters()[name].size(0) / blocks.group, blocks.group / blocks.head,
+                      blocks.single / blocks.head};
+  };
+  using Shape = std::array<int64_t, 3>;  // groups; heads in a group; those whose rows are apart
+  const auto config = [](const char* family) {
+    return build_model(reference_folder(family), at::kFloat)->config();
+  };
+  EXPECT_EQ(blocks_of("llama3", "model.layers.0.self_attn.q_proj.weight"),
+            (Shape{config("llama3").num_heads, 1, 0}));
+  EXPECT_EQ(blocks_of("llama3", "model.layers.0.self_attn.k_proj.weight"),
+            (Shape{config("llama3").num_kv_heads, 1, 0}));
+  EXPECT_EQ(blocks_of("gpt2", "transformer.h.0.attn.c_attn.weight"), (Shape{config("gpt2").num_heads, 3, 1}));
 }
 
 TEST(CausalLM, EveryParameterHasARole) {
