@@ -133,7 +133,6 @@ constexpr ForeignKey kTopKeys[] = {
     {"peft_layer_replication", Rule::Refuse, kNotYet},
     {"peft_ensure_weight_tying", Rule::Refuse, "adapters on tied embeddings are not supported yet"},
     {"optim_args", Rule::Special, "optim_args", "a map, or a text `key=value, ...`; see `optim_args` below"},
-    {"optim_target_modules", Rule::Refuse, kNotYet},
     {"adam_beta3", Rule::Special, "optimizer_args.adam_beta3", "sets `optimizer_args.adam_beta3`"},
     {"adam_epsilon2", Rule::Special, "optimizer_args.adam_epsilon2", "sets `optimizer_args.adam_epsilon2`"},
     {"lr_scheduler_kwargs", Rule::Enter, "lr_scheduler_kwargs"},

@@ -11,6 +11,8 @@ inline constexpr std::string_view k8Bit =
     "8-bit optimizer states are not supported yet; states have the dtype optimizer_state_dtype";
 inline constexpr std::string_view kOtherOptimizer =
     "not supported yet; docs/optimizers.md lists those that are";
+inline constexpr std::string_view kLayerwise =
+    "all layers are updated behind the backward; update_in_backward: true updates each within it";
 inline constexpr Choice kOptimizers[] = {
     {"adamw_torch_fused", kind_of(OptimizerKind::AdamW)},
     {"adamw_torch", kind_of(OptimizerKind::AdamW)},
@@ -51,16 +53,25 @@ inline constexpr Choice kOptimizers[] = {
     {"muon", kind_of(OptimizerKind::Muon)},
     {"muon_keller_jordan", kind_of(OptimizerKind::MuonJordan)},
     {"muon_torch", kind_of(OptimizerKind::MuonTorch)},
+    {"adam_mini", kind_of(OptimizerKind::AdamMini)},
+    {"galore_adamw", kind_of(OptimizerKind::GaLore)},
+    {"galore_adamw_layerwise", kind_of(OptimizerKind::GaLore), kLayerwise},
+    {"galore_adamw_8bit", kNotBuilt, "states of 8 bits are for adamw_8bit alone; write galore_adamw"},
+    {"galore_adamw_8bit_layerwise", kNotBuilt,
+     "states of 8 bits are for adamw_8bit alone; write galore_adamw"},
+    {"galore_adafactor", kNotBuilt, "projected gradients are for AdamW alone; write galore_adamw"},
+    {"galore_adafactor_layerwise", kNotBuilt, "projected gradients are for AdamW alone; write galore_adamw"},
+    {"apollo_adamw", kind_of(OptimizerKind::Apollo)},
+    {"apollo_adamw_layerwise", kind_of(OptimizerKind::Apollo), kLayerwise},
+    {"apollo_mini", kind_of(OptimizerKind::ApolloMini)},
     {"flash_sgd", kNotBuilt, "not supported yet; write optimizer: sgd"},
     {"adalomo", kNotBuilt, kOtherOptimizer},
     {"adamw_anyprecision", kNotBuilt,
      "not supported; write adamw_torch_fused, and optimizer_state_dtype: bfloat16 for states in bfloat16"},
     {"adopt_adamw", kNotBuilt, kOtherOptimizer},
     {"ao_adamw_*", kNotBuilt, kOtherOptimizer},
-    {"apollo_*", kNotBuilt, kOtherOptimizer},
     {"dion", kNotBuilt, kOtherOptimizer},
     {"flash_*", kNotBuilt, kOtherOptimizer},
-    {"galore_*", kNotBuilt, kOtherOptimizer},
     {"grokadamw", kNotBuilt, kOtherOptimizer},
     {"lomo", kNotBuilt, kOtherOptimizer},
     {"optimi_adamw", kNotBuilt, kOtherOptimizer},
@@ -70,10 +81,11 @@ inline constexpr Choice kOptimizers[] = {
 };
 // The options of all optimizers, each once, that have no key of their own.
 inline constexpr Choice kOptimizerArgs[] = {
-    {"momentum"},  {"dampening"},  {"nesterov"},        {"alpha"},           {"centered"},
-    {"lr_decay"},  {"adam_beta3"}, {"epsilon"},         {"adam_epsilon2"},   {"t_alpha"},
-    {"t_beta3"},   {"r"},          {"weight_lr_power"}, {"clip_threshold"},  {"decay_rate"},
-    {"min_coeff"}, {"max_coeff"},  {"ns_steps"},        {"match_rms_adamw"},
+    {"momentum"},        {"dampening"},      {"nesterov"},        {"alpha"},     {"centered"},  {"lr_decay"},
+    {"adam_beta3"},      {"epsilon"},        {"adam_epsilon2"},   {"t_alpha"},   {"t_beta3"},   {"r"},
+    {"weight_lr_power"}, {"clip_threshold"}, {"decay_rate"},      {"min_coeff"}, {"max_coeff"}, {"ns_steps"},
+    {"match_rms_adamw"}, {"rank"},           {"update_proj_gap"}, {"scale"},     {"proj"},      {"proj_type"},
+    {"scale_type"},
 };
 
 }  // namespace tessera::config

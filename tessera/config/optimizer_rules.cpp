@@ -32,6 +32,11 @@ std::optional<double> value_of(const OptimizerOption& option, const std::string&
     const auto value = parse_bool(text);
     return value ? std::optional(*value ? 1.0 : 0.0) : std::nullopt;
   }
+  if (!option.words.empty()) {
+    const auto word = std::ranges::find(option.words, text);
+    if (word == option.words.end()) return std::nullopt;
+    return static_cast<double>(word - option.words.begin());
+  }
   const auto value = parse_number(text);
   const bool fits = value && *value >= option.low && *value <= option.high &&
                     (!option.is_whole || *value == std::floor(*value));
@@ -40,6 +45,8 @@ std::optional<double> value_of(const OptimizerOption& option, const std::string&
 
 std::string range_of(const OptimizerOption& option) {
   if (option.is_switch) return "true or false";
+  if (!option.words.empty())
+    return join(std::vector<std::string>(option.words.begin(), option.words.end()), " or ");
   const std::string kind = option.is_whole ? "a whole number" : "a number";
   return kind + " from " + format_number(option.low) +
          (option.high < 1.0 && option.high > 0.9999 ? " to below 1" : " to " + format_number(option.high));
@@ -168,6 +175,10 @@ void validate_optimizer(Rules& rules) {
   if (is_sgd && options.nesterov != 0.0 && (options.momentum == 0.0 || options.dampening != 0.0)) {
     rules.refuse("CONFLICT", {"optimizer_args.nesterov"}, "needs a momentum, and no dampening")
         .hint("optimizer_args: {momentum: 0.9, nesterov: true}");
+  }
+  if (!recipe.optim_target_modules.empty() && !facts.has_targets) {
+    rules.warn_idle("optim_target_modules",
+                    "with 'optimizer: " + std::string(facts.name) + "', which treats all matrices alike");
   }
   check_drive(rules);
   check_abilities(rules, facts, !is_sgd || options.momentum != 0.0);

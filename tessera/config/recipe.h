@@ -217,7 +217,9 @@ struct Recipe : DataConfig,
   LrScaling lr_scaling = LrScaling::None;  // ours
   int64_t base_batch_size = 0;             // ours: sequences of a step that learning_rate is meant for
   OptimizerKind optimizer = OptimizerKind::AdamW;
-  std::map<std::string, std::string> optimizer_args;       // ours: options that have no key of their own
+  std::map<std::string, std::string> optimizer_args;  // ours: options that have no key of their own
+  // Names or parts of names of modules, or regular expressions for whole names; empty or all-linear: all.
+  std::vector<std::string> optim_target_modules;
   StateType optimizer_state_dtype = StateType::OfWeights;  // ours
   ScheduleKind lr_scheduler = ScheduleKind::Cosine;
   double cosine_min_lr_ratio = 0.0;

@@ -449,6 +449,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"base_batch_size", &Recipe::base_batch_size, 0, 1e12},
     {"optimizer", enum_field<&Recipe::optimizer>, 0, 0, kOptimizers},
     {"optimizer_args", &Recipe::optimizer_args, 0, 0, kOptimizerArgs},
+    {"optim_target_modules", &Recipe::optim_target_modules},
     {"optimizer_state_dtype", enum_field<&Recipe::optimizer_state_dtype>, 0, 0, kStateTypes},
     {"lr_scheduler", enum_field<&Recipe::lr_scheduler>, 0, 0, kSchedulers},
     {"cosine_min_lr_ratio", &Recipe::cosine_min_lr_ratio, 0, 1},

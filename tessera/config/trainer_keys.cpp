@@ -9,6 +9,8 @@ constexpr std::string_view kPrepare = "all ranks prepare rows";
 constexpr std::string_view kVerb = "the subcommand selects what to do: tessera train, generate, chat";
 constexpr std::string_view kQuantised = "quantised weights are not supported yet; leave it out";
 constexpr std::string_view kOther = "not supported yet";
+constexpr std::string_view kProjected =
+    "write optimizer: galore_adamw or apollo_adamw, with rank, scale and update_proj_gap in optimizer_args";
 constexpr std::string_view kPreference =
     "preference and reinforcement objectives must be converted by hand: see rl";
 constexpr std::string_view kLoss = "only cross-entropy loss is supported; leave it out";
@@ -168,14 +170,14 @@ constexpr ForeignKey kTrainerKeys[] = {
     {"loraplus_lr_ratio", Rule::Rename, "loraplus_lr_ratio"},
     {"loraplus_lr_embedding", Rule::Quiet, "belongs to adapters on embeddings, which are not supported yet"},
     {"freeze_*", Rule::Refuse, "write unfrozen_parameters, with patterns of the layers to train"},
-    {"use_galore", Rule::Refuse, kOther},
-    {"galore_*", Rule::Refuse, kOther},
-    {"use_apollo", Rule::Refuse, kOther},
-    {"apollo_*", Rule::Refuse, kOther},
+    {"use_galore", Rule::Refuse, kProjected},
+    {"galore_*", Rule::Refuse, kProjected},
+    {"use_apollo", Rule::Refuse, kProjected},
+    {"apollo_*", Rule::Refuse, kProjected},
     {"use_badam", Rule::Refuse, kOther},
     {"badam_*", Rule::Refuse, kOther},
     {"oft_*", Rule::Refuse, "LoRA is the only supported adapter; write finetuning_type: lora"},
-    {"use_adam_mini", Rule::Refuse, kOther},
+    {"use_adam_mini", Rule::Refuse, "write optimizer: adam_mini"},
     {"use_muon", Rule::Refuse, kOther},
     {"use_llama_pro", Rule::Refuse, kOther},
     {"pure_bf16", Rule::Rename, "pure_bf16"},
@@ -203,7 +205,6 @@ constexpr ForeignKey kTrainerKeys[] = {
     {"reward_model_*", Rule::Refuse, kPreference},
     {"ld_alpha", Rule::Refuse, kPreference},
     {"adafactor", Rule::Refuse, kOther},
-    {"optim_target_modules", Rule::Refuse, kOther},
     // The optimizer and the steps
     {"per_device_train_batch_size", Rule::Rename, "micro_batch_size"},
     {"per_device_eval_batch_size", Rule::Quiet, "evaluation uses the same batch size as training"},

@@ -278,6 +278,12 @@ void Translator::set_native(std::string_view key, const Node& value, const Origi
     for (Entry& change : translated.entries) make_json(change.value);
   }
   if (key == "type") translated.text = dataset_type(value.text);
+  // One expression may stand for a list of one.
+  if (key == "optim_target_modules" && value.is_scalar()) {
+    translated = list_of(make_scalar("", value.place));
+    translated.items = {value};
+    translated.items.front().is_quoted = true;
+  }
   Entry entry{std::string(key), origin.entry.key_place, std::move(translated),
               origin.path == key ? std::string() : origin.path};
   if (key == "lora_target_modules" || key == "lora_exclude_modules") rename_target_text(entry);

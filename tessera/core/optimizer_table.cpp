@@ -62,6 +62,27 @@ constexpr OptimizerOption kMuonTorch[] = {
     momentum(0.95), nesterov(1),  ns_steps(),   {"match_rms_adamw", &O::match_rms_adamw, 0, 0, 1, true},
     beta1(0.9),     beta2(0.999), epsilon(1e-8)};
 
+constexpr std::string_view kScaleTypes[] = {"channel", "tensor"}, kProjections[] = {"random"},
+                           kProjectionTypes[] = {"std"};
+
+constexpr OptimizerOption rank(double value) { return {"rank", &O::rank, value, 1, 1e6, false, true}; }
+constexpr OptimizerOption gap() { return {"update_proj_gap", &O::update_proj_gap, 200, 1, 1e9, false, true}; }
+constexpr OptimizerOption scale(double value) { return {"scale", &O::scale, value, 0, 1e6}; }
+constexpr OptimizerOption proj_type() {
+  return {"proj_type", &O::proj_type, 0, 0, 0, false, false, kProjectionTypes};
+}
+constexpr OptimizerOption proj() { return {"proj", &O::proj, 0, 0, 0, false, false, kProjections}; }
+constexpr OptimizerOption scale_type(double value) {
+  return {"scale_type", &O::scale_type, value, 0, 1, false, false, kScaleTypes};
+}
+
+constexpr OptimizerOption kGaLore[] = {beta1(0.9), beta2(0.999), epsilon(1e-6), rank(128),
+                                       gap(),      scale(0.25),  proj_type()};
+constexpr OptimizerOption kApollo[] = {beta1(0.9), beta2(0.999), epsilon(1e-8), rank(128),    gap(),
+                                       scale(1),   proj(),       proj_type(),   scale_type(0)};
+constexpr OptimizerOption kApolloMini[] = {beta1(0.9), beta2(0.999), epsilon(1e-8), rank(1),      gap(),
+                                           scale(128), proj(),       proj_type(),   scale_type(1)};
+
 constexpr std::string_view kOfLion = "0.9 and 0.99";
 
 constexpr OptimizerFacts kTable[] = {
@@ -80,6 +101,10 @@ constexpr OptimizerFacts kTable[] = {
     {OptimizerKind::Muon, "muon", kMuon},
     {OptimizerKind::MuonJordan, "muon_keller_jordan", kMuonJordan},
     {OptimizerKind::MuonTorch, "muon_torch", kMuonTorch},
+    {OptimizerKind::AdamMini, "adam_mini", kAdam},
+    {OptimizerKind::GaLore, "galore_adamw", kGaLore, true, false, "", true},
+    {OptimizerKind::Apollo, "apollo_adamw", kApollo, true, false, "", true},
+    {OptimizerKind::ApolloMini, "apollo_mini", kApolloMini, true, false, "", true},
 };
 
 }  // namespace

@@ -22,6 +22,10 @@ enum class OptimizerKind {
   Muon,
   MuonJordan,
   MuonTorch,
+  AdamMini,
+  GaLore,
+  Apollo,
+  ApolloMini,
 };
 
 // The numbers of a rule. An optimizer reads those that its OptimizerFacts list; docs/optimizers.md has the
@@ -36,14 +40,19 @@ struct OptimizerOptions {
   double clip_threshold = 1.0, decay_rate = -0.8;
   double min_coeff = 0.01, max_coeff = 10.0;
   double ns_steps = 5.0, match_rms_adamw = 0.0;
+  // These are for gradients that are projected to fewer rows or columns. A word counts as its place among the
+  // words of its option: a scale_type of 0 is "channel".
+  double rank = 128.0, update_proj_gap = 200.0, scale = 1.0, proj = 0.0, proj_type = 0.0, scale_type = 0.0;
 };
 
-// One option of an optimizer: its key, where it lies, its default and its inclusive bounds.
+// One option of an optimizer: its key, where it lies, its default and its inclusive bounds. An option with
+// words takes one of them; its value is the word's place.
 struct OptimizerOption {
   std::string_view name;
   double OptimizerOptions::*field;
   double value, low, high;
   bool is_switch = false, is_whole = false;  // true or false; a whole number
+  std::span<const std::string_view> words = {};
 };
 
 // One line of the table of optimizers.
@@ -55,6 +64,7 @@ struct OptimizerFacts {
   // Takes optimizer_state_dtype: bfloat16, and states or parameters that lie on the host beside a device.
   bool is_flexible = false;
   std::string_view own_betas = "";  // the defaults of its authors, where the tools pass others
+  bool has_targets = false;         // takes optim_target_modules
 };
 
 // Returns the facts of all optimizers, in the order of OptimizerKind.

@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "tessera/core/error.h"
+#include "tessera/optim/adam_mini_rule.h"
 #include "tessera/optim/adamw_8bit.h"
 #include "tessera/optim/element_rules.h"
+#include "tessera/optim/low_rank_rules.h"
 #include "tessera/optim/muon_rule.h"
 #include "tessera/optim/ruled_optimizer.h"
 #include "tessera/optim/whole_rules.h"
@@ -15,7 +17,8 @@ namespace tessera::optim {
 namespace {
 
 // Returns what chooses the rule of a parameter.
-std::function<RulePtr(const RuleParameter&)> rules_of(OptimizerKind kind, const OptimizerOptions& options) {
+std::function<RulePtr(const RuleParameter&)> rules_of(OptimizerKind kind, const OptimizerOptions& options,
+                                                      uint64_t seed) {
   const auto for_all = [](const RulePtr& rule) { return [rule](const RuleParameter&) { return rule; }; };
   const auto either = [](bool (*is_first)(const RuleParameter&), const RulePtr& first,
                          const RulePtr& second) {
@@ -38,6 +41,12 @@ std::function<RulePtr(const RuleParameter&)> rules_of(OptimizerKind kind, const 
     case OptimizerKind::Muon:
     case OptimizerKind::MuonJordan:
     case OptimizerKind::MuonTorch: return either(is_for_muon, muon_rule(kind, options), adamw_rule(options));
+    case OptimizerKind::AdamMini:
+      return either(has_own_squares, adamw_rule(options), adam_mini_rule(options));
+    case OptimizerKind::GaLore: return either(is_for_low_rank, galore_rule(options), adamw_rule(options));
+    case OptimizerKind::Apollo:
+    case OptimizerKind::ApolloMini:
+      return either(is_for_low_rank, apollo_rule(options, seed), adamw_rule(options));
   }
   throw_internal(__FILE__, __LINE__, "a rule", "make_adamw() makes AdamW");
 }
@@ -51,7 +60,7 @@ std::unique_ptr<Optimizer> make_optimizer(OptimizerKind kind, std::vector<Optimi
       tiles, [](const OptimizedTile& tile) { return tile.tile.scalar_type() == at::kBFloat16; });
   // A tile that has no states may lie on the host beside the device that updates it.
   if (kind == OptimizerKind::Sgd && options.momentum == 0.0 && !is_rounded) return make_sgd(std::move(tiles));
-  return make_ruled(std::move(tiles), rules_of(kind, options), seed, spill);
+  return make_ruled(std::move(tiles), rules_of(kind, options, seed), seed, spill);
 }
 
 }  // namespace tessera::optim

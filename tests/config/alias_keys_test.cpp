@@ -122,7 +122,7 @@ TEST(AliasKeysTest, ArgumentsOfTheOptimizer) {
               HasSubstr("keys 'adam_beta1' (line 4) and 'optim_args.beta1' (line 5) disagree"));
   EXPECT_THAT(message_of(kMinimal + "optim_args: {amsgrad: true}\n"),
               HasSubstr("AMSGrad is not supported yet"));
-  EXPECT_THAT(message_of(kMinimal + "optim_args: rank=16\n"), HasSubstr("unknown key 'optim_args.rank'"));
+  EXPECT_THAT(message_of(kMinimal + "optim_args: ranks=16\n"), HasSubstr("unknown key 'optim_args.ranks'"));
   EXPECT_THAT(message_of(kMinimal + "optim_args: beta1\n"), HasSubstr("need a map, or a text key=value"));
 }
 
@@ -162,6 +162,33 @@ TEST(AliasKeysTest, OptionsOfOptimizers) {
               HasSubstr("needs a momentum"));
   EXPECT_THAT(message_of(kMinimal + "optimizer: sgd\noptimizer_args: {momentun: 0.9}\n"),
               HasSubstr("did you mean 'momentum'?"));
+}
+
+TEST(AliasKeysTest, OptimizersThatProject) {
+  const std::string apollo = kMinimal + "optimizer: apollo_adamw\n";
+  const Recipe recipe = parse_recipe(apollo +
+                                         "optim_args: 'rank=1, scale=128, scale_type=tensor, "
+                                         "proj=random'\noptim_target_modules: '.*attn.*'\n",
+                                     "r.yaml");
+  const OptimizerOptions options = optimizer_options(recipe),
+                         mini = default_options(OptimizerKind::ApolloMini);
+  EXPECT_EQ(recipe.optimizer, OptimizerKind::Apollo);
+  EXPECT_EQ(recipe.optim_target_modules, std::vector<std::string>{".*attn.*"});
+  for (const auto field : {&OptimizerOptions::rank, &OptimizerOptions::scale, &OptimizerOptions::scale_type})
+    EXPECT_EQ(options.*field, mini.*field);
+  EXPECT_EQ(optimizer_options(parse_recipe(kMinimal + "optimizer: galore_adamw\n", "r.yaml")).epsilon, 1e-6);
+  for (const auto& [lines, part] : std::vector<std::pair<std::string, std::string>>{
+           {"optim_args: proj=svd\n", "key 'optimizer_args.proj': out of range; got svd, need random"},
+           {"optimizer_args: {proj_type: reverse_std}\n", "got reverse_std, need std"},
+           {"optimizer_args: {scale_type: 1}\n", "got 1, need channel or tensor"},
+           {"optimizer_args: {rank: 0}\n", "need a whole number from 1"},
+           {"offload_optimizer_device: cpu\n", "states stay on the device with 'optimizer: apollo_adamw'"}})
+    EXPECT_THAT(message_of(apollo + lines), HasSubstr(part)) << lines;
+  EXPECT_THAT(message_of(kMinimal + "optimizer: galore_adamw_8bit\n"), HasSubstr("write galore_adamw"));
+  EXPECT_THAT(warnings_of(kMinimal + "optimizer: galore_adamw_layerwise\n"),
+              HasSubstr("update_in_backward: true"));
+  EXPECT_THAT(warnings_of(kMinimal + "optim_target_modules: [attn]\n"),
+              HasSubstr("'optim_target_modules' has no effect with 'optimizer: adamw_torch_fused'"));
 }
 
 TEST(AliasKeysTest, WhatOnlyAdamWDoes) {
@@ -368,7 +395,7 @@ TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
   for (const char* line :
        {"float16: true", "fp8_recipe: rowwise", "peft_init_lora_weights: eva",
         "peft_layer_replication: [[0, 2]]", "rl: grpo", "pretraining_sample_concatenation: false",
-        "relora: true", "optimizer: apollo_adamw", "chat_template: llava",
+        "relora: true", "optimizer: dion", "chat_template: llava",
         "deepspeed: {zero_optimization: {zero_quantized_nontrainable_weights: true}}",
         "deepspeed: {optimizer: {type: Muon}}", "deepspeed: {scheduler: {type: OneCycle}}"}) {
     EXPECT_THAT(message_of(kMinimal + line + '\n'), HasSubstr("error[E-CONFIG-UNSUPPORTED]: r.yaml:4:"))

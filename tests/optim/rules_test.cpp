@@ -30,9 +30,10 @@ at::Tensor numbers(const std::vector<int64_t>& shape) {
 
 // These three are those of tests/reference/make_optimizer_reference.py.
 at::Tensor start(const std::vector<int64_t>& shape) { return (numbers(shape) * 0.9 + 0.2).sin() * 0.7; }
-at::Tensor gradient(const std::vector<int64_t>& shape, int64_t t) {
+at::Tensor gradient(const std::vector<int64_t>& shape, int64_t t, double bend = 0.0) {
   const auto at = static_cast<double>(t);
-  return (numbers(shape) * 1.3 + (0.7 * at + 0.1)).sin() * ((0.2 + std::cos(0.05 * at)) * 0.4);
+  const at::Tensor i = numbers(shape);
+  return (i * 1.3 + i * i * bend + (0.7 * at + 0.1)).sin() * ((0.2 + std::cos(0.05 * at)) * 0.4);
 }
 double rate(int64_t t) { return 0.01 * (1.0 + 0.5 * std::sin(0.3 * static_cast<double>(t))); }
 
@@ -42,6 +43,9 @@ struct Case {
   OptimizerOptions options;
   double decay;
   std::vector<int64_t> shape;
+  double bend;        // of its gradients
+  std::string param;  // the parameter's name
+  nn::RowBlocks row_blocks;
   int64_t every;                   // values are those of every so many elements
   std::vector<at::Tensor> values;  // after each of `updates`, flat
 };
@@ -69,6 +73,10 @@ Reference reference() {
       row.options.*option->field = value.get<double>();
     }
     row.decay = stored.at("weight_decay");
+    row.bend = stored.value("bend", 0.0);
+    row.param = stored.value("name", std::string("w"));
+    const auto blocks = stored.value("row_blocks", std::vector<int64_t>{1, 1, 0});
+    row.row_blocks = {blocks.at(0), blocks.at(1), blocks.at(2)};
     row.every = stored.value("every", int64_t{1});
     row.shape = stored.at("shape").get<std::vector<int64_t>>();
     for (const auto& values : stored.at("values"))
@@ -88,16 +96,20 @@ struct Trained {
     const std::vector<int64_t> coordinates = parallel::coordinates_on(axes);
     box = layout.local_box(coordinates);
     tile = parallel::box_part(start(row.shape), box).to(type).contiguous().clone().set_requires_grad(true);
-    OptimizedTile optimized{
-        .name = "w", .tile = tile, .weight_decay = row.decay, .layout = layout, .coordinates = coordinates};
+    OptimizedTile optimized{.name = row.param,
+                            .tile = tile,
+                            .weight_decay = row.decay,
+                            .layout = layout,
+                            .coordinates = coordinates};
     optimized.axes = std::move(axes);
+    optimized.row_blocks = row.row_blocks;
     optimizer = make_optimizer(row.kind, {optimized}, row.options, 1);
   }
   explicit Trained(const Case& row) : Trained(row, {row.shape, DType::F64, {}}, {}) {}
 
   void step(const Case& row, int64_t t) {
     tile.mutable_grad() =
-        (parallel::box_part(gradient(row.shape, t), box) * 2.0).contiguous().to(tile.scalar_type());
+        (parallel::box_part(gradient(row.shape, t, row.bend), box) * 2.0).contiguous().to(tile.scalar_type());
     optimizer->step(rate(t), 0.5);
   }
   at::Tensor average() {
@@ -279,11 +291,13 @@ TEST(RulesTest, PlainUpdatesIn8BitsAreThoseOfTheHost) {
   EXPECT_TRUE(at::equal(own.square_codes, plain.square_codes));
 }
 
-// Muon leaves embeddings, the output head and vectors to AdamW; 8 bits are for neither embeddings nor small
-// parameters.
+// Muon and projections leave embeddings, the output head and vectors to AdamW, unless these are named; 8 bits
+// are for neither embeddings nor small parameters, and biases have a square for each element.
 TEST(RulesTest, SomeParametersHaveAnotherRule) {
-  const auto states_of = [](OptimizerKind kind, const std::vector<int64_t>& shape, nn::ParameterRole role) {
+  const auto states_of = [](OptimizerKind kind, const std::vector<int64_t>& shape, nn::ParameterRole role,
+                            std::optional<bool> is_target = {}) {
     OptimizedTile tile{.name = "w", .tile = at::zeros(shape).set_requires_grad(true), .role = role};
+    tile.is_target = is_target;
     std::vector<std::string> names;
     for (const auto& state : make_optimizer(kind, {tile}, default_options(kind), 1)->states())
       names.push_back(state.name + " " + std::string(dtype_name(state.layout.dtype())));
@@ -300,9 +314,36 @@ TEST(RulesTest, SomeParametersHaveAnotherRule) {
       EXPECT_EQ(states_of(kind, {4, 3}, role), adamw);
     EXPECT_EQ(states_of(kind, {4}, Norm), adamw);
   }
+  for (const OptimizerKind kind : {OptimizerKind::GaLore, OptimizerKind::Apollo, OptimizerKind::ApolloMini}) {
+    EXPECT_EQ(states_of(kind, {4, 3}, Other)[0], "w/projection F32");
+    EXPECT_EQ(states_of(kind, {4, 3}, OutputHead, true)[0], "w/projection F32");
+    EXPECT_EQ(states_of(kind, {4, 3}, Other, false), adamw);
+    EXPECT_EQ(states_of(kind, {4, 3}, OutputHead), adamw);
+    for (const auto role : {Embedding, Positions}) EXPECT_EQ(states_of(kind, {4, 3}, role, true), adamw);
+    EXPECT_EQ(states_of(kind, {4}, Norm, true), adamw);
+  }
+  const auto states_of_mini = [](const std::vector<int64_t>& shape, nn::ParameterRole role) {
+    OptimizedTile tile{.name = "layer.bias", .tile = at::zeros(shape).set_requires_grad(true), .role = role};
+    return make_optimizer(OptimizerKind::AdamMini, {tile}, default_options(OptimizerKind::AdamMini), 1)
+        ->states()[1]
+        .layout.shape();
+  };
+  EXPECT_EQ(states_of_mini({4}, Bias), std::vector<int64_t>{4});
+  EXPECT_EQ(states_of_mini({4, 3}, Embedding), std::vector<int64_t>{4});
   EXPECT_EQ(states_of(OptimizerKind::AdamW8bit, {64, 64}, Other)[0], "w/exp_avg U8");
   EXPECT_EQ(states_of(OptimizerKind::AdamW8bit, {64, 64}, Embedding), adamw);
   EXPECT_EQ(states_of(OptimizerKind::AdamW8bit, {64, 63}, Other), adamw);
+}
+
+// A gradient that is not finite spoils the values, as with every rule, and no decomposition throws.
+TEST(RulesTest, ProjectionsOfWhatIsNotFinite) {
+  at::Tensor tile = start({5, 7}).set_requires_grad(true);
+  const auto optimizer =
+      make_optimizer(OptimizerKind::GaLore, {{"w", tile}}, default_options(OptimizerKind::GaLore), 1);
+  tile.mutable_grad() = gradient({5, 7}, 1);
+  tile.mutable_grad()[1][2] = INFINITY;
+  optimizer->step(0.1, 1.0);
+  EXPECT_TRUE(tile.detach().isnan().any().item<bool>());
 }
 
 // A tile of 16 bits is updated in float32 and rounded once, by less than the distance of two numbers.

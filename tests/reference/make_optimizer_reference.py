@@ -5,11 +5,11 @@ and by the packages that others publish.
 Each case holds the optimizer's name in a recipe, its options (optimizer_args and the adam_* keys), the weight
 decay, and the values of a parameter of some shape after 1, 10 and 100 updates. Start values and gradients are
 sines of the element's number, which the test computes itself: value(i) = 0.7 sin(0.9 i + 0.2), and the
-gradient of update t (from 1) is sin(1.3 i + 0.7 t + 0.1) (0.2 + cos(0.05 t)) times 0.4. The learning rate of update t is
-0.01 (1 + 0.5 sin(0.3 t)).
+gradient of update t (from 1) is sin(1.3 i + bend i^2 + 0.7 t + 0.1) (0.2 + cos(0.05 t)) times 0.4. The learning rate of
+update t is 0.01 (1 + 0.5 sin(0.3 t)). `bend` is 0 unless the case has it: without it, a gradient is of rank 2.
 
 Packages: torch, transformers, schedulefree 1.4.1, came-pytorch 0.1.3, lion-pytorch 0.2.5, torch-optimi 0.3.3,
-pytorch_optimizer 4.1.0.
+pytorch_optimizer 4.1.0, adam-mini 1.1.1, galore-torch 1.0, apollo-torch 1.0.3.
 """
 import json
 import math
@@ -33,15 +33,16 @@ def start(shape):
     return 0.7 * torch.sin(0.9 * numbers(shape) + 0.2)
 
 
-def gradient(shape, t):
-    return torch.sin(1.3 * numbers(shape) + 0.7 * t + 0.1) * (0.2 + math.cos(0.05 * t)) * 0.4
+def gradient(shape, t, bend=0.0):
+    i = numbers(shape)
+    return torch.sin(1.3 * i + bend * i * i + 0.7 * t + 0.1) * (0.2 + math.cos(0.05 * t)) * 0.4
 
 
 def rate(t):
     return 0.01 * (1 + 0.5 * math.sin(0.3 * t))
 
 
-def run(make, shape, is_average=False):
+def run(make, shape, is_average=False, bend=0.0):
     parameter = torch.nn.Parameter(start(shape))
     optimizer = make([parameter])
     if is_average:
@@ -50,7 +51,7 @@ def run(make, shape, is_average=False):
     for t in range(1, STEPS[-1] + 1):
         for group in optimizer.param_groups:
             group["lr"] = rate(t)
-        parameter.grad = gradient(shape, t)
+        parameter.grad = gradient(shape, t, bend)
         optimizer.step()
         if t not in STEPS:
             continue
@@ -244,8 +245,138 @@ def block_cases():
     yield from case("adamw_8bit", lambda p: torch.optim.AdamW(p, 1, weight_decay=0.1), shapes=SHAPES[:1])
 
 
+def adam_mini(shape, name, decay, blocks=(1, 1, 0)):
+    """Values by the package, for a parameter of this name, or a matrix that makes queries, keys and values: each part
+    of its rows that `blocks` tells apart is then a parameter of its own."""
+    from adam_mini import Adam_mini
+
+    head, group, single = blocks
+    named = {}
+    whole = start(shape)
+    for first in range(0, shape[0], group) if head > 1 else ():
+        for begin in range(first, first + group - single, head):
+            named[f"q_proj.{begin}.weight"] = slice(begin, begin + head)
+        if single:
+            named[f"v_proj.{first}.weight"] = slice(first + group - single, first + group)
+    named = named or {name: slice(None)}
+    parameters = {key: torch.nn.Parameter(whole[rows].clone()) for key, rows in named.items()}
+    # Its heads have dim * dim / n_heads elements.
+    optimizer = Adam_mini(parameters.items(), lr=1, weight_decay=decay, dim=shape[-1] * head,
+                          n_heads=shape[-1] * head, verbose=False)
+    values = []
+    for t in range(1, STEPS[-1] + 1):
+        for entry in optimizer.param_groups:
+            entry["lr"] = rate(t)
+        for key, rows in named.items():
+            parameters[key].grad = gradient(shape, t)[rows].clone()
+        optimizer.step()
+        if t in STEPS:
+            for key, rows in named.items():
+                whole[rows] = parameters[key].detach()
+            values.append(whole.reshape(-1).tolist())
+    return values
+
+
+def mini_cases():
+    for shape, name, decay, blocks in (((5, 7), "mlp.up.weight", 0.1, (1, 1, 0)), ((9, 4), "lm_head.weight", 0.0, (1, 1, 0)),
+                                       ((12, 5), "q_proj.weight", 0.1, (3, 3, 0)),
+                                       ((24, 5), "qkv.weight", 0.1, (3, 12, 3)), ((11,), "norm.weight", 0.0, (1, 1, 0)),
+                                       ((11,), "mlp.up.bias", 0.0, (1, 1, 0))):
+        yield {"optimizer": "adam_mini", "options": {}, "weight_decay": decay, "shape": list(shape), "name": name,
+               "row_blocks": list(blocks), "values": adam_mini(shape, name, decay, blocks)}
+
+
+def mixed(x):
+    """The finaliser of SplitMix64, on Python's integers."""
+    x = (x + 0x9E3779B97F4A7C15) % 2 ** 64
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % 2 ** 64
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB % 2 ** 64
+    return x ^ (x >> 31)
+
+
+def normals(shape, seed, name, step):
+    """Tessera's counter-based draws (core/rng.h): Philox4x32-10, then Box and Muller."""
+    stream = 0xCBF29CE484222325
+    for byte in name.encode():
+        stream = (stream ^ byte) * 0x100000001B3 % 2 ** 64
+    key = mixed(seed ^ mixed(stream))
+    values = []
+    for index in range(math.prod(shape)):
+        c = [index % 2 ** 32, index >> 32, step % 2 ** 32, step >> 32]
+        k = [key % 2 ** 32, key >> 32]
+        for _ in range(10):
+            p, q = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+            c = [(q >> 32) ^ c[1] ^ k[0], q % 2 ** 32, (p >> 32) ^ c[3] ^ k[1], p % 2 ** 32]
+            k = [(k[0] + 0x9E3779B9) % 2 ** 32, (k[1] + 0xBB67AE85) % 2 ** 32]
+        u = 1 - ((c[1] << 32 | c[0]) >> 11) * 2.0 ** -53
+        v = ((c[3] << 32 | c[2]) >> 11) * 2.0 ** -53
+        values.append(math.sqrt(-2 * math.log(u)) * math.cos(2 * math.pi * v))
+    return torch.tensor(values, dtype=torch.float64).reshape(shape)
+
+
+def low_rank_cases():
+    """The packages compute projections in float32 and draw them by torch's generator. Here they are in float64, with
+    the signs of singular vectors and the draws of Tessera, for a parameter of the name "w" and the seed 1."""
+    from apollo_torch import APOLLOAdamW
+    from apollo_torch import random_projector
+    from galore_torch import GaLoreAdamW
+
+    bend = 0.07
+
+    def cases(name, make, options, decay, shapes):
+        for shape in shapes:
+            yield {"optimizer": name, "options": options, "weight_decay": decay, "shape": list(shape), "bend": bend,
+                   "values": run(make, shape, bend=bend)}
+
+    def group(p, options, **more):
+        return [{"params": p, "rank": options.get("rank", 128), "update_proj_gap": options.get("update_proj_gap", 200),
+                 "scale": options["scale"], "proj_type": "std", **more}]
+
+    svd, wide = torch.linalg.svd, torch.Tensor.float
+
+    def signed_svd(matrix, full_matrices):
+        u, s, v = svd(matrix, full_matrices=full_matrices)
+        def signs(x, dim):
+            return x.gather(dim, x.abs().argmax(dim, keepdim=True)).sign()
+        return u * signs(u, 0), s, v * signs(v, 1)
+
+    torch.linalg.svd, torch.Tensor.float = signed_svd, lambda self: self
+    options = {"rank": 3, "update_proj_gap": 3, "scale": 0.25}
+    yield from cases("galore_adamw", lambda p: GaLoreAdamW(group(p, options), lr=1, weight_decay=0.1,
+                                                           no_deprecation_warning=True), options, 0.1, ((5, 7), (9, 4)))
+    more = {"rank": 2, "update_proj_gap": 40, "scale": 2.0, "adam_beta1": 0.8, "adam_beta2": 0.95, "adam_epsilon": 1e-3}
+    yield from cases("galore_adamw", lambda p: GaLoreAdamW(group(p, more), lr=1, betas=(0.8, 0.95), eps=1e-3,
+                                                           no_deprecation_warning=True), more, 0.0, ((6, 6),))
+    torch.linalg.svd = svd
+
+    steps = {"next": 1}
+
+    def drawn(shape, seed, device, dtype):
+        return normals(shape, 1, "w/projection", steps["next"])
+
+    random_projector.stable_randn = drawn
+    original = random_projector.GradientProjector.project
+
+    def project(self, gradient_, step):
+        steps["next"] = step + 1
+        return original(self, gradient_, step)
+
+    random_projector.GradientProjector.project = project
+
+    def apollo(options, scale_type, decay):
+        return lambda p: APOLLOAdamW(group(p, options, proj="random", scale_type=scale_type), lr=1, weight_decay=decay,
+                                     eps=1e-8)
+
+    options = {"rank": 3, "update_proj_gap": 3, "scale": 1.0}
+    yield from cases("apollo_adamw", apollo(options, "channel", 0.1), options, 0.1, ((5, 7), (9, 4)))
+    options = {"rank": 2, "update_proj_gap": 40, "scale": 4.0, "scale_type": 1}
+    yield from cases("apollo_adamw", apollo(options, "tensor", 0.0), options, 0.0, ((6, 6),))
+    yield from cases("apollo_mini", apollo({"rank": 1, "scale": 128.0}, "tensor", 0.1), {}, 0.1, ((5, 7),))
+    random_projector.GradientProjector.project, torch.Tensor.float = original, wide
+
+
 def main():
-    cases = [*element_cases(), *block_cases(), *whole_cases(), *muon_cases()]
+    cases = [*element_cases(), *block_cases(), *whole_cases(), *muon_cases(), *mini_cases(), *low_rank_cases()]
     with open(os.path.join(DATA, "optimizers.json"), "w", encoding="utf-8") as file:
         file.write('{"updates": %s, "cases": [\n' % json.dumps(STEPS))
         file.write(",\n".join(json.dumps(case, separators=(",", ":")) for case in cases))

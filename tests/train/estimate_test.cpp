@@ -125,6 +125,8 @@ TEST_F(EstimateTest, IsWhatTheTrainingTakes) {
            {"llama", "adapter: lora\nlora_r: 16\nlora_target_linear: true\nlora_dropout: 0.1\n"},
            {"llama", "adapter: qlora\nlora_r: 16\nlora_target_linear: true\ngradient_checkpointing: mlp\n"},
            {"llama", "optimizer: muon\n", 0.05},
+           {"llama", "optimizer: galore_adamw\noptimizer_args: {rank: 32}\n", 0.05},
+           {"qwen3", "optimizer: adam_mini\n"},
            {"mixtral", "zero_stage: 3\n", 0.1}})
     expect_right(c);
 }

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tessera/train/setup/optimizer_targets.h"
+
+#include "tests/io/expect_error.h"
 #include "tests/testing/mpi_world.h"
 #include "tests/train/training_testing.h"
 
@@ -68,6 +71,27 @@ TEST(ParameterRates, KeysThatMeanNothingAreToldOf) {
   EXPECT_THAT(told, HasSubstr("'embedding_lr' has no effect: no embedding is trained"));
   EXPECT_THAT(told, HasSubstr("the group 'typo' matches no trained parameter"));
   EXPECT_THAT(told, ::testing::Not(HasSubstr("'there'")));
+}
+
+TEST(ParameterRates, TargetsOfAnOptimizerAreNamedAsInTransformers) {
+  const std::string query = "model.layers.0.self_attn.q_proj.weight",
+                    up = "model.layers.0.mlp.up_proj.weight";
+  const auto targets = [&](const std::vector<std::string>& modules) {
+    std::vector<optim::OptimizedTile> tiles(2);
+    tiles[0].name = query;
+    tiles[1].name = up;
+    set_targets(modules, tiles);
+    return std::pair(tiles[0].is_target, tiles[1].is_target);
+  };
+  EXPECT_EQ(targets({}), std::pair(std::optional<bool>(), std::optional<bool>()));
+  EXPECT_EQ(targets({"attn"}), std::pair(std::optional(true), std::optional(false)));
+  EXPECT_EQ(targets({R"(model\.layers\.\d\.mlp\..*)"}), std::pair(std::optional(false), std::optional(true)));
+  EXPECT_EQ(targets({"attn", "mlp"}), std::pair(std::optional(true), std::optional(true)));
+  EXPECT_EQ(targets({"all-linear"}), std::pair(std::optional(true), std::optional(true)));
+  check_targets({"attn"}, {query, up});
+  testing::expect_error(ErrorKind::Config, {"OPTIM-TARGET", "got atn", query}, [&] {
+    check_targets({"atn"}, {query, up});
+  });
 }
 
 // The first update of Adam moves every element by the learning rate, whatever its gradient.

@@ -104,6 +104,10 @@ TEST_F(ResumeTest, TheSameLayoutGivesTheSameBytes) {
       {"states in 8 bits", "optimizer: adamw_8bit\n"},
       {"rows and columns of squares", "optimizer: came_pytorch\nlearning_rate: 0.002\n"},
       {"whole matrices", "optimizer: muon\n"},
+      {"singular vectors", "optimizer: galore_adamw\noptimizer_args: {rank: 4, update_proj_gap: 4}\n"},
+      {"random projections",
+       "optimizer: apollo_adamw\noptimizer_args: {rank: 4, update_proj_gap: 4}\n"
+       "optim_target_modules: [self_attn, '.*mlp[.](up|down)_proj']\n"},
       {"weights in bfloat16", "pure_bf16: true\noptimizer: adamw_8bit\n"},
       {"updates in the backward", "update_in_backward: true\nmax_grad_norm: 0\n"},
       {"adapter", "adapter: lora\nlora_target_linear: true\nlora_dropout: 0.2\n"},

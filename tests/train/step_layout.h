@@ -255,6 +255,9 @@ inline at::Tensor whole_gradient(const parallel::ShardedModel& sharded,
 inline OptimizerOptions optimizer_options(OptimizerKind kind) {
   OptimizerOptions options = default_options(kind);
   if (kind == OptimizerKind::Sgd) options.momentum = 0.9;
+  // The second update projects anew, to fewer rows or columns than matrices have.
+  if (kind == OptimizerKind::GaLore || kind == OptimizerKind::Apollo) options.rank = 3.0;
+  options.update_proj_gap = 1.0;
   return options;
 }
 
@@ -290,7 +293,7 @@ inline Outcome run(const LayoutCase& layout, const std::shared_ptr<comm::Communi
       outcome.gradients.emplace_back(parameter.name, whole_gradient(*trained.sharded, parameter));
   }
   auto tiles = optimized_tiles(*trained.sharded, 0.1, false);
-  set_roles(trained.model->parameter_roles(), tiles);
+  set_roles(*trained.model, tiles);
   const auto adamw =
       layout.optimizer == OptimizerKind::AdamW
           ? optim::make_adamw(std::move(tiles), {.has_bf16_states = layout.has_bf16_states, .seed = 6})

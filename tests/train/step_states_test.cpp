@@ -94,7 +94,7 @@ TEST(StepStatesTest, UpdatesInTheBackward) {
   if (ranks % 2 == 0) layouts.push_back({.family = "mixtral", .ep = ranks});
   std::vector<LayoutCase> cases;
   for (const OptimizerKind kind : {OptimizerKind::AdamW, OptimizerKind::AdamW8bit, OptimizerKind::Adafactor,
-                                   OptimizerKind::Muon, OptimizerKind::Sgd}) {
+                                   OptimizerKind::Muon, OptimizerKind::GaLore, OptimizerKind::Sgd}) {
     for (LayoutCase layout : testing::some_of(layouts, 1, random)) {
       layout.optimizer = kind;
       layout.max_grad_norm = 0.0;

@@ -111,6 +111,11 @@ double state_bytes(const config::Recipe& recipe) {
     case OptimizerKind::Muon:
     case OptimizerKind::MuonJordan:
     case OptimizerKind::MuonTorch: return width;
+    case OptimizerKind::AdamMini: return width;
+    case OptimizerKind::ApolloMini: return 0.1;
+    // This is for rank 128 and matrices a few thousand elements wide, and includes AdamW's of embeddings.
+    case OptimizerKind::GaLore:
+    case OptimizerKind::Apollo: return 1.0;
     case OptimizerKind::AdEMAMix: return 3.0 * width;
     default: return 2.0 * width;
   }

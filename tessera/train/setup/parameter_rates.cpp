@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/core/log.h"
+#include "tessera/models/common/head_rows.h"
 
 namespace tessera::train {
 namespace {
@@ -46,9 +47,12 @@ void set_learning_rates(const config::RateConfig& rates, const nn::ParameterRole
   }
 }
 
-void set_roles(const nn::ParameterRoles& roles, std::vector<optim::OptimizedTile>& tiles) {
+void set_roles(const models::CausalLM& model, std::vector<optim::OptimizedTile>& tiles) {
+  const nn::ParameterRoles roles = model.parameter_roles();
+  const nn::ParameterBlocks blocks = models::head_rows(model);
   for (optim::OptimizedTile& tile : tiles) {
     if (const auto role = roles.find(tile.name); role != roles.end()) tile.role = role->second;
+    if (const auto rows = blocks.find(tile.name); rows != blocks.end()) tile.row_blocks = rows->second;
   }
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tessera/config/recipe.h"
+#include "tessera/models/common/causal_lm.h"
 #include "tessera/nn/parameter_role.h"
 #include "tessera/optim/optimizer.h"
 
@@ -18,8 +19,8 @@ namespace tessera::train {
 void set_learning_rates(const config::RateConfig& rates, const nn::ParameterRoles& roles,
                         std::vector<optim::OptimizedTile>& tiles);
 
-// Sets the roles of the tiles.
-void set_roles(const nn::ParameterRoles& roles, std::vector<optim::OptimizedTile>& tiles);
+// Sets the roles of the tiles and the blocks of their rows, which rules of optimizers look at.
+void set_roles(const models::CausalLM& model, std::vector<optim::OptimizedTile>& tiles);
 
 // Warns of learning-rate keys that mean none of the trained parameters `names`.
 void warn_of_unused_rates(const config::RateConfig& rates, const nn::ParameterRoles& roles,

@@ -31,6 +31,7 @@
 #include "tessera/peft/adapter_start.h"
 #include "tessera/peft/carried_parameters.h"
 #include "tessera/train/setup/freeze.h"
+#include "tessera/train/setup/optimizer_targets.h"
 #include "tessera/train/setup/parameter_rates.h"
 #include "tessera/train/setup/recipe_tokenizer.h"
 
@@ -524,6 +525,8 @@ PlannedModel plan_model(const config::Recipe& given, const models::BaseModel& ba
     if (entry.value().requires_grad()) trained_names.push_back(entry.key());
   }
   warn_of_unused_rates(recipe, model.parameter_roles(), trained_names);
+  at_place_of(recipe, {"optim_target_modules"},
+              [&] { check_targets(recipe.optim_target_modules, trained_names); });
   planned.pipeline = plan_pipeline(model, recipe);
   sources.push_back(models::random_source(model, seed));
   planned.source = std::make_shared<checkpoint::SourceList>(std::move(sources));

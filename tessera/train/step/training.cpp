@@ -10,6 +10,7 @@
 #include "tessera/core/step_clock.h"
 #include "tessera/device/memory_scope.h"
 #include "tessera/optim/optimizers.h"
+#include "tessera/train/setup/optimizer_targets.h"
 #include "tessera/train/setup/parameter_rates.h"
 #include "tessera/train/step/run_schedule.h"
 #include "tessera/train/step/step.h"
@@ -43,7 +44,8 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const config::Recipe& recipe, c
   set_learning_rates(recipe, roles, tiles);
   if (recipe.optimizer == OptimizerKind::AdamW)
     return optim::make_adamw(std::move(tiles), adamw_options(recipe));
-  set_roles(roles, tiles);
+  set_roles(*trained.model, tiles);
+  set_targets(recipe.optim_target_modules, tiles);
   return optim::make_optimizer(recipe.optimizer, std::move(tiles), config::optimizer_options(recipe),
                                static_cast<uint64_t>(recipe.seed), spill_place(recipe));
 }
