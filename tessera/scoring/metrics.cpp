@@ -9,6 +9,7 @@
 
 #include "tessera/core/classification.h"
 #include "tessera/core/error.h"
+#include "tessera/scoring/edit_rate.h"
 #include "tessera/scoring/python_random.h"
 #include "tessera/scoring/text_metrics.h"
 
@@ -35,6 +36,7 @@ const std::vector<KnownMetric>& known_metrics() {
       {"bleu", "bleu", true, {GenerateUntil}},
       {"chrf", "chrf", true, {GenerateUntil}},
       {"chrf++", "chrf++", true, {GenerateUntil}},
+      {"ter", "ter", false, {GenerateUntil}},
       {"perplexity", "perplexity", false, {LogLikelihood}},
       {"word_perplexity", "weighted_perplexity", false, {Rolling}},
       {"byte_perplexity", "weighted_perplexity", false, {Rolling}},
@@ -102,6 +104,7 @@ std::vector<double> sum_of_counts(Values values) {
 }
 double bleu(Values values) { return bleu_score(sum_of_counts(values)); }
 double chrf(Values values) { return chrf_score(sum_of_counts(values)); }
+double ter(Values values) { return ter_score(sum_of_counts(values)); }
 
 struct Aggregation {
   std::string_view name;
@@ -109,7 +112,7 @@ struct Aggregation {
   int64_t most_resamples;  // 0 for one that is not bootstrapped
 };
 constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
-constexpr std::array<Aggregation, 12> kAggregations = {{{"mean", mean, 0},
+constexpr std::array<Aggregation, 13> kAggregations = {{{"mean", mean, 0},
                                                         {"median", median, kAll},
                                                         {"nanmean", nanmean, kAll},
                                                         {"perplexity", perplexity, kAll},
@@ -120,7 +123,8 @@ constexpr std::array<Aggregation, 12> kAggregations = {{{"mean", mean, 0},
                                                         {"matthews_corrcoef", matthews, kAll},
                                                         {"bleu", bleu, 100},
                                                         {"chrf", chrf, 100},
-                                                        {"chrf++", chrf, 100}}};
+                                                        {"chrf++", chrf, 100},
+                                                        {"ter", ter, 100}}};
 
 const Aggregation* find_aggregation(std::string_view name) {
   const auto found = std::ranges::find(kAggregations, name, &Aggregation::name);

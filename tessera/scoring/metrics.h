@@ -43,7 +43,7 @@ constexpr int64_t kBootstrapIterations = 100'000;
 // Returns the standard error of aggregate(), as lm-evaluation-harness computes it: of a mean the sample
 // standard deviation over the root of the count; of a median, a nanmean or a perplexity the standard
 // deviation of `iterations` resamples (of metrics of text at most 100), drawn in blocks of 1000 by
-// PythonRandom(block); so do f1, matthews_corrcoef, bleu, chrf and chrf++. Returns nothing for
+// PythonRandom(block); so do f1, matthews_corrcoef, bleu, chrf, chrf++ and ter. Returns nothing for
 // other aggregations, for one document, and without iterations.
 std::optional<double> standard_error(std::string_view aggregation, std::span<const MetricValue> values,
                                      int64_t iterations = kBootstrapIterations);

@@ -155,10 +155,16 @@ bool DocumentScorer::is_match(const MetricConfig& metric, std::string answer, st
 MetricValue DocumentScorer::of_words(const MetricConfig& metric, const std::string& answer,
                                      const std::string& target) {
   MetricValue scored;
-  const bool is_bleu = metric.name == "bleu";
-  scored.counts =
-      is_bleu ? bleu_counts(answer, target) : chrf_counts(answer, target, metric.name == "chrf++");
-  scored.value = is_bleu ? bleu_score(scored.counts) : chrf_score(scored.counts);
+  if (metric.name == "bleu") {
+    scored.counts = bleu_counts(answer, target);
+    scored.value = bleu_score(scored.counts);
+  } else if (metric.name == "ter") {
+    scored.counts = ter_counts(answer, target);
+    scored.value = ter_score(scored.counts);
+  } else {
+    scored.counts = chrf_counts(answer, target, metric.name == "chrf++");
+    scored.value = chrf_score(scored.counts);
+  }
   return scored;
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Makes tests/reference/data/text_metrics.json: what lm-evaluation-harness 0.4.13 (with sacrebleu 2.6.0 and
-scikit-learn) makes of pairs of texts and of pairs of choices: bleu, chrf, chrf++, f1 and mcc with their standard
+scikit-learn) makes of pairs of texts and of pairs of choices: bleu, chrf, chrf++, ter, f1 and mcc with their standard
 errors by 200 resamples, 100 for texts.
 """
 import json
@@ -30,6 +30,17 @@ def changed(text, rng):
     return " ".join(words)
 
 
+def shuffled(text, rng):
+    """The words of the text, of which some runs lie elsewhere: ter counts a shift as one edit."""
+    words = text.split(" ")
+    for _ in range(rng.randint(1, 3)):
+        begin = rng.randrange(len(words))
+        run = words[begin:begin + rng.randint(1, 12)]
+        del words[begin:begin + len(run)]
+        words[(place := rng.randint(0, len(words))):place] = run
+    return changed(" ".join(words), rng)
+
+
 def main():
     rng = random.Random(7)
     texts = []
@@ -38,17 +49,23 @@ def main():
         if i % 4 == 3:
             reference += " " + rng.choice(SENTENCES)
         texts.append((reference, changed(reference, rng)))
+    long = random.Random(8)
+    for count in (12, 30, 70):
+        reference = " ".join(long.choice("the a cat Dog sat on mat , and then one two".split()) for _ in range(count))
+        texts.append((reference, shuffled(reference, long)))
+        texts.append((reference, shuffled(reference, long) if count < 70 else reference[:40]))
     choices = [(rng.randrange(2), rng.randrange(2)) for _ in range(40)]
     choices += [(one, one) for one in (0, 1, 1)]
     classes = [(rng.randrange(4), rng.randrange(4)) for _ in range(30)] + [(i % 4, i % 4) for i in range(20)]
     result = {"texts": texts, "choices": choices, "classes": classes, "scores": {}}
     for name, function, items in (("bleu", metrics.bleu, texts), ("chrf", metrics.chrf, texts),
-                                  ("chrf++", metrics.chrfpp, texts), ("f1", metrics.f1_score, choices),
+                                  ("chrf++", metrics.chrfpp, texts), ("ter", metrics.ter, texts),
+                                  ("f1", metrics.f1_score, choices),
                                   ("mcc", metrics.matthews_corrcoef, choices),
                                   ("mcc of classes", metrics.matthews_corrcoef, classes)):
         result["scores"][name] = [float(function(items)),
                                   float(metrics.stderr_for_metric(function, bootstrap_iters=100 if items is texts else 200)(items))]
-        if name in ("bleu", "chrf", "chrf++"):
+        if items is texts:
             result["each " + name] = [float(function([item])) for item in texts]
     with open(os.path.join(DATA, "text_metrics.json"), "w", encoding="utf-8") as file:
         json.dump(result, file, ensure_ascii=False, indent=0)

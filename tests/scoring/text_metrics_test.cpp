@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tessera/scoring/edit_rate.h"
 #include "tessera/scoring/metrics.h"
 
 #include "tests/scoring/task_reference.h"
@@ -16,15 +17,18 @@ Json reference() {
 
 MetricValue of_texts(const std::string& metric, const std::string& answer, const std::string& target) {
   MetricValue value;
-  value.counts =
-      metric == "bleu" ? bleu_counts(answer, target) : chrf_counts(answer, target, metric == "chrf++");
-  value.value = metric == "bleu" ? bleu_score(value.counts) : chrf_score(value.counts);
+  value.counts = metric == "bleu"  ? bleu_counts(answer, target)
+                 : metric == "ter" ? ter_counts(answer, target)
+                                   : chrf_counts(answer, target, metric == "chrf++");
+  value.value = metric == "bleu"  ? bleu_score(value.counts)
+                : metric == "ter" ? ter_score(value.counts)
+                                  : chrf_score(value.counts);
   return value;
 }
 
 TEST(TextMetricsTest, AreThoseOfSacrebleu) {
   const Json expected = reference();
-  for (const std::string metric : {"bleu", "chrf", "chrf++"}) {
+  for (const std::string metric : {"bleu", "chrf", "chrf++", "ter"}) {
     SCOPED_TRACE(metric);
     std::vector<MetricValue> values;
     for (size_t i = 0; i < expected["texts"].size(); ++i) {
@@ -60,6 +64,9 @@ TEST(TextMetricsTest, NothingScoresNothing) {
   EXPECT_EQ(bleu_score(bleu_counts("a b", "a b")), 0.0);  // no n-grams of 3 words
   EXPECT_EQ(chrf_score(chrf_counts("", "", true)), 0.0);
   EXPECT_EQ(chrf_score(chrf_counts("same text", "same text", false)), 100.0);
+  EXPECT_EQ(ter_score(ter_counts("", "")), 0.0);
+  EXPECT_EQ(ter_score(ter_counts("a b", "")), 100.0);
+  EXPECT_EQ(ter_score(ter_counts("", "a b")), 100.0);
 }
 
 }  // namespace
