@@ -248,6 +248,7 @@ int evaluate_tasks(TaskRunOptions options, const CommandLine& line) {
     differences = scoring::paired_differences(samples, baseline);
     json["baseline"] = {{"file", options.baseline}, {"differences", scoring::json_of(differences)}};
   }
+  json["task_hashes"] = options.logs_samples ? scoring::task_hashes(samples) : Json::object();
   if (options.logs_samples) json["samples"] = std::move(samples);
   const std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   if (!options.output.empty()) io::write_file_atomic(options.output, text);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tessera/config/scalar.h"
+#include "tessera/core/sha256.h"
 #include "tessera/scoring/markdown_table.h"
 
 namespace tessera::scoring {
@@ -214,6 +215,19 @@ Json json_of(const std::vector<Result>& results) {
   }
   if (json["groups"].empty()) json.erase("groups");
   return json;
+}
+
+Json task_hashes(const Json& samples) {
+  Json hashes = Json::object();
+  for (const auto& [task, of_task] : samples.items()) {
+    Sha256 hash;
+    for (const Json& sample : of_task) {
+      for (const char* key : {"doc_hash", "prompt_hash", "target_hash"})
+        hash.add(sample[key].get_ref<const std::string&>());
+    }
+    hashes[task] = hash.hex();
+  }
+  return hashes;
 }
 
 }  // namespace tessera::scoring

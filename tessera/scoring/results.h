@@ -45,4 +45,7 @@ std::string table_of(const std::vector<Result>& results);
 // configs, versions, n-shot, higher_is_better and n-samples.
 Json json_of(const std::vector<Result>& results);
 
+// Returns the harness' task_hashes of samples by task: a hash of their documents, prompts and targets.
+Json task_hashes(const Json& samples);
+
 }  // namespace tessera::scoring

@@ -4,7 +4,9 @@
 #include <cmath>
 
 #include "tessera/core/error.h"
+#include "tessera/core/sha256.h"
 #include "tessera/scoring/prompt.h"
+#include "tessera/text/task_template.h"
 
 namespace tessera::scoring {
 namespace {
@@ -34,6 +36,18 @@ Json arguments_of(const OutputType type, const Request& request) {
   if (type == OutputType::GenerateUntil) return Json::array({request.context});
   if (type == OutputType::Rolling) return Json::array({request.continuation});
   return Json::array({request.context, request.continuation});
+}
+
+std::string hash_of(std::string_view text) {
+  Sha256 hash;
+  hash.add(text);
+  return hash.hex();
+}
+
+// Returns str() of a target, as Python has it.
+std::string python_text(const Json& target) {
+  static const text::TaskTemplate kShow = text::TaskTemplate::parse("{{ target }}", "target");
+  return target.is_string() ? target.get<std::string>() : kShow.render({{"target", target}});
 }
 
 }  // namespace
@@ -135,6 +149,10 @@ TaskScores Task::score(const std::vector<std::vector<Response>>& responses, bool
       for (size_t m = 0; m < scores.size(); ++m)
         result.metrics[first_metric + m].values.push_back(scores[m].second);
       if (!with_samples) continue;
+      sample["doc_hash"] =
+          hash_of(documents_.rows[document].dump(2, ' ', false, Json::error_handler_t::replace));
+      sample["prompt_hash"] = hash_of(sample["arguments"][0][0].get_ref<const std::string&>());
+      sample["target_hash"] = hash_of(python_text(sample["target"]));
       sample["filter"] = filter;
       sample["metrics"] = Json::array();
       for (const auto& [metric, value] : scores) sample["metrics"].push_back(metric);

@@ -71,6 +71,7 @@ TEST(TaskReference, ScoresAreThoseOfTheHarness) {
   const Json reference = read_reference("reference.json");
   const ReferenceTasks ours;
   std::vector<Result> results;
+  Json samples = Json::object();
   for (const auto& task : ours.tasks) {
     const std::string& name = task->config().name;
     std::vector<std::vector<Response>> responses;
@@ -82,7 +83,14 @@ TEST(TaskReference, ScoresAreThoseOfTheHarness) {
     for (size_t i = 0; i < scores.samples.size(); ++i)
       expect_equal(scores.samples[i], reference["samples"][name][i], name + " " + std::to_string(i));
     results.push_back(result_of(*task, scores));
+    samples[name] = scores.samples;
   }
+  // Python's hashlib and json made these of the same documents, prompts and targets (numbers, and lists of
+  // texts).
+  const Json hashes = task_hashes(samples);
+  EXPECT_EQ(hashes.size(), ours.tasks.size());
+  EXPECT_EQ(hashes["quiz"], "aa683a9cf56c032342ad8838bee5002984b23872a2d4ff178b001a83da11171e");
+  EXPECT_EQ(hashes["sums_any"], "205a7d04f3d7d34e41c4995c122a47927b87778c444878cd231a4f5e9a6135ca");
   results = with_groups(std::move(results), ours.selection.groups);
   const Json json = json_of(results);
   for (const char* key : {"results", "groups", "group_subtasks", "versions", "n-shot", "n-samples"})
