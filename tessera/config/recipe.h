@@ -282,6 +282,13 @@ struct Recipe : DataConfig,
   int64_t early_stopping_patience = 0;
   double early_stopping_threshold = 0.0;
   std::string metric_for_best_model;  // name of a loss; "" = the loss of all evaluation data
+  // Ours: names of tasks, or task files, that each evaluation scores, and scoring::TaskOptions for them.
+  std::vector<std::string> eval_tasks;
+  std::string eval_tasks_data;
+  double eval_tasks_limit = 0.0;
+  std::optional<int64_t> eval_tasks_num_fewshot;
+  bool eval_tasks_apply_chat_template = false;
+  bool scores_tasks() const { return !eval_tasks.empty() && eval_strategy != Cadence::No; }
   bool save_final = true;             // ours
   bool overwrite_output_dir = false;  // replace an older result in output_dir
 

@@ -217,6 +217,10 @@ std::string resolve_path(const std::string& path, const std::string& folder) {
   return io::exists(beside) ? beside.lexically_normal().string() : path;
 }
 
+bool is_task_file(const std::string& name) {
+  return name.ends_with(".yaml") || name.ends_with(".yml") || name.find('/') != std::string::npos;
+}
+
 std::string table_format(const std::string& path) {
   const std::string extension = fs::path(path).extension().string();
   if (extension == ".csv" || extension == ".tsv") return "csv";
@@ -238,10 +242,14 @@ std::string conversion_hint(const std::string& path) {
 }
 
 Recipe with_absolute_paths(Recipe recipe) {
-  for (std::string* path : {&recipe.base_model, &recipe.tokenizer_config, &recipe.lora_model_dir,
-                            &recipe.output_dir, &recipe.dataset_prepared_path, &recipe.resume_from_checkpoint,
-                            &recipe.prometheus_file, &recipe.offload_optimizer_nvme_path}) {
+  for (std::string* path :
+       {&recipe.base_model, &recipe.tokenizer_config, &recipe.lora_model_dir, &recipe.output_dir,
+        &recipe.dataset_prepared_path, &recipe.resume_from_checkpoint, &recipe.prometheus_file,
+        &recipe.offload_optimizer_nvme_path, &recipe.eval_tasks_data}) {
     *path = absolute_path(*path);
+  }
+  for (std::string& task : recipe.eval_tasks) {
+    if (is_task_file(task)) task = absolute_path(task);
   }
   if (!recipe.mlflow_tracking_uri.starts_with("file:"))
     recipe.mlflow_tracking_uri = absolute_path(recipe.mlflow_tracking_uri);
@@ -278,6 +286,11 @@ void resolve_paths(Recipe& recipe, Problems& problems) {
   resolve_template(recipe, recipe.chat_template_jinja);
   if (!recipe.resume_from_checkpoint.empty())
     recipe.resume_from_checkpoint = resolve_path(recipe.resume_from_checkpoint, recipe.source_folder);
+  if (!recipe.eval_tasks_data.empty())
+    recipe.eval_tasks_data = resolve_path(recipe.eval_tasks_data, recipe.source_folder);
+  for (std::string& task : recipe.eval_tasks) {
+    if (is_task_file(task)) task = resolve_path(task, recipe.source_folder);
+  }
   const auto attempt_datasets = [&](const std::string& list, std::vector<DatasetConfig>& datasets) {
     for (size_t i = 0; i < datasets.size(); ++i) {
       const std::string key = list + '.' + std::to_string(i) + '.';

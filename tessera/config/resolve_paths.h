@@ -12,8 +12,12 @@ namespace tessera::config {
 // if that exists; else `path` unchanged.
 std::string resolve_path(const std::string& path, const std::string& folder);
 
+// Tells whether an entry of eval_tasks is the path of a task file, and not the name of a built-in task.
+bool is_task_file(const std::string& name);
+
 // Applies resolve_path() with the recipe's folder to base_model, tokenizer_config, lora_model_dir,
-// resume_from_checkpoint, chat_template_jinja (if it names a file) and the datasets. A name of the hub
+// resume_from_checkpoint, chat_template_jinja (if it names a file), eval_tasks_data, the files of eval_tasks
+// and the datasets. A name of the hub
 // becomes its folder in the cache. "path: json" with data_files, the form of the `datasets` library, becomes
 // a folder and its files. Problems: E-CONFIG-NOT-FOUND, or -NOT-A-FOLDER or -NOT-A-MODEL for model folders,
 // naming key and line.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/config/rules.h"
+#include "tessera/config/scalar.h"
 #include "tessera/core/nearest_size.h"
 
 namespace tessera::config {
@@ -117,8 +118,39 @@ void validate_quantization(Rules& rules) {
   }
 }
 
+// Checks a key that takes a share below 1, or a whole number of `unit` from 1 on.
+void validate_share(Rules& rules, const std::string& key, double value, const std::string& unit) {
+  if (value < 1.0 || value == std::floor(value)) return;
+  rules.refuse("RANGE", {key}, "neither a share nor a whole number of " + unit)
+      .got(std::to_string(value))
+      .need("a number below 1, or a whole number of " + unit);
+}
+
+// Checks the keys of the tasks that an evaluation scores.
+void validate_eval_tasks(Rules& rules) {
+  const Recipe& recipe = rules.recipe();
+  const std::pair<const char*, bool> companions[] = {
+      {"eval_tasks_data", !recipe.eval_tasks_data.empty()},
+      {"eval_tasks_limit", recipe.eval_tasks_limit > 0.0},
+      {"eval_tasks_num_fewshot", recipe.eval_tasks_num_fewshot.has_value()},
+      {"eval_tasks_apply_chat_template", recipe.eval_tasks_apply_chat_template}};
+  if (recipe.eval_tasks.empty()) {
+    for (const auto& [key, is_given] : companions) {
+      if (is_given) rules.warn_idle(key, "without 'eval_tasks'");
+    }
+    return;
+  }
+  if (recipe.eval_strategy == Cadence::No) rules.warn_idle("eval_tasks", "with 'eval_strategy: no'");
+  validate_share(rules, "eval_tasks_limit", recipe.eval_tasks_limit, "documents");
+  if (recipe.task == Task::CausalLm) return;
+  rules
+      .refuse("CONFLICT", {"eval_tasks", "task"},
+              "tasks are scored by the likelihood of a text after another, which only a language model tells")
+      .got(recipe.task == Task::Seq2Seq ? "task: seq2seq" : "task: classification");
+}
+
 // Checks the keys that read the losses of evaluations.
-void validate_evaluation_readers(Rules& rules, bool has_eval_data) {
+void validate_evaluation_readers(Rules& rules, bool has_evaluation) {
   const Recipe& recipe = rules.recipe();
   const std::pair<const char*, bool> readers[] = {
       {"early_stopping_patience", recipe.early_stopping_patience > 0},
@@ -135,11 +167,11 @@ void validate_evaluation_readers(Rules& rules, bool has_eval_data) {
                     "'lr_scheduler: reduce_lr_on_plateau'");
   const bool is_loss =
       metric.empty() || metric == "loss" || (metric.starts_with("eval_") && metric.ends_with("loss"));
-  // The labels of a classifier decide which metrics it has.
-  if (!is_loss && recipe.task != Task::Classification) {
+  // The labels of a classifier decide which metrics it has, and the files of tasks which ones they have.
+  if (!is_loss && recipe.task != Task::Classification && recipe.eval_tasks.empty()) {
     rules
         .refuse("UNSUPPORTED", {"metric_for_best_model"},
-                "evaluations of language models measure only losses")
+                "evaluations of language models measure only losses, unless 'eval_tasks' names tasks")
         .got(metric)
         .need("eval_loss, or eval_<name>_loss of one of several datasets");
   }
@@ -149,13 +181,13 @@ void validate_evaluation_readers(Rules& rules, bool has_eval_data) {
                      "keys 'load_best_model_at_end' and 'save_strategy: no' exclude each other")
         .hint("save_strategy: best saves the checkpoint that it needs");
   }
-  if (has_eval_data && recipe.eval_strategy != Cadence::No) return;
+  if (has_evaluation && recipe.eval_strategy != Cadence::No) return;
   for (const auto& [key, is_on] : readers) {
     if (!is_on) continue;
     rules
-        .refuse("CONFLICT", {key, "val_set_size", "test_datasets", "eval_strategy"},
+        .refuse("CONFLICT", {key, "val_set_size", "test_datasets", "eval_tasks", "eval_strategy"},
                 "this run has no evaluation")
-        .need("val_set_size or test_datasets, and an eval_strategy other than no");
+        .need("val_set_size, test_datasets or eval_tasks, and an eval_strategy other than no");
   }
 }
 
@@ -227,14 +259,6 @@ void validate_saving(Rules& rules) {
   }
 }
 
-// Checks a key that takes a share below 1, or a whole number of `unit` from 1 on.
-void validate_share(Rules& rules, const std::string& key, double value, const std::string& unit) {
-  if (value < 1.0 || value == std::floor(value)) return;
-  rules.refuse("RANGE", {key}, "neither a share nor a whole number of " + unit)
-      .got(std::to_string(value))
-      .need("a number below 1, or a whole number of " + unit);
-}
-
 // Warns of keys that would save memory and do not.
 void warn_of_idle_memory_keys(Rules& rules) {
   const Recipe& recipe = rules.recipe();
@@ -271,12 +295,13 @@ void validate(const Recipe& recipe, Problems& problems) {
   }
   if (recipe.lr_scaling == LrScaling::None && recipe.base_batch_size > 0)
     rules.warn_idle("base_batch_size", "without 'lr_scaling: linear' or 'sqrt'");
-  const bool has_eval_data = recipe.val_set_size > 0.0 || !recipe.test_datasets.empty();
-  if (!has_eval_data && recipe.eval_strategy == Cadence::Steps) {
+  const bool has_evaluation =
+      recipe.val_set_size > 0.0 || !recipe.test_datasets.empty() || !recipe.eval_tasks.empty();
+  if (!has_evaluation && recipe.eval_strategy == Cadence::Steps) {
     const std::string key = recipe.eval_steps > 0.0        ? "eval_steps"
                             : recipe.evals_per_epoch > 0.0 ? "evals_per_epoch"
                                                            : "eval_strategy";
-    rules.warn_idle(key, "without 'val_set_size' or 'test_datasets'");
+    rules.warn_idle(key, "without 'val_set_size', 'test_datasets' or 'eval_tasks'");
   }
   if (recipe.min_sample_len > recipe.sequence_len) {
     const std::string key = recipe.first_given({"min_sample_len", "sequence_len"});
@@ -287,7 +312,8 @@ void validate(const Recipe& recipe, Problems& problems) {
   }
   validate_learning_rates(rules);
   validate_optimizer(rules);
-  validate_evaluation_readers(rules, has_eval_data);
+  validate_eval_tasks(rules);
+  validate_evaluation_readers(rules, has_evaluation);
   validate_trackers(rules);
   validate_upload(rules);
   validate_data(rules);

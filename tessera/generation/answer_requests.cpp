@@ -4,7 +4,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tessera/core/error.h"
 #include "tessera/generation/score_tokens.h"
 
 namespace tessera::generation {
@@ -18,18 +17,6 @@ using scoring::TokenRequest;
 using Responses = std::vector<std::vector<Response>>;
 
 constexpr int64_t kUnboundedLength = 2048;
-
-// Returns the token requests of a request: one, or the windows of a whole text.
-std::vector<TokenRequest> encode(const Task& task, const Request& request,
-                                 const scoring::RequestEncoder& encoder) {
-  try {
-    if (task.config().output_type == OutputType::Rolling) return encoder.windows(request.continuation);
-    return {encoder.pair(request.context, request.continuation)};
-  } catch (Error& error) {
-    error.within("task " + task.config().name + ", document " + std::to_string(request.document));
-    throw;
-  }
-}
 
 // Gives every rank the responses of all copies. `own` holds those of this rank's copy; the others are empty.
 // Collective.
@@ -60,7 +47,7 @@ Responses score_requests(const Task& task, models::CausalLM& model, const scorin
   Responses responses(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
     // Every rank encodes all requests, so that one that is refused is refused on all ranks.
-    std::vector<TokenRequest> parts = encode(task, requests[i], encoder);
+    std::vector<TokenRequest> parts = task.encode(requests[i], encoder);
     if (requests[i].document % copies != own) continue;
     responses[i] = {{0.0, true, ""}};
     owners.insert(owners.end(), parts.size(), i);

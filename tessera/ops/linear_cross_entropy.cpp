@@ -48,14 +48,32 @@ Labelled find_labelled(const at::Tensor& labels_in, int64_t vocabulary) {
   return found;
 }
 
-// Adds each loss to the sum of its token's source. losses: [positions].
-void add_by_source(const at::Tensor& losses, const std::vector<int64_t>& positions,
-                   const LossSources& sources) {
+// Returns, for each row of logits, 1 if another token is likelier than the label, and 0 if the label is the
+// likeliest, or the first of several that are: [rows], of the type in which losses are computed. Collective
+// among the holders of the parts.
+at::Tensor misses_of(const at::Tensor& logits, const at::Tensor& labels, const VocabularyPart* part) {
+  const auto exact = compute_type(logits.scalar_type());
+  const int64_t first_token = part == nullptr ? 0 : part->first_token;
+  const at::Tensor ids = at::arange(first_token, first_token + logits.size(1), labels.options()).unsqueeze(0);
+  const at::Tensor label_ids = labels.unsqueeze(1);
+  // A sum over one element, since a part may have no column, or not that of the label.
+  at::Tensor of_label = at::where(ids.eq(label_ids), logits.to(exact), 0.0).sum(1, /*keepdim=*/true);
+  if (part != nullptr) part->all_sum(of_label);
+  const at::Tensor is_ahead =
+      logits.gt(of_label).logical_or_(logits.eq(of_label).logical_and_(ids.lt(label_ids)));
+  at::Tensor misses = is_ahead.any(1).to(exact);
+  if (part != nullptr) part->all_max(misses);
+  return misses;
+}
+
+// Adds each number to the sum of its token's source. numbers: [positions]; sums: [sources].
+void add_by_source(const at::Tensor& numbers, const std::vector<int64_t>& positions,
+                   const LossSources& sources, const at::Tensor& sums) {
   const auto of_token = host_span<const int64_t>(sources.of_token);
   std::vector<int64_t> of_loss;
   of_loss.reserve(positions.size());
   for (const int64_t position : positions) of_loss.push_back(of_token[static_cast<size_t>(position)]);
-  sources.losses.index_add_(0, copied_to<int64_t>(losses.device(), of_loss), losses);
+  sums.index_add_(0, copied_to<int64_t>(numbers.device(), of_loss), numbers);
 }
 
 // The result of a forward; gradients are for a loss whose own gradient is 1.
@@ -124,6 +142,8 @@ Result compute(const LossOperands& operands, const at::Tensor& labels, int64_t c
   }
   if (want_bias) result.grad_bias = at::zeros(bias.sizes(), bias.options().dtype(exact));
   const at::Tensor losses = at::empty({count}, hidden.options().dtype(at::kDouble));
+  const bool counts_misses = sources != nullptr && sources->losses.dim() == 2;
+  const at::Tensor misses = counts_misses ? at::empty_like(losses) : at::Tensor();
   const at::Tensor positions = copied_to<int64_t>(hidden.device(), found.positions);
   const at::Tensor labels_there = copied_to<int64_t>(hidden.device(), found.labels);
   at::Tensor buffer = at::empty({std::min(chunk, count), weight.size(0)}, hidden.options());
@@ -136,6 +156,9 @@ Result compute(const LossOperands& operands, const at::Tensor& labels, int64_t c
     if (bias.defined()) logits.add_(bias);
     const bool in_place = want_hidden || want_weight || want_bias;
     const at::Tensor slope = cap_logits(logits, terms.soft_cap, in_place);
+    // The logits are there until their gradients take their place.
+    if (counts_misses)
+      misses.narrow(0, begin, size).copy_(misses_of(logits, labels_there.narrow(0, begin, size), part));
     leaf.cross_entropy(logits, labels_there.narrow(0, begin, size), losses.narrow(0, begin, size), in_place,
                        formula);
     if (slope.defined()) logits.mul_(slope);
@@ -149,7 +172,11 @@ Result compute(const LossOperands& operands, const at::Tensor& labels, int64_t c
     begin == 0 ? product_out(result.grad_weight, logits.t(), rows)
                : add_product(result.grad_weight, logits.t(), rows);
   }
-  if (sources != nullptr) add_by_source(losses, found.positions, *sources);
+  if (sources != nullptr) {
+    const at::Tensor& sums = sources->losses;
+    add_by_source(losses, found.positions, *sources, counts_misses ? sums.select(0, 0) : sums);
+    if (counts_misses) add_by_source(misses, found.positions, *sources, sums.select(0, 1));
+  }
   result.loss = leaves(losses).sum_losses(losses).to(exact);
   return result;
 }

@@ -22,7 +22,9 @@ struct VocabularyPart {
 // Sums of losses by the source (a dataset, say) that tokens come from.
 struct LossSources {
   at::Tensor of_token;  // [tokens] int64 on the host: the source of each token
-  at::Tensor losses;    // [sources] float64 on hidden's device; a forward adds its losses to them
+  // [sources] float64 on hidden's device; a forward adds its losses to them. With a second row, [2, sources],
+  // it adds to that the number of labels that are not the likeliest token of their position.
+  at::Tensor losses;
 };
 
 // Terms that the loss of a position has beside the cross entropy.

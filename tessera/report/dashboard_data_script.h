@@ -75,7 +75,7 @@ class Run {
     found.delete("step");
     for (const [name, value] of found) this.line(name).add(step, value);
     for (const name of missing) ++this.line(name).missing;
-    if (found.has("eval_loss") || missing.includes("eval_loss")) return;
+    if ([...found.keys(), ...missing].some(name => name === "eval_loss" || name.startsWith("eval/"))) return;
     this.warn(step, found, missing);
     this.tick(step, found);
     this.divide(step, found);

@@ -45,6 +45,16 @@ Record record_of(const std::string& line, const std::string& file, int64_t numbe
   return record;
 }
 
+// Tells the line of an evaluation, with its loss or the scores of tasks, from that of steps.
+bool is_evaluation_of(const Record& record) {
+  const auto is_of_evaluation = [](const std::string& name) {
+    return name == "eval_loss" || name.starts_with("eval/");
+  };
+  const auto of_number = [&](const auto& number) { return is_of_evaluation(number.first); };
+  return std::ranges::any_of(record.numbers, of_number) ||
+         std::ranges::any_of(record.missing, is_of_evaluation);
+}
+
 RunRecord read_run(const fs::path& folder) {
   RunRecord run;
   const std::string file = folder / kMetrics;
@@ -54,7 +64,7 @@ RunRecord read_run(const fs::path& folder) {
     ++number;
     if (end == begin) continue;
     Record record = record_of(text.substr(begin, end - begin), file, number);
-    const bool is_evaluation = record.numbers.contains("eval_loss") || record.missing.contains("eval_loss");
+    const bool is_evaluation = is_evaluation_of(record);
     (is_evaluation ? run.evaluations : run.steps).push_back(std::move(record));
   }
   if (io::exists(folder / kRecipe)) run.recipe = io::read_file(folder / kRecipe, kMaxRecipe);

@@ -79,7 +79,9 @@ std::string find_data(const TaskConfig& task, const std::string& data_folder) {
   throw task_error(task, "TASK-DATA", "the data of the task is not found")
       .got("dataset_path: " + task.dataset_path)
       .need(join(places, ", or "))
-      .hint(data_folder.empty() ? "--data DIR names the folder that holds the data of tasks" : "");
+      .hint(data_folder.empty()
+                ? "--data DIR, or eval_tasks_data in a recipe, names the folder that holds the data of tasks"
+                : "");
 }
 
 // Returns the files in the folder that bear the name of the split, such as dev.jsonl or

@@ -114,6 +114,16 @@ void Task::make_requests(const Documents& examples, const TaskOptions& options) 
   }
 }
 
+std::vector<TokenRequest> Task::encode(const Request& request, const RequestEncoder& encoder) const {
+  try {
+    if (config_.output_type == OutputType::Rolling) return encoder.windows(request.continuation);
+    return {encoder.pair(request.context, request.continuation)};
+  } catch (Error& error) {
+    error.within("task " + config_.name + ", document " + std::to_string(request.document));
+    throw;
+  }
+}
+
 TaskScores Task::score(const std::vector<std::vector<Response>>& responses, bool with_samples) const {
   const DocumentScorer scorer(config_, *fields_, documents_.rows.front(), has_several_prompts_);
   const OutputType type = config_.output_type;

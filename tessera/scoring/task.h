@@ -9,6 +9,7 @@
 
 #include "tessera/scoring/document_fields.h"
 #include "tessera/scoring/documents.h"
+#include "tessera/scoring/encode_requests.h"
 #include "tessera/scoring/filters.h"
 #include "tessera/scoring/prompt_form.h"
 #include "tessera/scoring/score_document.h"
@@ -53,6 +54,10 @@ class Task {
   int64_t num_fewshot() const { return num_fewshot_; }
   int64_t num_documents() const { return std::ssize(documents_.rows); }
   int64_t num_scored() const { return num_scored_; }
+
+  // Returns the tokens of a request: one sequence, or the windows of a whole text. Throws what the encoder
+  // throws.
+  std::vector<TokenRequest> encode(const Request& request, const RequestEncoder& encoder) const;
 
   // `responses` answer requests(); there are config().repeats of each. `with_samples` fills samples.
   TaskScores score(const std::vector<std::vector<Response>>& responses, bool with_samples) const;

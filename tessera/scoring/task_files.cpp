@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 
+#include "tessera/config/resolve_paths.h"
 #include "tessera/config/yaml_reader.h"
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
@@ -238,16 +239,12 @@ class Selector {
   TaskSelection selection_;
 };
 
-bool is_path(const std::string& name) {
-  return name.ends_with(".yaml") || name.ends_with(".yml") || name.find('/') != std::string::npos;
-}
-
 }  // namespace
 
 TaskSelection select_tasks(const std::vector<std::string>& names) {
   Selector selector;
   for (const std::string& name : names) {
-    if (!is_path(name)) {
+    if (!config::is_task_file(name)) {
       selector.add_name(name, builtin_index(), TaskFolder::builtin(), 0);
       continue;
     }

@@ -239,6 +239,17 @@ TEST(AliasKeysTest, WhatLooksAtEvaluations) {
                 HasSubstr("this run has no evaluation"));
   }
   EXPECT_THAT(warnings_of(data + "metric_for_best_model: eval_loss\n"), HasSubstr("has no effect without"));
+  // Tasks are an evaluation of their own, with metrics that their files tell.
+  const std::string tasks = kMinimal + "eval_tasks: [arc_easy]\n";
+  EXPECT_EQ(warnings_of(tasks + "eval_steps: 5\nearly_stopping_patience: 2\n"
+                                "metric_for_best_model: eval/arc_easy/acc\n"),
+            "");
+  EXPECT_THAT(warnings_of(tasks + "eval_strategy: no\n"), HasSubstr("key 'eval_tasks' has no effect with"));
+  EXPECT_THAT(warnings_of(kMinimal + "eval_tasks_data: x\n"),
+              HasSubstr("key 'eval_tasks_data' has no effect without 'eval_tasks'"));
+  EXPECT_THAT(message_of(tasks + "eval_tasks_limit: 1.5\n"),
+              HasSubstr("neither a share nor a whole number of documents"));
+  EXPECT_THAT(message_of(tasks + "task: seq2seq\n"), HasSubstr("which only a language model tells"));
   const Recipe plateau =
       parse_recipe(data +
                        "lr_scheduler: reduce_lr_on_plateau\nlr_scheduler_kwargs: {factor: 0.5, patience: 3, "

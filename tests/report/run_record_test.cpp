@@ -29,6 +29,7 @@ TEST(RunRecord, ReadsStepsEvaluationsAndRecipe) {
       "{\"step\":1,\"loss\":2.5,\"losses\":{\"chats\":2,\"a/b\":3},\"traffic\":{\"tp\":{\"wait_s\":0.5}}}\n"
       "{\"step\":1,\"eval_loss\":2.25,\"eval_losses\":{\"chats\":1.5}}\n"
       "{\"step\":2,\"loss\":null,\"note\":\"text\"}\n"
+      "{\"step\":2,\"eval/arc_easy/acc\":0.5}\n"
       "{\"step\":3,\"lo");
   here.write("run/recipe.yaml", "base_model: m\n");
   const std::vector<RunRecord> runs = read_runs({here / "run/"});
@@ -38,7 +39,7 @@ TEST(RunRecord, ReadsStepsEvaluationsAndRecipe) {
   EXPECT_EQ(run.recipe, "base_model: m\n");
   EXPECT_FALSE(run.is_unfinished);
   ASSERT_EQ(run.steps.size(), 2U);
-  ASSERT_EQ(run.evaluations.size(), 1U);
+  ASSERT_EQ(run.evaluations.size(), 2U);
   EXPECT_EQ(run.num_missing("loss"), 1U);
   EXPECT_EQ(run.num_missing("losses/chats"), 0U);
   EXPECT_EQ(run.points("loss"), (Points{{1, 2.5}}));
@@ -46,6 +47,7 @@ TEST(RunRecord, ReadsStepsEvaluationsAndRecipe) {
   EXPECT_EQ(run.points("losses/a/b"), (Points{{1, 3.0}}));
   EXPECT_EQ(run.points("traffic/tp/wait_s"), (Points{{1, 0.5}}));
   EXPECT_EQ(run.points("eval_losses/chats"), (Points{{1, 1.5}}));
+  EXPECT_EQ(run.points("eval/arc_easy/acc"), (Points{{2, 0.5}}));
   EXPECT_TRUE(run.points("note").empty());
   EXPECT_TRUE(run.points("step").empty());
 }

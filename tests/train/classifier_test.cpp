@@ -111,7 +111,7 @@ TEST_P(ClassifierLayouts, EqualOneProcess) {
     EXPECT_GT(want.norms[i], 1e-3);
   }
   EXPECT_NE(want.losses[0], want.losses[2]);
-  EXPECT_NEAR(got.evaluated.loss, want.evaluated.loss, 1e-9 * want.evaluated.loss);
+  EXPECT_NEAR(got.evaluated.loss.value(), want.evaluated.loss.value(), 1e-9 * *want.evaluated.loss);
   ASSERT_EQ(got.evaluated.metrics.size(), want.evaluated.metrics.size());
   EXPECT_GE(want.evaluated.metrics.size(), 2U);
   for (size_t i = 0; i < want.evaluated.metrics.size(); ++i) {

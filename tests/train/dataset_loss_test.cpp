@@ -93,11 +93,11 @@ TEST_P(DatasetLossTest, EvaluationTellsEachDataset) {
   for (const DatasetLoss& dataset : all.datasets) {
     const Evaluated only = evaluate_rows(alone, comm::Communicator::single(), rows_of(true, dataset.name));
     EXPECT_TRUE(only.datasets.empty());
-    EXPECT_NEAR(dataset.loss, only.loss, 1e-10) << dataset.name;
+    EXPECT_NEAR(dataset.loss, only.loss.value(), 1e-10) << dataset.name;
     sum += dataset.loss * static_cast<double>(dataset.label_tokens);
     label_tokens += dataset.label_tokens;
   }
-  EXPECT_NEAR(all.loss, sum / static_cast<double>(label_tokens), 1e-10);
+  EXPECT_NEAR(all.loss.value(), sum / static_cast<double>(label_tokens), 1e-10);
   EXPECT_EQ(all.datasets[0].name, "one");
   EXPECT_EQ(all.datasets[1].name, "two");
   EXPECT_EQ(all.datasets[2].name, "one-2");

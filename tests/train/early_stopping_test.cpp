@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tessera/core/error.h"
+#include "tessera/train/step/best_evaluation.h"
+
 namespace tessera::train {
 namespace {
 
@@ -34,6 +37,36 @@ TEST(EarlyStopping, CountsTheEvaluationsSinceTheBest) {
 TEST(EarlyStopping, AnImprovementIsAboveTheThreshold) {
   EXPECT_EQ(ends_after({3, 2.9, 2.8, 2.0}, 2, 0.5), 3u);
   EXPECT_EQ(ends_after({3, 2.4, 1.8, 1.2}, 1, 0.5), 0u);
+}
+
+TEST(DecidingMetric, IsTheOneThatTheRecipeNames) {
+  const Evaluated losses{.loss = 2.0, .datasets = {{"chats", 1.5, 4}}};
+  const Evaluated tasks{.tasks = {{"arc/acc", 0.75}, {"pages/perplexity", 9.0, false}}};
+  Evaluated both = losses;
+  both.tasks = tasks.tasks;
+  const struct {
+    const Evaluated& evaluated;
+    const char *metric, *name;
+    double cost;
+  } rows[] = {{losses, "", "loss", 2.0},
+              {losses, "eval_chats_loss", "eval_chats_loss", 1.5},
+              {tasks, "", "eval/arc/acc", -0.75},
+              {both, "", "loss", 2.0},
+              {both, "eval/arc/acc", "eval/arc/acc", -0.75},
+              {both, "eval/pages/perplexity", "eval/pages/perplexity", 9.0}};
+  config::Recipe recipe;
+  for (const auto& row : rows) {
+    recipe.metric_for_best_model = row.metric;
+    const DecidingMetric deciding = deciding_metric(recipe, row.evaluated);
+    EXPECT_EQ(deciding.name, row.name);
+    EXPECT_EQ(deciding.cost(), row.cost) << row.name;
+  }
+  EXPECT_EQ(to_json(both).dump(), R"({"eval_loss":2.0,"eval_losses":{"chats":1.5},)"
+                                  R"("eval/arc/acc":0.75,"eval/pages/perplexity":9.0})");
+  for (const char* metric : {"eval_loss", "loss", "arc/acc", "eval/arc/acc_norm"}) {
+    recipe.metric_for_best_model = metric;
+    EXPECT_THROW(deciding_metric(recipe, tasks), Error) << metric;
+  }
 }
 
 }  // namespace

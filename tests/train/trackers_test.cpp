@@ -194,8 +194,13 @@ TEST(Wandb, FramesThatBeginAtTheEndOfABlock) {
 }
 
 TEST(Prometheus, TextFormat) {
-  const Scalars scalars = {{"train/loss", 1.5}, {"train/loss/a \"b\"\\c", 0.25}, {"eval/loss", 3}};
+  const Scalars scalars = {{"train/loss", 1.5},
+                           {"train/loss/a \"b\"\\c", 0.25},
+                           {"eval/loss", 3},
+                           {"eval/all::quiz/acc,first one", 0.5}};
   EXPECT_EQ(prometheus_text(scalars, "out"),
+            "# TYPE tessera_eval_acc_first_one gauge\n"
+            "tessera_eval_acc_first_one{run=\"out\",task=\"all::quiz\"} 0.5\n"
             "# TYPE tessera_eval_loss gauge\n"
             "tessera_eval_loss{run=\"out\"} 3\n"
             "# TYPE tessera_train_loss gauge\n"

@@ -110,7 +110,8 @@ void write_value(const std::string& folder, const std::string& name, std::string
 }
 
 // Returns the name of the file for a metric. Names may hold letters, digits and "_-. /". The file for
-// "train/loss/chats" lies in another folder than train/loss, which is a file itself.
+// "train/loss/chats" lies in another folder than train/loss, which is a file itself, and that for
+// "eval/arc_easy/acc" likewise in another than eval/acc.
 std::string metric_name(std::string name) {
   for (char& c : name) {
     const bool is_plain = std::isalnum(static_cast<unsigned char>(c)) != 0 ||
@@ -118,11 +119,11 @@ std::string metric_name(std::string name) {
     if (!is_plain) c = '_';
   }
   const ScalarName names = split_name(name);
-  if (!names.dataset) return name;
-  std::string dataset = *names.dataset;
-  std::ranges::replace(dataset, '/', '_');
-  if (dataset.find_first_not_of('.') == std::string::npos) dataset = "_" + dataset;
-  return names.metric + "_of/" + dataset;
+  if (!names.label) return name;
+  std::string owner = names.label->value;
+  std::ranges::replace(owner, '/', '_');
+  if (owner.find_first_not_of('.') == std::string::npos) owner = "_" + owner;
+  return names.metric + "_of/" + owner;
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ std::string otlp_line(const Scalars& scalars, int64_t step, const std::string& r
     std::ranges::replace(metric, '/', '.');
     Json point = {{"timeUnixNano", std::to_string(unix_ns)}, {"asDouble", number(value)}};
     point["attributes"] = Json::array({{{"key", "step"}, {"value", {{"intValue", std::to_string(step)}}}}});
-    if (names.dataset) point["attributes"].push_back(attribute("dataset", *names.dataset));
+    if (names.label) point["attributes"].push_back(attribute(names.label->key, names.label->value));
     gauges[metric]["dataPoints"].push_back(std::move(point));
   }
   Json metrics = Json::array();

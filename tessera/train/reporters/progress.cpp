@@ -39,6 +39,18 @@ std::string of_metrics(const NamedMetrics& metrics) {
   return shown;
 }
 
+// Returns ", arc_easy/acc 0.5000"; nothing without tasks.
+std::string of_tasks(const std::vector<TaskMetric>& tasks) {
+  constexpr size_t kMostShown = 8;
+  std::string shown;
+  char text[96];
+  for (size_t i = 0; i < std::min(kMostShown, tasks.size()); ++i) {
+    std::snprintf(text, sizeof text, ", %.64s %.4f", tasks[i].name.c_str(), tasks[i].value);
+    shown += text;
+  }
+  return tasks.size() > kMostShown ? shown + ", ..." : shown;
+}
+
 // Returns the count in a short form, such as "950", "2.1k" or "1.35B".
 std::string short_count(int64_t count) {
   const char* const units[] = {"", "k", "M", "B", "T"};
@@ -110,11 +122,12 @@ void Progress::on_evaluation(int64_t step, const Evaluated& evaluated) {
   // The line of the evaluation is of no use once its loss is there; that of a step stays.
   if (is_evaluating_) log::clear_open_line();
   is_evaluating_ = false;
-  char text[480];
-  std::snprintf(text, sizeof text, "eval loss %.4f%s%s after step %ld", evaluated.loss,
-                of_datasets(evaluated.datasets).c_str(), of_metrics(evaluated.metrics).c_str(),
-                static_cast<long>(step));
-  log::info(text);
+  char loss[32] = "";
+  if (evaluated.loss) std::snprintf(loss, sizeof loss, ", loss %.4f", *evaluated.loss);
+  const std::string numbers =
+      loss + of_datasets(evaluated.datasets) + of_metrics(evaluated.metrics) + of_tasks(evaluated.tasks);
+  log::info("eval" + numbers.substr(std::min<size_t>(1, numbers.size())) + " after step " +
+            std::to_string(step));
 }
 
 }  // namespace tessera::train

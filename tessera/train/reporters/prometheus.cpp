@@ -1,6 +1,7 @@
 #include "tessera/train/reporters/prometheus.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <map>
 
@@ -37,9 +38,10 @@ std::string prometheus_text(const Scalars& scalars, const std::string& run) {
   for (const auto& [name, value] : scalars) {
     const ScalarName names = split_name(name);
     std::string metric = "tessera_" + names.metric;
-    std::replace(metric.begin(), metric.end(), '/', '_');
+    const auto is_other = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; };
+    std::replace_if(metric.begin(), metric.end(), is_other, '_');
     std::string labels = "run=" + quoted(run);
-    if (names.dataset) labels += ",dataset=" + quoted(*names.dataset);
+    if (names.label) labels += std::string(",") + names.label->key + "=" + quoted(names.label->value);
     samples[metric] += metric + "{" + labels + "} " + printed(value) + "\n";
   }
   std::string text;

@@ -33,15 +33,22 @@ Scalars scalars_of(const StepMetrics& line) {
 }
 
 ScalarName split_name(const std::string& name) {
-  const size_t second = name.find('/', name.find('/') + 1);
+  const size_t first = name.find('/'), second = name.find('/', first + 1);
   if (second == std::string::npos) return {name, {}};
-  return {name.substr(0, second), name.substr(second + 1)};
+  const std::string before = name.substr(0, second);
+  if (before.ends_with("/loss")) return {before, ScalarLabel{"dataset", name.substr(second + 1)}};
+  // A task's name may hold a slash, and a metric's does not.
+  const size_t last = name.rfind('/');
+  return {name.substr(0, first) + name.substr(last),
+          ScalarLabel{"task", name.substr(first + 1, last - first - 1)}};
 }
 
 Scalars scalars_of_evaluation(const Evaluated& evaluated) {
-  Scalars scalars = {{"eval/loss", evaluated.loss}};
+  Scalars scalars;
+  if (evaluated.loss) scalars.emplace_back("eval/loss", *evaluated.loss);
   add_datasets("eval/loss/", evaluated.datasets, scalars);
   for (const auto& [name, value] : evaluated.metrics) scalars.emplace_back("eval/" + name, value);
+  for (const TaskMetric& task : evaluated.tasks) scalars.emplace_back("eval/" + task.name, task.value);
   return scalars;
 }
 

@@ -39,8 +39,9 @@ constexpr std::string_view kOthers[] = {
 
 // Keys of the evaluations, which change the learning rate where it falls on a plateau of their loss.
 constexpr std::string_view kOfEvaluation[] = {
-    "test_datasets", "eval_sequence_len", "eval_sample_packing",  "eval_strategy",
-    "eval_steps",    "evals_per_epoch",   "metric_for_best_model"};
+    "test_datasets",   "eval_sequence_len", "eval_sample_packing",    "eval_strategy",
+    "eval_steps",      "evals_per_epoch",   "metric_for_best_model",  "eval_tasks",
+    "eval_tasks_data", "eval_tasks_limit",  "eval_tasks_num_fewshot", "eval_tasks_apply_chat_template"};
 
 std::map<std::string, std::string> values_of(const std::string& recipe) {
   const auto values = config::top_level_values(recipe);

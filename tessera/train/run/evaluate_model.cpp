@@ -122,13 +122,13 @@ ModelEvaluation evaluate_model(config::Recipe recipe, const std::string& checkpo
     return true;
   });
   if (world->rank() == 0) log::clear_open_line();
-  if (!std::isfinite(evaluated->loss)) {
+  if (!std::isfinite(*evaluated->loss)) {
     throw Error(ErrorKind::Numerics, "EVAL-LOSS", "the loss is not finite")
-        .got(std::to_string(evaluated->loss))
+        .got(std::to_string(*evaluated->loss))
         .hint("the cause is the model's weights or the compute dtype: try dtype=float32");
   }
   ModelEvaluation result;
-  result.loss = evaluated->loss;
+  result.loss = *evaluated->loss;
   result.label_tokens = evaluated->label_tokens;
   result.datasets = evaluated->datasets;
   result.metrics = evaluated->metrics;

@@ -2,13 +2,25 @@
 #pragma once
 
 #include <functional>
-#include <utility>
+#include <memory>
+#include <optional>
+#include <string>
 
 #include "tessera/data/loader.h"
 #include "tessera/train/reporters/reporter.h"
+#include "tessera/train/run/task_evaluation.h"
+#include "tessera/train/step/best_evaluation.h"
 #include "tessera/train/step/training.h"
 
 namespace tessera::train {
+
+// The parts of an evaluation: the loss over rows, the scores of tasks, or both.
+struct EvaluationParts {
+  std::optional<data::Loader> loader;
+  std::unique_ptr<TaskEvaluation> tasks = nullptr;  // null for none
+
+  bool is_any() const { return loader.has_value() || tasks != nullptr; }
+};
 
 class Evaluation {
  public:
@@ -16,21 +28,30 @@ class Evaluation {
 
   // `tell` calls a function with each reporter of this rank. `goes_on`, which is called as an evaluation
   // goes, may end it by returning false, on all ranks alike. `training` and `mesh` outlive this object.
-  // Throws what deciding_loss() throws for the datasets that `loader` deals, so that a wrong
+  // Throws what deciding_metric() throws for the datasets and tasks of `parts`, so that a wrong
   // metric_for_best_model shows before the first step.
-  Evaluation(Training& training, const parallel::DeviceMesh& mesh, data::Loader loader, Tell tell,
+  Evaluation(Training& training, const parallel::DeviceMesh& mesh, EvaluationParts parts, Tell tell,
              std::function<bool()> goes_on);
 
   // Evaluates if the recipe says so after this step. Returns false where `goes_on` ended that. Collective.
-  // Throws Error(Numerics) where the loss is not finite.
+  // Throws Error(Numerics) where the loss is not finite, and what TaskEvaluation::evaluate() throws.
   bool after_step();
+  // Returns the metric that decides which evaluation is the best, with a value that says nothing.
+  const DecidingMetric& deciding() const { return deciding_; }
 
  private:
+  // Measures all parts; returns nothing where `goes_on` ended that.
+  std::optional<Evaluated> measure();
+  // Tells the reporters how far the evaluation is, and returns whether it goes on.
+  bool tell_progress(int64_t done, int64_t total) const;
+  void tell_early_stop() const;
+
   Training& training_;
   const parallel::DeviceMesh& mesh_;
-  data::Loader loader_;
+  EvaluationParts parts_;
   Tell tell_;
   std::function<bool()> goes_on_;
+  DecidingMetric deciding_;
 };
 
 }  // namespace tessera::train

@@ -12,7 +12,7 @@
 
 namespace tessera::train {
 
-TrainLoop::TrainLoop(const LoopParts& parts, std::optional<data::Loader> eval_loader,
+TrainLoop::TrainLoop(const LoopParts& parts, EvaluationParts evaluated,
                      std::vector<std::unique_ptr<Reporter>> measuring)
     : parts_(parts),
       training_(parts.training),
@@ -23,9 +23,9 @@ TrainLoop::TrainLoop(const LoopParts& parts, std::optional<data::Loader> eval_lo
   // have added.
   for (auto& writing : parts_.output.reporters(training_)) reporters_.push_back(std::move(writing));
   reporters_.push_back(std::make_unique<ReplicaCheck>(training_, *parts_.mesh.world()));
-  if (eval_loader) {
+  if (evaluated.is_any()) {
     evaluation_.emplace(
-        training_, parts_.mesh, std::move(*eval_loader), [this](const auto& what) { tell(what); },
+        training_, parts_.mesh, std::move(evaluated), [this](const auto& what) { tell(what); },
         [this] { return requests_.lets_evaluation_go_on(); });
   }
   requests_.ask_every(60.0 * training_.recipe().save_minutes);
@@ -121,12 +121,10 @@ void TrainLoop::roll_back() {
 void TrainLoop::take_best() {
   if (!state_.best.loss) return log::warn("nothing was evaluated: the result is that of the last step");
   const int64_t step = checkpoints_ ? checkpoints_->load_best() : -1;
-  char loss[32];
-  // The negative of a metric of which higher is better (deciding_loss()).
-  const bool is_metric = *state_.best.loss < 0.0;
-  std::snprintf(loss, sizeof loss, "%.4f", std::abs(*state_.best.loss));
+  char value[32];
+  std::snprintf(value, sizeof value, "%.4f", std::abs(*state_.best.loss));  // DecidingMetric::cost()
   const std::string best = "the best evaluation, after step " + std::to_string(state_.best.step) + " (" +
-                           (is_metric ? training_.recipe().metric_for_best_model : "loss") + " " + loss + ")";
+                           (evaluation_ ? evaluation_->deciding().name : "loss") + " " + value + ")";
   if (step < 0) {
     log::warn("there is no complete checkpoint of " + best + ": the result is that of the last step");
   } else {

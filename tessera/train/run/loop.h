@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "tessera/checkpoint/sharded_checkpoint.h"
-#include "tessera/data/loader.h"
 #include "tessera/parallel/device_mesh.h"
 #include "tessera/train/reporters/reporter.h"
 #include "tessera/train/run/agreed_requests.h"
@@ -33,9 +32,9 @@ struct LoopParts {
 
 class TrainLoop {
  public:
-  // `eval_loader` deals the evaluation data, if there are any. `measuring` are the reporters that measure.
+  // `evaluated` is what evaluations measure, if anything. `measuring` are the reporters that measure.
   // Comes after RunOutput::begin(). Collective. Throws what Evaluation's constructor throws.
-  TrainLoop(const LoopParts& parts, std::optional<data::Loader> eval_loader,
+  TrainLoop(const LoopParts& parts, EvaluationParts evaluated,
             std::vector<std::unique_ptr<Reporter>> measuring);
 
   // Makes the steps. Returns whether the run came to its end; false where it was asked to stop, and is saved.

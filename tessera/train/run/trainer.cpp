@@ -90,7 +90,7 @@ class Run {
                   saves() ? checkpoint::checkpoint_bytes(training_->tensors()) : 0);
     const Timer timer;
     const LoopParts parts = {*training_, mesh_, signals_, output_, inputs_, checkpoint_.get()};
-    const bool is_stopped = !TrainLoop(parts, std::move(eval_loader_), std::move(measuring_)).run();
+    const bool is_stopped = !TrainLoop(parts, std::move(evaluated_), std::move(measuring_)).run();
     const TrainState& state = training_->state();
     const TrainSummary summary = {state.step,   state.first_loss,   state.last_loss, timer.seconds(),
                                   state.tokens, recipe_.output_dir, is_stopped};
@@ -133,6 +133,11 @@ class Run {
   }
 
   void prepare_data() {
+    // Reading tasks takes less time than preparing rows, so that mistakes in them show first.
+    if (recipe_.scores_tasks()) {
+      evaluated_.tasks =
+          std::make_unique<TaskEvaluation>(recipe_, *planned_.model, tokenizer_, *mesh_.world());
+    }
     const int64_t now = agreed_clock(*mesh_.world());
     // The ranks of a machine share its cores, so each takes only the threads that it was given.
     const int64_t num_threads = std::max<int64_t>(1, at::get_num_threads());
@@ -141,7 +146,7 @@ class Run {
 
     const int64_t dp_rank = mesh_.coordinate(parallel::kAxisDp), dp_size = mesh_.size(parallel::kAxisDp);
     if (prepared.eval.size() > 0) {
-      eval_loader_.emplace(prepared.eval, data::eval_loader_options(recipe_, dp_rank, dp_size));
+      evaluated_.loader.emplace(prepared.eval, data::eval_loader_options(recipe_, dp_rank, dp_size));
     }
     check_same_data(prepared, *mesh_.world());
     std::unique_ptr<data::StepSource> source;
@@ -164,7 +169,8 @@ class Run {
         what += "; " + std::to_string(source->steps_per_epoch()) + " steps per epoch";
     }
     log::info("data: " + what +
-              (prepared.eval.size() > 0 ? "; to evaluate: " + describe_rows(prepared.eval) : ""));
+              (prepared.eval.size() > 0 ? "; to evaluate: " + describe_rows(prepared.eval) : "") +
+              (evaluated_.tasks ? "; to score: " + evaluated_.tasks->describe() : ""));
     inputs_.global_batch_size = source->samples_per_step();
     describe_batch(recipe_, dp_size, inputs_.global_batch_size);
     warn_of_dropped(prepared.train_stats);
@@ -218,8 +224,8 @@ class Run {
   parallel::DeviceMesh mesh_;
   std::optional<models::BaseModel> base_;
   std::optional<text::Tokenizer> tokenizer_;
-  std::unique_ptr<data::StepSource> data_;   // until training_ has it
-  std::optional<data::Loader> eval_loader_;  // until the loop has it
+  std::unique_ptr<data::StepSource> data_;  // until training_ has it
+  EvaluationParts evaluated_;               // until the loop has them
   PlannedModel planned_;
   std::optional<Training> training_;
   std::vector<std::unique_ptr<Reporter>> measuring_;  // until the loop has them

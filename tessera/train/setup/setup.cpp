@@ -453,6 +453,10 @@ void freeze_parameters(PlannedModel& planned, const config::Recipe& recipe, conf
 
 }  // namespace
 
+ops::LossTerms loss_terms(const config::Recipe& recipe) {
+  return {.label_smoothing = recipe.label_smoothing_factor, .z_loss_coef = recipe.z_loss_coef};
+}
+
 PlannedModel plan_model(const config::Recipe& given, const models::BaseModel& base,
                         config::Problems& problems) {
   config::Recipe recipe = given;
@@ -474,8 +478,7 @@ PlannedModel plan_model(const config::Recipe& given, const models::BaseModel& ba
   if (recipe.router_aux_loss_coef) model.set_router_aux_loss_coef(*recipe.router_aux_loss_coef);
   model.set_router_z_loss_coef(recipe.router_z_loss_coef);
   model.set_embedding_noise(recipe.neftune_noise_alpha);
-  model.head().set_loss_terms(
-      {.label_smoothing = recipe.label_smoothing_factor, .z_loss_coef = recipe.z_loss_coef});
+  model.head().set_loss_terms(loss_terms(recipe));
   // Sources are asked in order. An adapter's files are inserted before the base's, and random values are
   // appended at the end for what neither has.
   std::vector<std::shared_ptr<const checkpoint::ParameterSource>> sources;

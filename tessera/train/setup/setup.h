@@ -18,6 +18,7 @@
 #include "tessera/models/common/base_model.h"
 #include "tessera/models/common/causal_lm.h"
 #include "tessera/models/common/pipeline.h"
+#include "tessera/ops/linear_cross_entropy.h"
 #include "tessera/parallel/device_mesh.h"
 #include "tessera/parallel/fully_shard.h"
 #include "tessera/peft/lora.h"
@@ -69,6 +70,9 @@ peft::LoraOptions lora_options(const config::LoraConfig& keys);
 peft::LoraOptions adapter_options(const config::Recipe& recipe);
 // Returns the recipe with its adapter's keys as these options have them, but for the kind of the adapter.
 config::Recipe with_lora_options(config::Recipe recipe, const peft::LoraOptions& options);
+
+// Returns the terms that the recipe adds to the loss of a position.
+ops::LossTerms loss_terms(const config::Recipe& recipe);
 
 // A model that is known to fit its files and adapter. It lies on the meta device: its parameters have no
 // memory yet.

@@ -1,6 +1,7 @@
 #include "tessera/train/step/best_evaluation.h"
 
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -32,17 +33,23 @@ bool keeps_best(const config::CheckpointConfig& keys) {
   return keys.load_best_model_at_end || keys.save_strategy == config::Cadence::Best;
 }
 
-double deciding_loss(const config::Recipe& recipe, const Evaluated& evaluated) {
+DecidingMetric deciding_metric(const config::Recipe& recipe, const Evaluated& evaluated) {
   const std::string& metric = recipe.metric_for_best_model;
-  if (metric.empty() || metric == "loss" || metric == "eval_loss") return evaluated.loss;
-  std::vector<std::string> names = {"eval_loss"};
+  const bool is_loss = metric.empty() || metric == "loss" || metric == "eval_loss";
+  if (is_loss && evaluated.loss) return {"loss", *evaluated.loss};
+  std::vector<std::string> names;
+  if (evaluated.loss) names.emplace_back("eval_loss");
   for (const DatasetLoss& dataset : evaluated.datasets) {
     names.push_back("eval_" + dataset.name + "_loss");
-    if (names.back() == metric) return dataset.loss;
+    if (names.back() == metric) return {metric, dataset.loss};
   }
   for (const auto& [name, value] : evaluated.metrics) {
     names.push_back("eval_" + name);
-    if (metric == name || metric == names.back()) return name == "mse" ? value : -value;
+    if (metric == name || metric == names.back()) return {metric, value, name != "mse"};
+  }
+  for (const TaskMetric& task : evaluated.tasks) {
+    names.push_back("eval/" + task.name);
+    if (metric.empty() || metric == names.back()) return {names.back(), task.value, task.higher_is_better};
   }
   throw Error(ErrorKind::Config, "VALUE",
               "key 'metric_for_best_model': an evaluation measures nothing of this name")

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <optional>
-#include <vector>
+#include <string>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -27,9 +27,20 @@ struct BestEvaluation {
 // Tells whether a checkpoint is saved after each evaluation that is the best so far, and kept.
 bool keeps_best(const config::CheckpointConfig& keys);
 
-// Returns the number that the recipe's metric_for_best_model names, of which lower is better: the loss of all
-// evaluation data, for "eval_<name>_loss" that of one dataset among several, and for a metric of a classifier
-// ("eval_f1" or "f1") its negative, but for mse. Throws Error(Config) where there is nothing of that name.
-double deciding_loss(const config::Recipe& recipe, const Evaluated& evaluated);
+// The number of an evaluation that decides which one is the best.
+struct DecidingMetric {
+  std::string name;  // "loss", or as metric_for_best_model names it
+  double value = 0.0;
+  bool higher_is_better = false;
+
+  // Returns the value, or its negative, so that lower is better.
+  double cost() const { return higher_is_better ? -value : value; }
+};
+
+// Returns the number that the recipe's metric_for_best_model names: the loss of all evaluation data, for
+// "eval_<name>_loss" that of one dataset among several, a metric of a classifier ("eval_f1" or "f1"), or a
+// task's ("eval/arc_easy/acc"). Without a name it is the loss, or without evaluation data the first metric of
+// the tasks. Throws Error(Config) where there is nothing of that name.
+DecidingMetric deciding_metric(const config::Recipe& recipe, const Evaluated& evaluated);
 
 }  // namespace tessera::train

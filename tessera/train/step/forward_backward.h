@@ -24,8 +24,8 @@ nn::TokenBatch to_tensors(data::MicroBatch batch, int64_t multiple = 1);
 
 // Sums that are asked for beside the loss, to which a pass adds; undefined where they are not asked for.
 struct LossParts {
-  // [datasets]: the sum of the losses of each dataset that the micro-batches name, float64 on the mesh's
-  // device.
+  // [datasets] or [2, datasets]: ops::LossSources::losses, by the datasets that the micro-batches name;
+  // float64 on the mesh's device.
   at::Tensor datasets = {};
   // [2], float64: nn::TokenBatch::router_values.
   at::Tensor routers = {};

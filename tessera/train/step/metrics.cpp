@@ -34,9 +34,11 @@ nlohmann::ordered_json to_json(const std::map<std::string, AxisTraffic>& traffic
 }
 
 nlohmann::ordered_json to_json(const Evaluated& evaluated) {
-  nlohmann::ordered_json json = {{"eval_loss", evaluated.loss}};
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  if (evaluated.loss) json["eval_loss"] = *evaluated.loss;
   if (!evaluated.datasets.empty()) json["eval_losses"] = to_json(evaluated.datasets);
   for (const auto& [name, value] : evaluated.metrics) json["eval_" + name] = value;
+  for (const TaskMetric& task : evaluated.tasks) json["eval/" + task.name] = task.value;
   return json;
 }
 

@@ -33,12 +33,19 @@ struct DatasetLoss {
   double loss = 0.0;  // mean over label tokens
   int64_t label_tokens = 0;
 };
+// The score of a task of lm-evaluation-harness in one metric.
+struct TaskMetric {
+  std::string name;  // "arc_easy/acc_norm"
+  double value = 0.0;
+  bool higher_is_better = true;
+};
 // The results of an evaluation.
 struct Evaluated {
-  double loss = 0.0;
+  std::optional<double> loss;  // unset without evaluation data
   int64_t label_tokens = 0;
   std::vector<DatasetLoss> datasets = {};  // empty unless there are several
   NamedMetrics metrics = {};               // of a classifier
+  std::vector<TaskMetric> tasks = {};
 };
 // Values of the losses of routers (nn::RouterBalance), as means over label tokens.
 struct RouterValues {
@@ -57,7 +64,7 @@ std::vector<DatasetLoss> dataset_losses(const std::vector<std::string>& names,
                                         const std::vector<int64_t>& label_tokens);
 // Returns {"chats": 1.25, ...}.
 nlohmann::ordered_json to_json(const std::vector<DatasetLoss>& losses);
-// Returns {"eval_loss": 0.5, "eval_losses": {...}, "eval_accuracy": 0.75, ...}.
+// Returns {"eval_loss": 0.5, "eval_losses": {...}, "eval_accuracy": 0.75, "eval/arc_easy/acc": 0.5, ...}.
 nlohmann::ordered_json to_json(const Evaluated& evaluated);
 
 // Returns {"signal": 0.5, "noise": 2000.0, "scale_tokens": 4000.0}: means, and the gradient noise scale,

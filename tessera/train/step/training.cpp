@@ -141,7 +141,7 @@ std::optional<StepMetrics> Training::add_to_line(const StepMetrics& step) {
 }
 
 bool Training::note_evaluation(const Evaluated& evaluated) {
-  const double deciding = deciding_loss(recipe_, evaluated);
+  const double deciding = deciding_metric(recipe_, evaluated).cost();
   state_.best.judge(deciding, state_.step);
   state_.early_stopping.judge(recipe_, deciding);
   if (recipe_.lr_scheduler == ScheduleKind::ReduceOnPlateau)

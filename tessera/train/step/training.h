@@ -59,7 +59,7 @@ class Training {
   // Returns the line of the steps since the last one, if any, for a run that ends before its last step.
   std::optional<StepMetrics> rest_of_line();
   // Takes in the results of an evaluation, of which metric_for_best_model chooses the one that decides.
-  // Returns whether the run ends with it (early_stopping_patience). Throws what deciding_loss() throws.
+  // Returns whether the run ends with it (early_stopping_patience). Throws what deciding_metric() throws.
   bool note_evaluation(const Evaluated& evaluated);
 
   // Returns the trained parameters ("parameter/<name>") and the optimizer's states
