@@ -68,6 +68,10 @@ std::optional<Classification> classes_of(const std::string& folder) {
   return models::read_model_config(folder)->classification;
 }
 
+bool is_masked_lm(const std::string& folder) {
+  return has_file(folder, "config.json") && models::read_model_config(folder)->is_masked_lm;
+}
+
 // Returns a recipe for the rows of one file.
 config::Recipe recipe_of_file(const Options& options, const std::vector<std::string>& overrides) {
   if (options.data.empty()) {
@@ -76,9 +80,10 @@ config::Recipe recipe_of_file(const Options& options, const std::vector<std::str
         .need("--data FILE or --tasks, or a recipe instead of the model");
   }
   const auto classes = classes_of(options.target);
-  const std::string type = !options.type.empty() ? options.type
-                           : classes             ? ""
-                                                 : config::guess_dataset_type(options.data);
+  const bool is_masked = is_masked_lm(options.target);
+  const std::string type = !options.type.empty()  ? options.type
+                           : classes || is_masked ? ""
+                                                  : config::guess_dataset_type(options.data);
   nlohmann::ordered_json dataset = {{"path", absolute(options.data)}};
   if (!type.empty()) dataset["type"] = type;
   nlohmann::ordered_json keys = {
@@ -89,6 +94,7 @@ config::Recipe recipe_of_file(const Options& options, const std::vector<std::str
     keys["label_names"] = classes->labels;
     keys["problem_type"] = problem_type_name(classes->problem);
   }
+  if (is_masked) keys["task"] = "masked_lm";
   config::Recipe recipe = config::parse_recipe(keys.dump(), "command line", overrides);
   config::Problems problems;
   config::resolve_paths(recipe, problems);

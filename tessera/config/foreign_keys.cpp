@@ -70,8 +70,7 @@ constexpr ForeignKey kTopKeys[] = {
     {"model_type", Rule::Special, "model_type",
      "a name that ends in ForCausalLM has no effect, one that ends in ForSequenceClassification sets "
      "`task: classification`, one that ends in ForSeq2SeqLM or T5ForConditionalGeneration sets `task: "
-     "seq2seq`; "
-     "other kinds of models are refused"},
+     "seq2seq`, one that ends in ForMaskedLM sets `task: masked_lm`; other kinds of models are refused"},
     {"plugins", Rule::Special, "plugins",
      "Liger, CutCrossEntropy, Kernels and ExpertParallel change no result; SwanLab and LMEval have no "
      "effect; others are refused"},

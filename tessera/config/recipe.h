@@ -31,8 +31,9 @@ using tessera::OptimizerKind;
 enum class StateType { OfWeights, BFloat16 };
 // Type of the weights of the result: that of the base model's weights, or a given one.
 enum class SaveType { OfBase, Float32, BFloat16, Float16 };
-// A task says what is learned: the next token, labels of whole texts, or the targets of sources.
-enum class Task { CausalLm, Classification, Seq2Seq };
+// A task says what is learned: the next token, labels of whole texts, the targets of sources, or masked
+// tokens.
+enum class Task { CausalLm, Classification, Seq2Seq, MaskedLm };
 enum class AdapterKind { None, Lora, Ia3, LnTuning, Vera, PromptTuning };
 // Codes of weights of four bits.
 enum class FourBitType { Nf4, Fp4 };
@@ -134,12 +135,17 @@ struct LoraConfig {
   std::string prompt_tuning_init_text;
 };
 
-// Ours, after Transformers' names: keys of the task, and of the labels of a classifier.
+// Ours, after Transformers' names: keys of the task, of the labels of a classifier, and of the masks of a
+// masked language model.
 struct TaskConfig {
   Task task = Task::CausalLm;
   int64_t num_labels = 0;                // 0 = by label_names, else those of the base model, else of the data
   std::vector<std::string> label_names;  // id2label in its order
   std::string problem_type;              // "" = as the labels are
+  double mlm_probability = 0.15;         // share of the tokens, or words, that are to be told
+  // Shares of these tokens that the mask token, and any token of the vocabulary, take the place of.
+  double mask_replace_prob = 0.8, random_replace_prob = 0.1;
+  bool whole_word_mask = false;  // all tokens of a word are masked together
 };
 
 // Keys of a base model whose weights are quantised while they are read, under the names of Axolotl and of

@@ -379,7 +379,7 @@ constexpr Choice kTasks[] = {
     {"seq2seq", as_int(Task::Seq2Seq)},
     {"seq2seq_lm", as_int(Task::Seq2Seq)},
     {"token_classification", kNotBuilt, "labels of single tokens are not supported yet"},
-    {"masked_lm", kNotBuilt, "masked language models are not supported yet"},
+    {"masked_lm", as_int(Task::MaskedLm)},
 };
 constexpr Choice kProblemTypes[] = {
     {"single_label_classification"}, {"multi_label_classification"}, {"regression"}, {""}};
@@ -412,6 +412,10 @@ const Key<Recipe> kRecipeKeys[] = {
     {"num_labels", &Recipe::num_labels, 0, 1 << 20},
     {"label_names", &Recipe::label_names},
     {"problem_type", &Recipe::problem_type, 0, 0, kProblemTypes},
+    {"mlm_probability", &Recipe::mlm_probability, kTiny, 1},
+    {"mask_replace_prob", &Recipe::mask_replace_prob, 0, 1},
+    {"random_replace_prob", &Recipe::random_replace_prob, 0, 1},
+    {"whole_word_mask", &Recipe::whole_word_mask},
     // Data
     {"datasets", &Recipe::datasets},
     {"test_datasets", &Recipe::test_datasets},

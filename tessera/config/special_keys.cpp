@@ -196,14 +196,16 @@ void Translator::check_model_type(const ForeignKey&, const Origin& origin) {
     return set_native("task", make_scalar("classification", value.place), origin);
   if (value.text.ends_with("ForSeq2SeqLM") || value.text.ends_with("T5ForConditionalGeneration"))
     return set_native("task", make_scalar("seq2seq", value.place), origin);
+  if (value.text.ends_with("ForMaskedLM"))
+    return set_native("task", make_scalar("masked_lm", value.place), origin);
   for (const std::string_view kind : {"Classification", "ImageTextToText", "ConditionalGeneration",
                                       "QuestionAnswering", "SpeechSeq2Seq", "Seq2SeqLM", "Vision2Seq"}) {
     if (value.text.find(kind) == std::string::npos) continue;
     throw config_error(
         "UNSUPPORTED",
         "key '" + origin.path +
-            "': this kind of model is not supported yet; only causal language models, encoder-decoders "
-            "and classifiers of texts are",
+            "': this kind of model is not supported yet; only causal and masked language models, "
+            "encoder-decoders and classifiers of texts are",
         value.place)
         .got(describe(value));
   }

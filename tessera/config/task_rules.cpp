@@ -67,6 +67,53 @@ void validate_seq2seq(Rules& rules) {
          "prompt_tuning puts rows before one text, and a row of task: seq2seq has two");
 }
 
+// Rows are plain texts: those of pre-training, or entries that do not say what they are.
+void validate_plain_texts(Rules& rules, const std::vector<DatasetConfig>& datasets, const std::string& key) {
+  for (size_t i = 0; i < datasets.size(); ++i) {
+    const std::string& type = datasets[i].type;
+    if (type.empty() || type == "completion" || type == "pretrain") continue;
+    rules
+        .refuse("CONFLICT", {key + '.' + std::to_string(i) + ".type", "task"},
+                "task: masked_lm reads plain texts")
+        .got("type: " + type)
+        .need("no type, completion or pretrain; field names the column");
+  }
+}
+
+void validate_masks(Rules& rules) {
+  const Recipe& recipe = rules.recipe();
+  const auto refuse = [&](bool is_given, const char* key, const char* reason) {
+    if (is_given) rules.refuse("CONFLICT", {key, "task"}, reason);
+  };
+  validate_plain_texts(rules, recipe.datasets, "datasets");
+  validate_plain_texts(rules, recipe.test_datasets, "test_datasets");
+  refuse(recipe.streaming, "streaming", "task: masked_lm needs its rows in advance: name them in datasets");
+  refuse(!recipe.rl.empty(), "rl", "task: masked_lm trains on masked tokens, not on preferences");
+  refuse(recipe.adapter == AdapterKind::PromptTuning, "adapter",
+         "prompt_tuning puts rows before a text, for which PEFT has no masked language models");
+  if (recipe.mask_replace_prob + recipe.random_replace_prob > 1.0) {
+    rules
+        .refuse_text("CONFLICT", {"mask_replace_prob", "random_replace_prob"},
+                     "keys 'mask_replace_prob' and 'random_replace_prob' add up to more than 1")
+        .got(std::to_string(recipe.mask_replace_prob + recipe.random_replace_prob))
+        .need("shares of the masked tokens");
+  }
+}
+
+void refuse_masks(Rules& rules) {
+  const TaskConfig& recipe = rules.recipe();
+  const TaskConfig usual;
+  const std::pair<const char*, bool> given[] = {
+      {"mlm_probability", recipe.mlm_probability != usual.mlm_probability},
+      {"mask_replace_prob", recipe.mask_replace_prob != usual.mask_replace_prob},
+      {"random_replace_prob", recipe.random_replace_prob != usual.random_replace_prob},
+      {"whole_word_mask", recipe.whole_word_mask}};
+  for (const auto& [key, is_given] : given) {
+    if (is_given)
+      rules.refuse("UNSUPPORTED", {key}, "only a masked language model has masks").hint("task: masked_lm");
+  }
+}
+
 }  // namespace
 
 void validate_task(Rules& rules) {
@@ -74,6 +121,7 @@ void validate_task(Rules& rules) {
   validate_target_fields(rules, recipe.datasets, "datasets");
   validate_target_fields(rules, recipe.test_datasets, "test_datasets");
   if (recipe.task == Task::Seq2Seq) validate_seq2seq(rules);
+  recipe.task == Task::MaskedLm ? validate_masks(rules) : refuse_masks(rules);
   if (recipe.task != Task::Classification) {
     const std::pair<const char*, bool> given[] = {{"num_labels", recipe.num_labels > 0},
                                                   {"label_names", !recipe.label_names.empty()},

@@ -44,6 +44,7 @@ CurriculumLoader::CurriculumLoader(const RowSet& rows, const config::DataConfig&
   for (const int64_t row : rows.rows) {
     RowSet& own = by_entry[rows.store->dataset(row)];
     own.store = rows.store;
+    own.masks = rows.masks;
     own.rows.push_back(row);
   }
   if (by_entry.empty())

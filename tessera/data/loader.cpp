@@ -8,6 +8,7 @@
 #include "tessera/core/error.h"
 #include "tessera/core/rng.h"
 #include "tessera/data/kept_plan.h"
+#include "tessera/data/token_masks.h"
 
 namespace tessera::data {
 
@@ -45,6 +46,11 @@ std::vector<std::string> Loader::datasets() const {
 
 int64_t Loader::dataset_of(int64_t place) const {
   return std::ranges::lower_bound(datasets_, rows_.store->dataset(rows_.rows[place])) - datasets_.begin();
+}
+
+int64_t Loader::label_count(int64_t place) const {
+  if (rows_.masks == nullptr) return rows_.label_count(place);
+  return std::ssize(rows_.masks->draw(rows_.store->label_runs(rows_.rows[place]), place, cursor_.epoch));
 }
 
 int64_t Loader::steps_per_epoch() const {
@@ -114,8 +120,9 @@ Step Loader::next_step(bool makes_batches) {
     for (const int64_t row : rows_of_sample(sample)) {
       step.tokens += rows_.length(row);
       step.token_pairs += rows_.length(row) * rows_.length(row);
-      step.label_tokens += rows_.label_count(row);
-      if (has_several()) step.dataset_label_tokens[dataset_of(row)] += rows_.label_count(row);
+      const int64_t labels = label_count(row);
+      step.label_tokens += labels;
+      if (has_several()) step.dataset_label_tokens[dataset_of(row)] += labels;
     }
   }
   for (int64_t micro_step = 0; makes_batches && micro_step < micro_steps; ++micro_step) {
@@ -135,6 +142,32 @@ Step Loader::next_step(bool makes_batches) {
   return step;
 }
 
+void Loader::add_labels(int64_t place, size_t start, MicroBatch& batch) const {
+  const int64_t row = rows_.rows[place];
+  const auto tokens = rows_.store->tokens(row);
+  const auto runs = rows_.store->label_runs(row);
+  batch.labels.resize(start + tokens.size(), kIgnoreLabel);
+  if (rows_.masks != nullptr) {
+    for (const MaskedToken& masked : rows_.masks->draw(runs, place, cursor_.epoch)) {
+      const size_t at = start + static_cast<size_t>(masked.position);
+      batch.labels[at] = batch.input_ids[at];
+      if (masked.shown) batch.input_ids[at] = *masked.shown;
+      ++batch.label_tokens;
+    }
+    return;
+  }
+  const auto targets = rows_.store->targets(row);
+  int64_t next_target = batch.label_tokens;
+  for (const LabelRun& run : runs) {
+    for (int32_t i = run.begin; !targets.empty() && i < run.end; ++i) batch.labels[start + i] = next_target++;
+    // Position i - 1 predicts token i, so nothing predicts the first token.
+    for (int32_t i = std::max(run.begin, 1); targets.empty() && i < run.end; ++i)
+      batch.labels[start + i - 1] = tokens[i];
+  }
+  batch.targets.insert(batch.targets.end(), targets.begin(), targets.end());
+  batch.label_tokens += rows_.store->label_count(row);
+}
+
 MicroBatch Loader::make_micro_batch(int64_t begin_sample, int64_t end_sample) const {
   MicroBatch batch;
   batch.document_starts.push_back(0);
@@ -147,24 +180,13 @@ MicroBatch Loader::make_micro_batch(int64_t begin_sample, int64_t end_sample) co
       const auto tokens = rows_.store->tokens(row);
       const size_t start = batch.input_ids.size();
       batch.input_ids.insert(batch.input_ids.end(), tokens.begin(), tokens.end());
-      batch.labels.resize(start + tokens.size(), kIgnoreLabel);
-      const auto targets = rows_.store->targets(row);
-      int64_t next_target = batch.label_tokens;
-      for (const LabelRun& run : rows_.store->label_runs(row)) {
-        for (int32_t i = run.begin; !targets.empty() && i < run.end; ++i)
-          batch.labels[start + i] = next_target++;
-        // Position i - 1 predicts token i, so nothing predicts the first token.
-        for (int32_t i = std::max(run.begin, 1); targets.empty() && i < run.end; ++i)
-          batch.labels[start + i - 1] = tokens[i];
-      }
-      batch.targets.insert(batch.targets.end(), targets.begin(), targets.end());
+      add_labels(place, start, batch);
       if (const auto types = rows_.store->type_ids(row); !types.empty()) {
         batch.type_ids.resize(start, 0);
         batch.type_ids.insert(batch.type_ids.end(), types.begin(), types.end());
       }
       for (size_t i = 0; i < tokens.size(); ++i) batch.position_ids.push_back(static_cast<int64_t>(i));
       batch.document_starts.push_back(static_cast<int64_t>(batch.input_ids.size()));
-      batch.label_tokens += rows_.store->label_count(row);
       if (has_several()) batch.datasets.resize(batch.input_ids.size(), dataset_of(place));
     }
   }

@@ -67,6 +67,11 @@ class Loader : public StepSource {
   int64_t length_of_sample(int64_t sample) const;
   bool has_several() const { return datasets_.size() > 1; }
   int64_t dataset_of(int64_t place) const;
+  // Returns how many labels the row of this place has in the current epoch.
+  int64_t label_count(int64_t place) const;
+  // Appends the labels of the row of this place, whose tokens begin at `start` of the batch, and what goes
+  // with them; the masks show other tokens there.
+  void add_labels(int64_t place, size_t start, MicroBatch& batch) const;
   MicroBatch make_micro_batch(int64_t begin_sample, int64_t end_sample) const;
 
   RowSet rows_;

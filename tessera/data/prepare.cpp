@@ -76,7 +76,7 @@ PreparedData prepare(const PromptContext& context, const PrepareOptions& options
   if (config.eval_sequence_len > 0) eval_config.sequence_len = config.eval_sequence_len;
   PromptContext eval_context = {eval_config,        context.tokenizer, context.chat_template,
                                 context.vocab_size, context.now,       context.classification,
-                                context.seq2seq};
+                                context.seq2seq,    context.masked};
   DatasetReader reader(context, options), eval_reader(eval_context, options);
 
   PreparedData data;
@@ -121,7 +121,7 @@ PreparedData prepare_data(const config::DataConfig& config, const text::Tokenize
   return prepare(
       {config, &tokenizer, chat_template, options.vocab_size, options.now.value_or(text::local_clock()),
        options.classification ? &*options.classification : nullptr,
-       options.seq2seq ? &*options.seq2seq : nullptr},
+       options.seq2seq ? &*options.seq2seq : nullptr, options.masked ? &*options.masked : nullptr},
       options);
 }
 

@@ -9,6 +9,7 @@
 #include "tessera/config/data_config.h"
 #include "tessera/data/prepare_stats.h"
 #include "tessera/data/prompts/classification.h"
+#include "tessera/data/prompts/masked_lm.h"
 #include "tessera/data/prompts/seq2seq.h"
 #include "tessera/data/row_store.h"
 #include "tessera/text/chat_template/chat_template.h"
@@ -39,6 +40,8 @@ struct PrepareOptions {
   std::optional<ClassificationRows> classification = std::nullopt;
   // Set for rows of sources and targets (task: seq2seq).
   std::optional<Seq2SeqRows> seq2seq = std::nullopt;
+  // Set for rows of plain texts to mask (task: masked_lm).
+  std::optional<MaskedRows> masked = std::nullopt;
   uint64_t seed = 42;  // for the order in which the rows of all datasets are merged
 };
 

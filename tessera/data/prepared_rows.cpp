@@ -17,6 +17,7 @@
 #include "tessera/core/version.h"
 #include "tessera/data/file_identity.h"
 #include "tessera/data/prompts/classification.h"
+#include "tessera/data/prompts/masked_lm.h"
 #include "tessera/data/prompts/seq2seq.h"
 #include "tessera/io/file.h"
 #include "tessera/io/leftovers.h"
@@ -84,6 +85,10 @@ std::string prepared_key(const config::DatasetConfig& dataset, const std::vector
   }
   if (context.seq2seq != nullptr)
     made_of.add("seq2seq " + std::to_string(context.seq2seq->decoder_start_token_id));
+  if (context.masked != nullptr) {
+    made_of.add(std::string("masked_lm ") + (context.masked->whole_words ? "words " : "tokens ") +
+                std::to_string(context.masked->most_tokens.value_or(0)));
+  }
   if (context.now && chat_template.find("strftime_now") != std::string::npos)
     made_of.add("day " + std::to_string(*context.now / kSecondsPerDay));
   for (const DatasetFile& file : files) {

@@ -56,7 +56,7 @@ uint64_t hash_of_row(std::span<const int32_t> tokens, std::span<const LabelRun> 
 
 void RowBuffer::append(std::span<const int32_t> input_ids, std::span<const int32_t> labels,
                        int64_t first_word) {
-  append(input_ids, labels, {}, first_word);
+  append(input_ids, labels, {}, {}, first_word);
 }
 
 void RowBuffer::append(const Row& row, int64_t first_word) {
@@ -68,11 +68,12 @@ void RowBuffer::append(const Row& row, int64_t first_word) {
     for (const float target : row.targets) further.push_back(std::bit_cast<int32_t>(target));
     further.insert(further.end(), row.type_ids.begin(), row.type_ids.end());
   }
-  append(row.input_ids, row.labels, further, first_word);
+  append(row.input_ids, row.labels, row.run_starts, further, first_word);
 }
 
 void RowBuffer::append(std::span<const int32_t> input_ids, std::span<const int32_t> labels,
-                       std::span<const int32_t> further, int64_t first_word) {
+                       std::span<const int32_t> run_starts, std::span<const int32_t> further,
+                       int64_t first_word) {
   // A target may be read at the first position, but no token is predicted there.
   const bool has_targets = !further.empty() && further.front() > 0;
   TESSERA_ASSERT(input_ids.size() == labels.size(), "row with labels of another length");
@@ -87,7 +88,8 @@ void RowBuffer::append(std::span<const int32_t> input_ids, std::span<const int32
     if (labels[i] == kIgnoreLabel) continue;
     TESSERA_ASSERT(labels[i] == input_ids[i], "label that is not the row's own token");
     entry.num_labels += i > 0 || has_targets ? 1 : 0;
-    if (i > 0 && labels[i - 1] != kIgnoreLabel) {
+    const bool begins_run = std::ranges::binary_search(run_starts, i);
+    if (i > 0 && labels[i - 1] != kIgnoreLabel && !begins_run) {
       runs.back().end = i + 1;
     } else {
       runs.push_back({i, i + 1});

@@ -15,7 +15,8 @@
 
 namespace tessera::data {
 
-// Half-open range of positions of one row that carry labels.
+// Half-open range of positions of one row that carry labels. Runs lie in order and may touch
+// (Row::run_starts).
 struct LabelRun {
   int32_t begin = 0;
   int32_t end = 0;
@@ -46,7 +47,7 @@ struct RowBuffer {
 
  private:
   void append(std::span<const int32_t> input_ids, std::span<const int32_t> labels,
-              std::span<const int32_t> further, int64_t first_word);
+              std::span<const int32_t> run_starts, std::span<const int32_t> further, int64_t first_word);
 };
 
 // Returns a hash of a row's tokens, label runs and further words.

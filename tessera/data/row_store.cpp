@@ -89,7 +89,10 @@ Row RowStore::row(int64_t row) const {
   check(row);
   const auto ids = tokens(row);
   Row out{{ids.begin(), ids.end()}, std::vector<int32_t>(ids.size(), static_cast<int32_t>(kIgnoreLabel))};
+  int32_t end_before = 0;
   for (const LabelRun& run : label_runs(row)) {
+    if (run.begin == end_before && run.begin > 0) out.run_starts.push_back(run.begin);
+    end_before = run.end;
     std::copy(ids.begin() + run.begin, ids.begin() + run.end, out.labels.begin() + run.begin);
   }
   out.targets.assign(targets(row).begin(), targets(row).end());

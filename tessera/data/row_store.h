@@ -12,6 +12,8 @@
 
 namespace tessera::data {
 
+class TokenMasks;
+
 // A list of rows, which only grows: rows in memory, and rows of mapped files. A row's labels are its own
 // tokens, or its targets, at the positions of its label runs.
 class RowStore {
@@ -74,6 +76,8 @@ class RowStore {
 struct RowSet {
   std::shared_ptr<const RowStore> store;
   std::vector<int64_t> rows;
+  // Masks the rows' labelled tokens for a masked language model; null for any other one.
+  std::shared_ptr<const TokenMasks> masks = {};
 
   int64_t size() const { return static_cast<int64_t>(rows.size()); }
   int64_t length(int64_t i) const { return store->length(rows[i]); }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tessera/core/error.h"
+#include "tessera/nn/output_head.h"
 #include "tessera/nn/transformer_block.h"
 
 namespace tessera::models {
@@ -201,11 +202,26 @@ void add_block(const std::string& name, const nn::TransformerBlock& block, int64
   add_projections(name + o.mlp_name, o.mlp, *block.mlp, LayerStyle::rowwise, layers);
 }
 
+using ModuleNames = std::map<const torch::nn::Module*, std::string>;
+
+// Adds what the head of a masked language model has beside the embedding's weight.
+void add_head(const CausalLM& model, const ModuleNames& names, StyledLayers& layers) {
+  const auto* const head = dynamic_cast<const nn::OutputHead*>(&model.head());
+  if (head != nullptr && head->transform().dense != nullptr) {
+    layers.emplace_back(names.at(head->transform().dense.get()), LayerStyle::per_token());
+    layers.emplace_back(names.at(head->transform().norm.get()), LayerStyle::per_token());
+  }
+  for (const auto& [module, name] : names) {
+    if (dynamic_cast<const nn::HeadBias*>(module) != nullptr)
+      layers.emplace_back(name, LayerStyle::vocabulary());
+  }
+}
+
 }  // namespace
 
 parallel::TensorParallelPlan tensor_parallel_plan(const CausalLM& model) {
   using enum nn::ParameterRole;
-  std::map<const torch::nn::Module*, std::string> names;
+  ModuleNames names;
   for (const auto& module : model.named_modules("", /*include_self=*/false)) {
     names[module.value().get()] = module.key();
   }
@@ -222,6 +238,7 @@ parallel::TensorParallelPlan tensor_parallel_plan(const CausalLM& model) {
       if (is_layer) plan.layers.emplace_back(name.substr(0, name.size() - kWeight.size()), style);
     }
   }
+  add_head(model, names, plan.layers);
   for (const auto& block : model.blocks()) {
     const auto* const transformer = dynamic_cast<const nn::TransformerBlock*>(block.get());
     if (transformer == nullptr) {

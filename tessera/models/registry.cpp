@@ -56,7 +56,7 @@ template <EncoderConfig (*Read)(const io::JsonReader&)>
 Family described(std::string model_type) {
   return {.model_types = {std::move(model_type)},
           .read = read_as<EncoderConfig, Read>,
-          .build = build_as<EncoderConfig, EncoderClassifier>};
+          .build = build_as<EncoderConfig, EncoderModel>};
 }
 
 template <EncoderDecoderConfig (*Read)(const io::JsonReader&)>

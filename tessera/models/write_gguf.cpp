@@ -85,6 +85,10 @@ GgufReport write_gguf(const std::string& source, const checkpoint::GgufMixture& 
     throw Error(ErrorKind::Model, "UNSUPPORTED", "a classifier is not written as a GGUF file")
         .in(config.source_file + ": key 'architectures'");
   }
+  if (config.is_masked_lm) {
+    throw Error(ErrorKind::Model, "UNSUPPORTED", "a masked language model is not written as a GGUF file")
+        .in(config.source_file + ": key 'architectures'");
+  }
   const Family& family = *find_family(config.model_type);
   const checkpoint::GgufArchitecture& architecture = architecture_of(family, config);
   const auto model = build_model(config, at::kFloat);

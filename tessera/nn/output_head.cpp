@@ -6,8 +6,17 @@
 
 namespace tessera::nn {
 
+HeadBias::HeadBias(int64_t vocabulary, at::ScalarType dtype) {
+  bias =
+      register_parameter("bias", at::empty({vocabulary}, at::TensorOptions().dtype(dtype).device(at::kMeta)));
+}
+
 ops::Activation OutputHead::input(const at::Tensor& x) const {
-  const at::Tensor y = normed(x);
+  at::Tensor y = normed(x);
+  if (transform_.dense != nullptr) {
+    y = ops::activate_mlp(transform_.activation, {transform_.dense->forward(y), {}});
+    y = transform_.norm->forward(y);
+  }
   return scale_ == 1.0 ? y : y * scale_;
 }
 
@@ -34,6 +43,12 @@ at::Tensor OutputHead::logits(const at::Tensor& x) const {
 std::vector<at::Tensor> OutputHead::used_parameters() const {
   std::vector<at::Tensor> parameters;
   if (norm_ != nullptr) parameters = norm_->parameters();
+  if (transform_.dense != nullptr) {
+    for (const torch::nn::Module* layer : {static_cast<const torch::nn::Module*>(transform_.dense.get()),
+                                           static_cast<const torch::nn::Module*>(transform_.norm.get())}) {
+      for (const at::Tensor& parameter : layer->parameters()) parameters.push_back(parameter);
+    }
+  }
   parameters.push_back(weight_);
   if (bias_.defined()) parameters.push_back(bias_);
   if (token_rows() != nullptr) parameters.push_back(token_rows()->rows);

@@ -1,4 +1,5 @@
-// The head of a language model: the final norm, the output projection and the loss of the next tokens.
+// The head of a language model: the final norm, the output projection and the loss of the next tokens, or of
+// the masked ones.
 #pragma once
 
 #include <memory>
@@ -7,10 +8,30 @@
 #include <vector>
 
 #include "tessera/nn/embedding.h"
+#include "tessera/nn/initial_value.h"
+#include "tessera/nn/linear.h"
 #include "tessera/nn/norm.h"
 #include "tessera/nn/task_head.h"
+#include "tessera/ops/mlp_activation.h"
 
 namespace tessera::nn {
+
+// The bias of a projection whose weight is the embedding's. A parallel layout cuts it like that weight.
+class HeadBias : public Layer, public HasInitialValues {
+ public:
+  HeadBias(int64_t vocabulary, at::ScalarType dtype);
+  InitialValue initial_value(std::string_view) const override { return InitialValue::zeros(); }
+
+  at::Tensor bias;  // [vocabulary]
+};
+
+// The layers that a masked language model has between the final norm and the projection, in their order. They
+// treat tokens one by one.
+struct HeadTransform {
+  std::shared_ptr<Linear> dense;  // null without these layers
+  ops::Nonlinearity activation = ops::Nonlinearity::Gelu;
+  std::shared_ptr<const Norm> norm;
+};
 
 // Owns no parameter: those of the norm and the projection belong to modules of the model; the norm may be
 // null. A tied projection's weight is the embedding's, and so are its Embedding::token_rows(). The loss never
@@ -33,6 +54,9 @@ class OutputHead : public TaskHead {
   // Adds the projection's bias, [vocabulary], to the logits.
   void set_bias(at::Tensor bias) { bias_ = std::move(bias); }
 
+  void set_transform(HeadTransform transform) { transform_ = std::move(transform); }
+  const HeadTransform& transform() const { return transform_; }
+
   // Logits are those of scale x, and then capped (ops::LossTerms::soft_cap).
   void set_logits(double scale, double soft_cap) {
     scale_ = scale;
@@ -44,7 +68,8 @@ class OutputHead : public TaskHead {
 
   const at::Tensor& weight() const override { return weight_; }
   bool backward_reads_weight() const override { return false; }
-  // Returns the norm's parameters, the weight, the bias, and the rows that tokens have of their own.
+  // Returns the norm's parameters, those of the transform, the weight, the bias, and the rows that tokens
+  // have of their own.
   std::vector<at::Tensor> used_parameters() const override;
 
  private:
@@ -56,7 +81,8 @@ class OutputHead : public TaskHead {
   // Returns what the product takes.
   ops::Activation input(const at::Tensor& x) const;
 
-  std::shared_ptr<const Norm> norm_;       // null without one
+  std::shared_ptr<const Norm> norm_;  // null without one
+  HeadTransform transform_;
   std::shared_ptr<const Embedding> tied_;  // null for a projection with a weight of its own
   std::optional<ops::VocabularyPart> part_;
   double scale_ = 1.0, soft_cap_ = 0.0;

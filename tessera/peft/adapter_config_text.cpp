@@ -35,10 +35,12 @@ LoraOptions stored_options(LoraOptions options) {
 // Returns what every kind of adapter says. Keys stand in the order of the alphabet.
 nlohmann::ordered_json common_json(const LoraOptions& options, const LoraTargets& targets,
                                    const std::string& base_model, nlohmann::json sorted) {
+  nlohmann::json task = options.is_of_classifier ? "SEQ_CLS"
+                        : options.is_seq2seq     ? "SEQ_2_SEQ_LM"
+                                                 : "CAUSAL_LM";
+  if (options.is_masked_lm) task = nullptr;
   sorted.update({
-      {"task_type", options.is_of_classifier ? "SEQ_CLS"
-                    : options.is_seq2seq     ? "SEQ_2_SEQ_LM"
-                                             : "CAUSAL_LM"},
+      {"task_type", task},
       {"base_model_name_or_path", base_model},
       {"inference_mode", true},
       {"exclude_modules", nullptr},
@@ -64,8 +66,8 @@ nlohmann::ordered_json common_json(const LoraOptions& options, const LoraTargets
   }
   // Short names would also be those of layers of the whole model that do not belong to its text part.
   const std::vector<std::string>& layers = targets.adapted.empty() ? targets.saved : adapted;
-  // A short name may also be that of a layer in the head of a classifier.
-  const bool is_exact = options.is_of_classifier && options.all_linear;
+  // A short name may also be that of a layer in the head of a task.
+  const bool is_exact = (options.is_of_classifier || options.is_masked_lm) && options.all_linear;
   if (!layers.empty() && (is_exact || checkpoint::is_in_text_body(layers.front())))
     sorted["target_modules"] = layers;
   return nlohmann::ordered_json::parse(sorted.dump());

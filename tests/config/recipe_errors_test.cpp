@@ -237,13 +237,20 @@ TEST(RecipeErrorsTest, UpdatesInTheBackwardNeedNoWholeGradient) {
 TEST(RecipeErrorsTest, TasksTakeTheirKeysAlone) {
   const std::string head = "base_model: m\nlearning_rate: 1\ntask: classification\n";
   const std::string rows = head + "datasets: [{path: d}]\n";
+  const std::string masked = "base_model: m\nlearning_rate: 1\nmodel_type: AutoModelForMaskedLM\n";
   EXPECT_EQ(parse_recipe(rows + "label_names: [a, b]\n", "r.yaml").task, Task::Classification);
   const std::pair<std::string, const char*> cases[] = {
       {kMinimal + "num_labels: 2\n", "only a classifier has labels"},
       {rows + "num_labels: 3\nlabel_names: [a, b]\n", "got 3 and 2 names"},
       {rows + "label_names: [a, a]\n", "a name stands twice; got a"},
       {head + "datasets: [{path: d, type: alpaca}]\n", "got type: alpaca"},
-      {rows + "adapter: prompt_tuning\n", "adapter: lora trains a classifier"}};
+      {rows + "adapter: prompt_tuning\n", "adapter: lora trains a classifier"},
+      {kMinimal + "mlm_probability: 0.3\n", "only a masked language model has masks"},
+      {rows + "whole_word_mask: true\n", "only a masked language model has masks"},
+      {masked + "datasets: [{path: d, type: alpaca}]\n", "got type: alpaca; need no type, completion or"},
+      {masked + "datasets: [{path: d}]\nrandom_replace_prob: 0.5\n", "add up to more than 1"},
+      {masked + "datasets: [{path: d}]\nadapter: prompt_tuning\n", "PEFT has no masked language models"},
+      {masked + "pretraining_dataset: d\nmax_steps: 1\n", "needs its rows in advance"}};
   for (const auto& [recipe, part] : cases) EXPECT_THAT(message_of(recipe), HasSubstr(part)) << recipe;
 }
 

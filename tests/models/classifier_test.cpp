@@ -140,7 +140,7 @@ TEST(ClassifierConfig, WhatWouldGiveOtherNumbersIsRefused) {
   }
   nlohmann::json masked =
       nlohmann::json::parse(io::JsonReader::read_text(classifier_folder("bert") + "/config.json"));
-  masked["architectures"] = {"BertForMaskedLM"};
+  masked["architectures"] = {"BertForPreTraining"};
   const auto config = parse_model_config(masked.dump(), "config.json");
   EXPECT_FALSE(config->classification);
   EXPECT_THROW(build_model(*config, at::kFloat), Error);

@@ -9,6 +9,7 @@
 #include "tessera/data/prompts/input_output.h"
 #include "tessera/data/prompts/instruct.h"
 #include "tessera/data/prompts/llama_factory.h"
+#include "tessera/data/prompts/masked_lm.h"
 #include "tessera/data/prompts/preference.h"
 #include "tessera/data/prompts/pretokenized.h"
 #include "tessera/data/prompts/prompt_completion.h"
@@ -35,9 +36,10 @@ std::unique_ptr<PromptType> make_instruct(const config::DatasetConfig& dataset,
 std::unique_ptr<PromptType> make_prompt_type(const config::DatasetConfig& dataset,
                                              const PromptContext& context) {
   const std::string& type = dataset.type;
-  const bool has_labels = context.classification != nullptr, has_targets = context.seq2seq != nullptr;
+  const bool has_labels = context.classification != nullptr, has_targets = context.seq2seq != nullptr,
+             has_masks = context.masked != nullptr;
   if (context.tokenizer == nullptr &&
-      (!type.empty() || dataset.ds_type == "text" || has_labels || has_targets)) {
+      (!type.empty() || dataset.ds_type == "text" || has_labels || has_targets || has_masks)) {
     throw Error(ErrorKind::Model, "TOKENIZER", "the model has no tokenizer, but this dataset contains text")
         .at(dataset.source_file, dataset.source_line)
         .got(dataset.path)
@@ -45,6 +47,7 @@ std::unique_ptr<PromptType> make_prompt_type(const config::DatasetConfig& datase
   }
   if (has_labels) return std::make_unique<ClassificationPrompt>(dataset, context);
   if (has_targets) return std::make_unique<Seq2SeqPrompt>(dataset, context);
+  if (has_masks) return std::make_unique<MaskedLmPrompt>(dataset, context);
   if (!context.config.rl.empty() || is_preference_type(type))
     return std::make_unique<PreferencePrompt>(dataset, context);
   if (auto instruct = make_instruct(dataset, context)) return instruct;

@@ -54,6 +54,7 @@ class PromptType {
 };
 
 struct ClassificationRows;
+struct MaskedRows;
 struct Seq2SeqRows;
 
 struct PromptContext {
@@ -64,6 +65,7 @@ struct PromptContext {
   std::optional<int64_t> now = std::nullopt;           // RenderOptions::now
   const ClassificationRows* classification = nullptr;  // set with task: classification
   const Seq2SeqRows* seq2seq = nullptr;                // set with task: seq2seq
+  const MaskedRows* masked = nullptr;                  // set with task: masked_lm
 };
 
 // Makes the entry's prompt type. The caller keeps alive what the arguments refer to. Throws Error(Config) at

@@ -116,6 +116,10 @@ BaseModel BaseModel::as_classifier(const Classification& classification) const {
   return with_config(classifier_config(*config_, files_.config, classification));
 }
 
+BaseModel BaseModel::as_masked_lm() const {
+  return config_->is_masked_lm ? *this : with_config(masked_lm_config(*config_, files_.config));
+}
+
 BaseModel BaseModel::with_config(const std::map<std::string, std::string>& values) const {
   if (values.empty()) return *this;
   auto config = nlohmann::ordered_json::parse(files_.config);

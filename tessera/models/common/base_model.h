@@ -38,6 +38,8 @@ class BaseModel {
   // Returns this model with the head of a classifier of these labels in the place of its own
   // (classifier_config.h), which its files may lack. The same model if it is that classifier.
   BaseModel as_classifier(const Classification& classification) const;
+  // Does the same for the head of a masked language model (masked_lm_config()).
+  BaseModel as_masked_lm() const;
   // Tells whether the vocabulary has another size than in the files.
   bool has_new_vocabulary() const { return rows_.has_value(); }
 

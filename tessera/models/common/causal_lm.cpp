@@ -312,6 +312,11 @@ void CausalLM::check_new_tokens(const nn::KvCache& cache, const std::vector<NewT
 }
 
 void CausalLM::check_continues_texts(const std::string& use) const {
+  if (config().is_masked_lm) {
+    throw Error(ErrorKind::Model, "TASK",
+                use + " needs a model that continues a text, and this one tells masked tokens")
+        .in(config().source_file + ": key 'architectures'");
+  }
   if (!config().is_encoder_decoder) return;
   throw Error(ErrorKind::Model, "TASK",
               use + " needs a model that continues a text, and this one makes targets of sources")
@@ -326,6 +331,10 @@ void CausalLM::check_prompt(const std::vector<int64_t>& ids) const {
 }
 
 nn::KvCacheOptions CausalLM::cache_options() const {
+  if (config().is_masked_lm) {
+    throw Error(ErrorKind::Model, "TASK", "the model tells masked tokens, and generates nothing")
+        .in(config().source_file + ": key 'architectures'");
+  }
   if (config().classification) {
     throw Error(ErrorKind::Model, "TASK", "the model is a classifier, which generates nothing")
         .in(config().source_file + ": key 'architectures'")
@@ -383,8 +392,9 @@ std::vector<std::pair<std::string, std::string>> CausalLM::tied_modules() const 
 }
 
 bool CausalLM::ignores_tensor(const std::string& name) const {
-  // Files of a model that was no classifier before have the head of another task.
-  const bool is_other_head = config().classification && !name.starts_with(body_name() + ".");
+  // Files of a model that was made for another task have the head of that.
+  const bool takes_new_head = config().classification || config().is_masked_lm;
+  const bool is_other_head = takes_new_head && !name.starts_with(body_name() + ".");
   return is_other_head || name.ends_with(".rotary_emb.inv_freq");
 }
 

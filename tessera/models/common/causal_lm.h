@@ -110,8 +110,8 @@ class CausalLM : public torch::nn::Module {
   void check_new_tokens(const nn::KvCache& cache, const std::vector<NewTokens>& batch) const;
   // Throws what next_logits() would throw for `ids` as a new sequence: Error(Data) or Error(Model).
   void check_prompt(const std::vector<int64_t>& ids) const;
-  // Refuses, with Error(Model, "TASK"), an encoder-decoder for `use`, which needs a model that continues
-  // texts.
+  // Refuses, with Error(Model, "TASK"), an encoder-decoder and a masked language model for `use`, which needs
+  // a model that continues texts.
   void check_continues_texts(const std::string& use) const;
   // Returns the number of virtual tokens that stand before every document (nn::Embedding::virtual_rows()),
   // with the ids from vocab_size on. Batches of loss() and logits() hold them; next_logits() puts them before
@@ -127,7 +127,7 @@ class CausalLM : public torch::nn::Module {
   // that peft::apply_row_adapters() has returned for this model. logits() and loss() use none.
   void set_adapter_rows(std::shared_ptr<nn::AdapterRows> rows) { adapter_rows_ = std::move(rows); }
   // Returns the options of a cache that fits this model, or the blocks of its decode stage. Throws
-  // Error(Model, "TASK") for a classifier, which generates nothing.
+  // Error(Model, "TASK") for a classifier and a masked language model, which generate nothing.
   nn::KvCacheOptions cache_options() const;
   // Lets next_logits() run only the blocks of `stage` from now on, which makes it collective over the ranks
   // of all stages.

@@ -17,6 +17,17 @@ Error refusal(const ModelConfig& config, const std::string& what) {
   return Error(ErrorKind::Model, "CLASSIFIER", what).in(config.source_file);
 }
 
+// Returns the family of the class that the file, a config.json, names.
+std::string family_of(const ModelConfig& config, const std::string& file) {
+  const auto given = nlohmann::json::parse(file).value("architectures", nlohmann::json());
+  std::string family =
+      given.is_array() && !given.empty() ? architecture_family(given[0].get<std::string>()) : "";
+  if (!family.empty()) return family;
+  throw refusal(config, "key 'architectures' does not name the class of the model")
+      .need("one name, such as [\"BertForMaskedLM\"]")
+      .hint("write it with model_config.architectures");
+}
+
 }  // namespace
 
 std::string architecture_family(const std::string& architecture) {
@@ -35,15 +46,7 @@ std::map<std::string, std::string> classifier_config(const ModelConfig& config, 
     throw refusal(config, "Transformers has no classifier of model_type '" + config.model_type +
                               "', so that nothing could load the result");
   }
-  const auto json = nlohmann::json::parse(file);
-  const auto given = json.value("architectures", nlohmann::json());
-  const std::string family =
-      given.is_array() && !given.empty() ? architecture_family(given[0].get<std::string>()) : "";
-  if (family.empty()) {
-    throw refusal(config, "key 'architectures' does not name the class of the model")
-        .need("one name, such as [\"BertForMaskedLM\"]")
-        .hint("write it with model_config.architectures");
-  }
+  const std::string family = family_of(config, file);
   nlohmann::ordered_json names, numbers;
   for (int64_t i = 0; i < classification.num_labels(); ++i) {
     const std::string& label = classification.labels[static_cast<size_t>(i)];
@@ -58,6 +61,16 @@ std::map<std::string, std::string> classifier_config(const ModelConfig& config, 
   if (!config.is_encoder && !config.pad_token_id && !config.eos_token_ids.empty())
     values["pad_token_id"] = std::to_string(config.eos_token_ids.front());
   return values;
+}
+
+std::map<std::string, std::string> masked_lm_config(const ModelConfig& config, const std::string& file) {
+  if (!config.is_encoder) {
+    throw Error(ErrorKind::Model, "MASKED-LM", "only an encoder becomes a masked language model")
+        .in(config.source_file)
+        .got("model_type " + config.model_type)
+        .need("bert, roberta, distilbert or modernbert");
+  }
+  return {{"architectures", nlohmann::json({family_of(config, file) + "ForMaskedLM"}).dump()}};
 }
 
 }  // namespace tessera::models

@@ -1,4 +1,4 @@
-// Makes a classifier's config.json of another model's.
+// Makes the config.json of a model with the head of another task.
 #pragma once
 
 #include <map>
@@ -16,6 +16,10 @@ namespace tessera::models {
 // multimodal model.
 std::map<std::string, std::string> classifier_config(const ModelConfig& config, const std::string& file,
                                                      const Classification& classification);
+
+// Does the same for Transformers' *ForMaskedLM, of which only the class is another. Throws Error(Model,
+// "MASKED-LM") for a model that is no encoder.
+std::map<std::string, std::string> masked_lm_config(const ModelConfig& config, const std::string& file);
 
 // Returns what the text says of the key: the architecture without what its head is called ("Bert" of
 // BertForMaskedLM). Empty for an unknown form.

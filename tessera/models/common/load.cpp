@@ -56,16 +56,17 @@ std::vector<std::string> token_tables(const CausalLM& model) {
 
 namespace {
 
-// Lists the parameters of a classifier's head, without those of the body's final norm.
+// Lists the parameters of the head of a task, without those of the body's final norm and embedding.
 std::vector<std::string> head_parameters(const CausalLM& model) {
   std::vector<std::string> names;
   const auto head = model.head().used_parameters();
   const nn::ParameterRoles roles = model.parameter_roles();
   for (const auto& item : model.named_parameters()) {
-    const bool is_norm = roles.at(item.key()) == nn::ParameterRole::Norm;
+    const nn::ParameterRole role = roles.at(item.key());
+    const bool is_of_body = role == nn::ParameterRole::Norm || role == nn::ParameterRole::Embedding;
     const bool is_of_head =
         std::ranges::any_of(head, [&](const at::Tensor& p) { return p.is_same(item.value()); });
-    if (is_of_head && !is_norm) names.push_back(item.key());
+    if (is_of_head && !is_of_body) names.push_back(item.key());
   }
   return names;
 }
@@ -91,7 +92,7 @@ std::vector<std::string> check_tensors(const CausalLM& model, const checkpoint::
   std::vector<std::string> added;
   auto mismatches = checkpoint::compare_tensors(
       state_dict_adapter(model), files, [&](const std::string& name) { return model.ignores_tensor(name); });
-  if (takes_new_head && model.config().classification) {
+  if (takes_new_head && (model.config().classification || model.config().is_masked_lm)) {
     for (const std::string& name : head_parameters(model)) {
       if (std::erase(mismatches.missing, name) > 0) added.push_back(name);
     }

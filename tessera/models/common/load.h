@@ -28,8 +28,8 @@ std::vector<std::string> token_tables(const CausalLM& model);
 // Compares the tensors of the files with the model's state_dict_adapter(). Throws Error(Model, "TENSORS")
 // that lists what is missing, unknown, of another shape or not of a floating type, under the files' names, at
 // most 20 of them.
-// If `takes_new_head`, the files may lack what a classifier has behind its body. Returns the names of the
-// parameters that they lack.
+// If `takes_new_head`, the files may lack what a classifier or a masked language model has behind its body.
+// Returns the names of the parameters that they lack.
 std::vector<std::string> check_tensors(const CausalLM& model, const checkpoint::StoredTensors& files,
                                        bool takes_new_head = false);
 

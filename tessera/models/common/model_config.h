@@ -66,6 +66,9 @@ struct ModelConfig {
   // The head is a classifier's, of whole texts (Transformers' *ForSequenceClassification); nothing: it tells
   // the next token.
   std::optional<Classification> classification;
+  // The head is that of a masked language model (Transformers' *ForMaskedLM), which tells the tokens that
+  // were masked. Of encoders alone.
+  bool is_masked_lm = false;
   // The type that config.json names for the weights (`dtype` or `torch_dtype`), if any.
   std::optional<DType> stored_dtype;
 

@@ -47,6 +47,7 @@ void read_head(const io::JsonReader& reader, ModelConfig& config) {
       config.classification = read_classification(reader);
       continue;
     }
+    if (config.is_encoder && architecture.ends_with("ForMaskedLM")) config.is_masked_lm = true;
     if (config.is_encoder || architecture.ends_with("ForCausalLM") || architecture.ends_with("Model"))
       continue;
     throw unsupported(reader, "architectures", "neither a causal language model nor a classifier of texts")
@@ -84,6 +85,11 @@ void read_common(const io::JsonReader& reader, ModelConfig& config) {
   if (dtype == "float64") config.stored_dtype = DType::F64;
   if (dtype == "bfloat16") config.stored_dtype = DType::BF16;
   if (dtype == "float16") config.stored_dtype = DType::F16;
+}
+
+void read_masked_tie(const io::JsonReader& reader, ModelConfig& config) {
+  config.tie_word_embeddings = config.is_masked_lm && reader.boolean("tie_word_embeddings", true);
+  config.has_head_bias = config.is_masked_lm;
 }
 
 void check_elements(const io::JsonReader& reader, const std::string& key, int64_t rows, int64_t columns) {

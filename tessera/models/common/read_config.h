@@ -19,10 +19,15 @@ inline constexpr int64_t kMaxLayers = 10000, kMaxHeads = 1 << 20;
 Error unsupported(const io::JsonReader& reader, const std::string& key, const std::string& what);
 
 // Fills the fields that do not depend on the family: source_file, model_type, the special tokens, the stored
-// type, and the labels of a classifier. Throws Error(Model, "UNSUPPORTED") for quantised weights and for
-// architectures other than causal language models and classifiers; those of encoders, which `config` tells
-// by is_encoder, may be any, and those of an encoder-decoder (is_encoder_decoder) generate.
+// type, the labels of a classifier, and is_masked_lm of an encoder. Throws Error(Model, "UNSUPPORTED") for
+// quantised weights and for architectures other than causal language models and classifiers; those of
+// encoders, which `config` tells by is_encoder, may be any, and those of an encoder-decoder
+// (is_encoder_decoder) generate.
 void read_common(const io::JsonReader& reader, ModelConfig& config);
+
+// Tells of an encoder whether its output projection has the embedding's weight, which only the head of a
+// masked language model has.
+void read_masked_tie(const io::JsonReader& reader, ModelConfig& config);
 
 // Throws if a weight of `size` rows and config.hidden_size columns, for any {key, size} of `keys`, would have
 // more than 2^44 elements. Each size was checked alone before; this checks their product before a model is

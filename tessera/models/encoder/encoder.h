@@ -1,5 +1,5 @@
-// Describes an encoder of nn::TransformerBlocks: its embeddings, its layers and the head of its classifier,
-// and what files call them.
+// Describes an encoder of nn::TransformerBlocks: its embeddings, its layers and the heads of its tasks, and
+// what files call them.
 #pragma once
 
 #include <string>
@@ -22,6 +22,16 @@ struct ClassifierDense {
   std::string norm;  // behind the activation; empty: there is none
 };
 
+// The head of a masked language model: a dense layer, its activation and a norm before the output projection,
+// which has the weight of the embedding.
+struct MaskedHead {
+  std::string dense, norm;
+  ops::Nonlinearity activation = ops::Nonlinearity::Gelu;
+  bool has_dense_bias = true;
+  std::string bias;     // the module that holds the bias of the projection; empty: there is none
+  std::string decoder;  // the projection, under whose name files may hold its weight and bias too
+};
+
 // Names are those of the modules in the family's files. Those of the head are whole, those of the embeddings,
 // the layers and the final norm begin below `body`. An empty name means that there is no such module.
 struct Encoder {
@@ -36,6 +46,7 @@ struct Encoder {
   int64_t first_position = 0;  // row of the table of positions that the first token of a text has
   ClassifierDense dense;
   std::string classifier = "classifier";
+  MaskedHead masked;
 };
 
 // The configuration of a family that reads its config.json into a description.

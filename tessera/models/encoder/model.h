@@ -11,28 +11,34 @@
 
 namespace tessera::models {
 
-// An encoder with the head of a classifier. The hidden states behind its last layer are those of all tokens;
-// the head reads the first of each text.
-class EncoderClassifier : public CausalLM {
+// An encoder with the head of its task. The hidden states behind its last layer are those of all tokens; a
+// classifier reads the first of each text, and a masked language model tells tokens at their own positions.
+class EncoderModel : public CausalLM {
  public:
-  // Throws Error(Model, "TASK") for a config that is no classifier's.
-  EncoderClassifier(const EncoderConfig& config, at::ScalarType dtype);
+  // Throws Error(Model, "TASK") for a config of neither head, and Error(Model, "UNSUPPORTED") for a masked
+  // language model whose output projection is not the embedding.
+  EncoderModel(const EncoderConfig& config, at::ScalarType dtype);
 
   const ModelConfig& config() const override { return config_; }
   std::string body_name() const override { return config_.encoder.body; }
-  std::vector<TiedParameter> tied_parameters() const override { return {}; }
+  std::vector<TiedParameter> tied_parameters() const override;
   at::Tensor embed(const at::Tensor& input_ids, const at::Tensor& position_ids,
                    const at::Tensor& type_ids) override;
   void add_positions(nn::SequenceContext& context, const at::Tensor& position_ids) const override;
   const std::vector<std::shared_ptr<nn::Block>>& blocks() const override { return blocks_; }
   nn::TaskHead& head() const override { return *head_; }
   std::vector<std::shared_ptr<nn::Embedding>> embeddings() const override;
-  // Old files call the parameters of norms gamma and beta.
+  // Old files call the parameters of norms gamma and beta, and the bias of the projection may be a part of
+  // it.
   std::vector<checkpoint::StoredPart> stored_parts(const std::string& name, const at::Tensor& parameter,
                                                    const checkpoint::LayerParts& layers) const override;
   bool ignores_tensor(const std::string& name) const override;
 
  private:
+  // `norm`: that behind the last layer; null without one.
+  std::shared_ptr<nn::TaskHead> make_classifier(const std::shared_ptr<nn::Norm>& norm, at::ScalarType dtype);
+  std::shared_ptr<nn::TaskHead> make_masked_head(const std::shared_ptr<nn::Norm>& norm, at::ScalarType dtype);
+
   const EncoderConfig config_;
   std::shared_ptr<nn::Embedding> words_, positions_, types_;  // the last two may be null
   std::shared_ptr<nn::Norm> embedding_norm_;

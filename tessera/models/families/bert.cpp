@@ -38,7 +38,7 @@ EncoderConfig read_bert_like(const io::JsonReader& reader, const char* body) {
         .need("absolute");
   }
   read_sizes(reader, c, {.max_position_embeddings = 512, .kv_heads_key = nullptr});
-  c.tie_word_embeddings = false;  // that is of the head of masked language models
+  read_masked_tie(reader, c);
   note_dropout(reader, c, {"hidden_dropout_prob", "attention_probs_dropout_prob"}, 0.1);
   Encoder& e = c.encoder;
   e.norm = {.kind = nn::NormOptions::Kind::Layer, .eps = reader.number("layer_norm_eps", 0.0, 1.0, 1e-12)};
@@ -71,6 +71,11 @@ void bound_documents(EncoderConfig& c) {
 EncoderConfig read_bert(const io::JsonReader& reader) {
   EncoderConfig c = read_bert_like(reader, "bert");
   c.encoder.dense.name = "bert.pooler.dense";
+  c.encoder.masked = {.dense = "cls.predictions.transform.dense",
+                      .norm = "cls.predictions.transform.LayerNorm",
+                      .activation = c.encoder.blocks.front().mlp.activation,
+                      .bias = "cls.predictions",
+                      .decoder = "cls.predictions.decoder"};
   bound_documents(c);
   return c;
 }
@@ -81,6 +86,10 @@ EncoderConfig read_roberta(const io::JsonReader& reader) {
   c.encoder.first_position = c.pad_token_id.value_or(1) + 1;
   c.encoder.dense.name = "classifier.dense";
   c.encoder.classifier = "classifier.out_proj";
+  c.encoder.masked = {.dense = "lm_head.dense",
+                      .norm = "lm_head.layer_norm",
+                      .bias = "lm_head",
+                      .decoder = "lm_head.decoder"};
   bound_documents(c);
   return c;
 }
@@ -104,6 +113,7 @@ EncoderConfig read_distilbert(const io::JsonReader& reader) {
   }
   c.head_dim = c.hidden_size / c.num_heads;
   check_products(reader, c, {{"vocab_size", c.vocab_size}, {"hidden_dim", c.intermediate_size}});
+  read_masked_tie(reader, c);
   note_dropout(reader, c, {"dropout", "attention_dropout"}, 0.1);
   Encoder& e = c.encoder;
   e.norm = {.kind = nn::NormOptions::Kind::Layer, .eps = 1e-12};
@@ -122,6 +132,11 @@ EncoderConfig read_distilbert(const io::JsonReader& reader) {
   block.mlp.up = "lin1";
   block.mlp.down = "lin2";
   block.mlp_norm_name = "output_layer_norm";
+  e.masked = {.dense = "vocab_transform",
+              .norm = "vocab_layer_norm",
+              .activation = block.mlp.activation,
+              .bias = "vocab_projector",
+              .decoder = "vocab_projector"};
   e.blocks.assign(static_cast<size_t>(c.num_layers), block);
   bound_documents(c);
   return c;

@@ -23,7 +23,7 @@ EncoderConfig read_modernbert(const io::JsonReader& reader) {
   c.is_encoder = true;
   read_common(reader, c);
   read_sizes(reader, c, {.max_position_embeddings = 8192, .kv_heads_key = nullptr});
-  c.tie_word_embeddings = false;  // that is of the head of masked language models
+  read_masked_tie(reader, c);
   if (const std::string pooling = reader.text("classifier_pooling", "cls"); pooling != "cls") {
     throw unsupported(reader, "classifier_pooling", "a classifier that reads all tokens is not implemented")
         .got(pooling)
@@ -40,10 +40,19 @@ EncoderConfig read_modernbert(const io::JsonReader& reader) {
   e.embedding_norm = "embeddings.norm";
   e.layers = "layers";
   e.final_norm = "final_norm";
-  e.dense = {.name = "head.dense",
-             .activation = read_classifier_activation(reader),
-             .has_bias = reader.boolean("classifier_bias", false),
-             .norm = "head.norm"};
+  e.dense = {
+      .name = "head.dense",
+      .activation = c.is_masked_lm ? ClassifierDense::Activation::Gelu : read_classifier_activation(reader),
+      .has_bias = reader.boolean("classifier_bias", false),
+      .norm = "head.norm"};
+  if (c.is_masked_lm) {
+    e.masked = {.dense = "head.dense",
+                .norm = "head.norm",
+                .activation = read_activation(reader, "classifier_activation", "gelu"),
+                .has_dense_bias = e.dense.has_bias,
+                .bias = reader.boolean("decoder_bias", true) ? "decoder" : "",
+                .decoder = "decoder"};
+  }
 
   const bool has_bias = reader.boolean("attention_bias", false);
   nn::TransformerBlockOptions block;

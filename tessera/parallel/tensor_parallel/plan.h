@@ -60,7 +60,7 @@ struct LayerStyle {
     return {Kind::RowwisePart, unit, inner_unit};
   }
   // A table of tokens that is cut along the vocabulary: an Embedding, whose outputs are summed, or the Linear
-  // of the output projection.
+  // or the nn::HeadBias of the output projection.
   static LayerStyle vocabulary() { return {Kind::Vocabulary}; }
   // A layer inside a region that is whole on every rank, which uses it for its part of an activation. Each
   // rank then has a part of the layer's gradients, and these are summed.

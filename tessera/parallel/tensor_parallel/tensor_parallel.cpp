@@ -146,6 +146,10 @@ class Cutter {
 
   void cut_table(const std::string& name, nn::Layer& layer, const LayerStyle& style) {
     if (auto* const linear = dynamic_cast<nn::Linear*>(&layer)) return cut_linear(name, *linear, style, true);
+    if (auto* const bias = dynamic_cast<nn::HeadBias*>(&layer)) {
+      place_cut(bias->bias, 0, style);
+      return;
+    }
     nn::Embedding& embedding = as<nn::Embedding>(layer, name);
     embedding.set_first_row(place_cut(embedding.weight, 0, style).offset[0]);
     if (embedding.token_rows() != nullptr) place_whole(embedding.token_rows()->rows);
@@ -229,8 +233,8 @@ void check_tensor_parallel(const torch::nn::Module& root, const TensorParallelPl
     const auto layer = nn::find_layer(named, name);
     if (!style.cuts_weight()) continue;
     const auto* const linear = dynamic_cast<const nn::Linear*>(layer.get());
-    const int64_t length = style.is_rowwise() ? linear->in_features()
-                                              : layer->named_parameters(/*recurse=*/false)["weight"].size(0);
+    const int64_t length =
+        style.is_rowwise() ? linear->in_features() : layer->parameters(/*recurse=*/false).front().size(0);
     layers.push_back({name, style, length});
   }
   std::optional<Error> misfit = find_misfit(layers, plan, num_ranks);

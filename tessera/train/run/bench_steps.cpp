@@ -16,8 +16,11 @@ namespace {
 // Returns how many tokens of a document of an encoder-decoder are its source; the rest is its target.
 int64_t source_tokens(const config::Recipe& recipe) { return recipe.sequence_len - recipe.sequence_len / 2; }
 
+constexpr int64_t kMaskedEvery = 7;  // every so many tokens one is told: 14 % of them
+
 int64_t labels_of_document(const config::Recipe& recipe, const models::ModelConfig& model) {
   if (model.classification) return 1;
+  if (model.is_masked_lm) return (recipe.sequence_len + kMaskedEvery - 1) / kMaskedEvery;
   return recipe.sequence_len - 1 - (model.is_encoder_decoder ? source_tokens(recipe) : 0);
 }
 
@@ -51,6 +54,14 @@ data::MicroBatch random_batch(const config::Recipe& recipe, const models::ModelC
                                        (model.is_encoder ? 0 : 1))] = d;
     batch.label_tokens = recipe.micro_batch_size;
     batch.targets.resize(static_cast<size_t>(batch.label_tokens * model.classification->target_width()));
+    return batch;
+  }
+  if (model.is_masked_lm) {
+    batch.labels = batch.input_ids;
+    for (size_t i = 0; i < batch.labels.size(); ++i) {
+      if (batch.position_ids[i] % kMaskedEvery != 0) batch.labels[i] = kIgnoreLabel;
+    }
+    batch.label_tokens = recipe.micro_batch_size * labels_of_document(recipe, model);
     return batch;
   }
   if (model.is_encoder_decoder) add_sides(recipe, batch);

@@ -96,6 +96,11 @@ std::string rows_fingerprint(const data::RowSet& rows, const config::Recipe& rec
   const std::vector<int64_t> order = {recipe.seed, recipe.shuffle_merged_datasets, recipe.sample_packing,
                                       recipe.sample_packing ? recipe.sequence_len : 0};
   hash.add(std::span<const int64_t>(order));
+  if (recipe.task == config::Task::MaskedLm) {
+    const std::vector<double> masks = {recipe.mlm_probability, recipe.mask_replace_prob,
+                                       recipe.random_replace_prob, recipe.whole_word_mask ? 1.0 : 0.0};
+    hash.add(std::span<const double>(masks));
+  }
   if (data::has_curriculum(recipe)) {
     for (const config::DatasetConfig& dataset : recipe.datasets) {
       hash.add(std::to_string(dataset.weight));

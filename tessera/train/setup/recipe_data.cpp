@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/data/default_chat_template.h"
 #include "tessera/data/loader_options.h"
+#include "tessera/data/token_masks.h"
 #include "tessera/train/setup/group_exchange.h"
 #include "tessera/train/setup/recipe_tokenizer.h"
 
@@ -39,9 +41,39 @@ data::PrepareOptions prepare_options(const config::Recipe& recipe, const models:
     options.classification = {
         *model.classification, model.is_encoder, model.pad_token_id,
         model.document_bound ? std::optional(model.document_bound->tokens) : std::nullopt};
+  if (model.is_masked_lm) {
+    options.masked = {recipe.whole_word_mask,
+                      model.document_bound ? std::optional(model.document_bound->tokens) : std::nullopt};
+  }
   if (model.is_encoder_decoder)
     options.seq2seq = data::Seq2SeqRows{static_cast<int32_t>(model.decoder_start_token_id)};
   return options;
+}
+
+std::shared_ptr<const data::TokenMasks> make_masks(const config::Recipe& recipe,
+                                                   const models::ModelConfig& model,
+                                                   const text::Tokenizer& tokenizer, const char* stream) {
+  data::MaskOptions options;
+  options.probability = recipe.mlm_probability;
+  options.mask_share = recipe.mask_replace_prob;
+  options.random_share = recipe.random_replace_prob;
+  options.mask_token_id = *tokenizer.mask_id();
+  options.vocab_size = std::min(model.vocab_size, tokenizer.vocab_size());
+  options.whole_runs = recipe.whole_word_mask;
+  options.seed = static_cast<uint64_t>(recipe.seed);
+  options.stream = stream;
+  return std::make_shared<const data::TokenMasks>(options);
+}
+
+void check_mask_token(const models::ModelConfig& model, const std::optional<text::Tokenizer>& tokenizer) {
+  const auto mask = tokenizer ? tokenizer->mask_id() : std::nullopt;
+  if (mask && *mask < model.vocab_size) return;
+  throw Error(ErrorKind::Model, "MASK-TOKEN", "task: masked_lm needs a tokenizer with a mask token")
+      .got(mask        ? "a mask token outside of the model's vocabulary"
+           : tokenizer ? "a tokenizer without one"
+                       : "no tokenizer")
+      .need("a mask_token in tokenizer_config.json")
+      .hint("tokenizer_config names another folder with the tokenizer");
 }
 
 data::PreparedData read_rows(const config::Recipe& recipe, const std::optional<text::Tokenizer>& tokenizer,
@@ -56,10 +88,15 @@ data::PreparedData read_rows(const config::Recipe& recipe, const std::optional<t
 data::PreparedData read_recipe_data(const config::Recipe& recipe, const models::ModelConfig& model,
                                     std::optional<text::Tokenizer>& tokenizer, int64_t num_threads,
                                     std::optional<int64_t> now) {
+  if (model.is_masked_lm) check_mask_token(model, tokenizer);
   data::PrepareOptions options = prepare_options(recipe, model, num_threads, now);
   if (!recipe.dataset_prepared_path.empty()) options.tokenizer_fingerprint = tokenizer_fingerprint(recipe);
   if (tokenizer) data::warn_of_missing_tokens(recipe, *tokenizer);
   data::PreparedData rows = read_rows(recipe, tokenizer, options);
+  if (model.is_masked_lm) {
+    rows.train.masks = make_masks(recipe, model, *tokenizer, "data.masks");
+    rows.eval.masks = make_masks(recipe, model, *tokenizer, "data.masks.eval");
+  }
   warn_of_long_rows(rows, model);
   if (tokenizer) tokenizer->set_chat_template(data::trained_chat_template(recipe, *tokenizer));
   return rows;

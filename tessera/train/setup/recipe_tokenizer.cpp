@@ -186,6 +186,12 @@ models::BaseModel with_recipe_task(const models::BaseModel& base, const config::
     }
     return base.as_classifier(wanted);
   }
+  if (recipe.task == config::Task::MaskedLm) return base.as_masked_lm();
+  if (base.config().is_encoder) {
+    throw recipe.error("TASK", "the base model is an encoder", {"task", "base_model"})
+        .got("task: causal_lm")
+        .need("task: classification or masked_lm");
+  }
   if (!own) return base;
   throw recipe.error("TASK", "the base model is a classifier", {"task", "base_model"})
       .got("task: causal_lm")

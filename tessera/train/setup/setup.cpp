@@ -172,6 +172,7 @@ peft::LoraOptions adapter_options(const config::Recipe& recipe) {
   peft::LoraOptions options = lora_options(recipe);
   options.is_of_classifier = recipe.task == config::Task::Classification;
   options.is_seq2seq = recipe.task == config::Task::Seq2Seq;
+  options.is_masked_lm = recipe.task == config::Task::MaskedLm;
   if (recipe.adapter == config::AdapterKind::Ia3) options.method = peft::AdapterMethod::Ia3;
   if (recipe.adapter == config::AdapterKind::LnTuning) options.method = peft::AdapterMethod::Norms;
   if (recipe.adapter == config::AdapterKind::Vera) options.method = peft::AdapterMethod::Vera;
@@ -343,6 +344,7 @@ AdapterSetup put_adapter(models::CausalLM& model, const config::Recipe& recipe,
   check_continued(recipe, model, continued, problems);
   continued.options.dropout = recipe.lora_dropout;
   continued.options.is_seq2seq = recipe.task == config::Task::Seq2Seq;
+  continued.options.is_masked_lm = recipe.task == config::Task::MaskedLm;
   adapter.options = continued.options;
   adapter.targets = peft::apply_adapter(model, continued, *files, model.tied_modules());
   return adapter;
@@ -436,6 +438,24 @@ config::Recipe with_saved_head(config::Recipe recipe, const models::CausalLM& mo
   return recipe;
 }
 
+// Warns of the parameters of the head that the files of the base lack. Throws Error(Config) for a masked
+// language model with an adapter, which would leave them random.
+void warn_of_new_head(const config::Recipe& recipe, const std::vector<std::string>& added) {
+  if (added.empty() || !recipe.lora_model_dir.empty()) return;
+  const bool is_masked = recipe.task == config::Task::MaskedLm;
+  if (is_masked && recipe.adapter != config::AdapterKind::None) {
+    throw recipe
+        .error("TASK",
+               "the base model lacks the head of a masked language model, which an adapter does not train",
+               {"adapter", "base_model"})
+        .got("no " + join(added, ", "))
+        .need("a base model with its head, or no adapter");
+  }
+  log::warn(std::string("the base model lacks the head of a ") +
+            (is_masked ? "masked language model" : "classifier") +
+            ", which begins with random values: " + join(added, ", "));
+}
+
 // Freezes all that unfrozen_parameters leaves out; nothing where the recipe has no such key.
 void freeze_parameters(PlannedModel& planned, const config::Recipe& recipe, config::Problems& problems) {
   if (recipe.unfrozen_parameters.empty()) return;
@@ -489,10 +509,10 @@ PlannedModel plan_model(const config::Recipe& given, const models::BaseModel& ba
   } else {
     base_files = base.tensors();
     planned.files.push_back(base_files);
-    const auto added = models::check_tensors(model, *base_files, recipe.task == config::Task::Classification);
-    if (!added.empty() && recipe.lora_model_dir.empty())
-      log::warn("the base model lacks the head of a classifier, which begins with random values: " +
-                join(added, ", "));
+    const bool takes_new_head =
+        recipe.task == config::Task::Classification || recipe.task == config::Task::MaskedLm;
+    const auto added = models::check_tensors(model, *base_files, takes_new_head);
+    warn_of_new_head(recipe, added);
     planned.base_dtype = checkpoint::main_dtype(*base_files);
     sources.push_back(checkpoint::stored_source(base_files, planned.saved));
   }
