@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "tessera/device/device.h"
+#include "tessera/device/host_memory.h"
 
 namespace tessera::generation {
 
@@ -32,7 +33,8 @@ std::string RankOrders::hear() {
   group_->recv(size, 0);
   const at::Tensor bytes = at::empty({size.item<int64_t>()}, on_host(at::kByte));
   if (bytes.numel() > 0) group_->recv(bytes, 0);
-  return {static_cast<const char*>(bytes.const_data_ptr()), static_cast<size_t>(bytes.numel())};
+  const auto read = host_span<const uint8_t>(bytes);
+  return {read.begin(), read.end()};
 }
 
 int64_t RankOrders::least_of(int64_t value) {

@@ -24,7 +24,7 @@ struct ServingEngineOptions {
   bool has_prefix_cache = true;       // GeneratorOptions::shares_pages
   int64_t max_draft_tokens = 0;       // GeneratorOptions::max_draft_tokens
   EmbeddingOptions embeddings = {};   // how texts are embedded, or why not
-  // Of ranks that share the model: the engine of the first one tells the others what it does
+  // Ranks that share the model have orders: the engine of the first one tells the others what it does
   // (ServingFollower). Null for a model that is whole in this process.
   std::shared_ptr<RankOrders> orders = nullptr;
   // Called, on the engine's thread, when the model has failed and other ranks may be elsewhere in its work:

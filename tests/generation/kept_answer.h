@@ -1,4 +1,4 @@
-// What tests of engines share: a receiver that keeps an answer, and requests whose answers are drawn.
+// Parts that tests of engines share: a receiver that keeps an answer, and requests whose answers are drawn.
 #pragma once
 
 #include <atomic>

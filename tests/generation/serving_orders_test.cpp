@@ -61,7 +61,7 @@ void expect_answers(ServingEngine& engine, models::CausalLM& whole, bool makes_e
   }
   EXPECT_EQ(receivers[3]->num_of_prompt, 5U + 27U - 1U);
   EXPECT_EQ(receivers.back()->reason, serving::EndReason::Cancelled);
-  // With a short context, answers are too short to need each other's pages.
+  // Answers in a short context are too short to need each other's pages.
   EXPECT_EQ(engine.state().preemptions > 0, engine.facts().context > 100);
   EXPECT_EQ(engine.facts().no_embeddings.empty(), makes_embeddings);
 }
