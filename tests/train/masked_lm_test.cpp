@@ -100,7 +100,7 @@ TEST_P(MaskedLayouts, EqualOneProcess) {
     EXPECT_GT(want.norms[i], 1e-3);
   }
   EXPECT_NE(want.losses[0], want.losses[2]);
-  EXPECT_NEAR(got.evaluated.loss, want.evaluated.loss, 1e-9 * want.evaluated.loss);
+  EXPECT_NEAR(got.evaluated.loss.value(), want.evaluated.loss.value(), 1e-9 * *want.evaluated.loss);
   EXPECT_EQ(got.evaluated.label_tokens, want.evaluated.label_tokens);
 }
 

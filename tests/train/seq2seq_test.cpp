@@ -66,7 +66,8 @@ Curve follow(const config::Recipe& recipe, const std::shared_ptr<comm::Communica
     curve.norms.push_back(metrics.grad_norm);
   }
   data::Loader loader(rows, data::eval_loader_options(recipe, rank, size));
-  curve.evaluated = evaluate(training.trained(), mesh, loader, [](int64_t) { return true; }).value().loss;
+  curve.evaluated =
+      evaluate(training.trained(), mesh, loader, [](int64_t) { return true; }).value().loss.value();
   return curve;
 }
 

@@ -80,7 +80,7 @@ class StepTest : public ::testing::Test {
       EXPECT_EQ(done, ++told);
       return true;
     };
-    const double loss = evaluate(trained_, *mesh_, loader, on_step).value().loss;
+    const double loss = evaluate(trained_, *mesh_, loader, on_step).value().loss.value();
     EXPECT_EQ(told, loader.steps_per_epoch());
     return loss;
   }
