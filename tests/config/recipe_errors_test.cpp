@@ -247,7 +247,7 @@ TEST(RecipeErrorsTest, TasksTakeTheirKeysAlone) {
       {rows + "adapter: prompt_tuning\n", "adapter: lora trains a classifier"},
       {kMinimal + "mlm_probability: 0.3\n", "only a masked language model has masks"},
       {rows + "whole_word_mask: true\n", "only a masked language model has masks"},
-      {masked + "datasets: [{path: d, type: alpaca}]\n", "got type: alpaca; need no type, completion or"},
+      {masked + "datasets: [{path: d, type: alpaca}]\n", "got type: alpaca, need no type, completion or"},
       {masked + "datasets: [{path: d}]\nrandom_replace_prob: 0.5\n", "add up to more than 1"},
       {masked + "datasets: [{path: d}]\nadapter: prompt_tuning\n", "PEFT has no masked language models"},
       {masked + "pretraining_dataset: d\nmax_steps: 1\n", "needs its rows in advance"}};
