@@ -127,8 +127,8 @@ inline const std::vector<ParityFamily>& parity_families() {
       {"stablelm_norms", 4, 2, Layouts},
       // Learned positions without rotations, and biases everywhere.
       {"opt", 4, 4, Layouts | Pipelines, 1, {}, "final_layer_norm", "num_hidden_layers", {"fc1", "fc2"}},
-      // Joined projections whose outputs are clipped.
-      {"mpt", 6, 6, Layouts, 1, {}, "norm_f", "n_layers", {"up_proj", "down_proj"}},
+      // Joined projections whose outputs are clipped. Blocks of codes allow three ranks.
+      {"mpt", 3, 3, Layouts, 1, {}, "norm_f", "n_layers", {"up_proj", "down_proj"}},
       // An activation with parameters.
       {"apertus", 4, 2, Layouts},
       // Experts beside MLPs of another width. Context parallel ranks share no document of several chunks.
