@@ -11,6 +11,7 @@
 #include "tessera/cli/answering.h"
 #include "tessera/cli/message_input.h"
 #include "tessera/cli/verbs.h"
+#include "tessera/comm/flight_recorder.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
@@ -55,8 +56,11 @@ class Listening {
   std::optional<std::string> next_message() const {
     std::string told;
     if (is_first_) {
+      // Someone types: the ranks that wait for this one are not in a hang.
+      const comm::flight::StorageScope is_long("read the next message");
       if (const auto message = input_->next()) told = "+" + *message;
     }
+    const comm::flight::PatienceScope patience;
     if (group_ != nullptr) told = group_->all_gather_string(told)[0];
     return told.empty() ? std::nullopt : std::optional(told.substr(1));
   }

@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/comm/flight_recorder.h"
 #include "tessera/device/device.h"
 #include "tessera/device/host_memory.h"
 
@@ -29,6 +30,7 @@ void RankOrders::tell(const std::string& message) {
 }
 
 std::string RankOrders::hear() {
+  const comm::flight::PatienceScope patience;
   const at::Tensor size = at::empty({1}, on_host(at::kLong));
   group_->recv(size, 0);
   const at::Tensor bytes = at::empty({size.item<int64_t>()}, on_host(at::kByte));

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "tessera/comm/flight_recorder.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
@@ -264,6 +265,9 @@ class ServingEngine::Worker {
     std::vector<std::pair<int64_t, serving::EngineRequest>> requests;
     std::vector<int64_t> cancelled;
     {
+      // Nobody knows when the next request comes: the ranks that wait for this one are not in a hang.
+      std::optional<comm::flight::StorageScope> is_long;
+      if (orders_ != nullptr) is_long.emplace("wait for a request");
       std::unique_lock lock(mutex_);
       wake_.wait(lock, [this] {
         return is_stopping_ || !new_.empty() || !new_embeddings_.empty() || !cancelled_.empty() ||

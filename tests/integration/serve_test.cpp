@@ -104,6 +104,18 @@ TEST_F(ServeTest, AnswersAreThoseOfGenerate) {
   });
 }
 
+TEST_F(ServeTest, RanksAnswerAsOneProcess) {
+  const Words same = {"generate", "--model", "model", "--dtype", "fp64", "--max-new-tokens", "24"};
+  const std::string drawn = run_well(with(same, {"--temperature", "1", "--seed", "5", "Hi"})).out;
+  const ProgramResult result = serve({"--nproc", "2"}, [&](int port, pid_t) {
+    const json body = {{"prompt", "Hi"}, {"max_tokens", 24}, {"temperature", 1}, {"seed", 5}};
+    for (int i = 0; i < 2; ++i)
+      EXPECT_EQ(complete(port, body).json().at("choices").at(0).at("text").get<std::string>() + "\n", drawn);
+    EXPECT_EQ(metric(metrics_when_idle(port), "kv_cache_usage_perc"), 0);
+  });
+  EXPECT_EQ(result.err.find("warning"), std::string::npos) << result.told();
+}
+
 // Log-likelihoods of the echoed text are those that `tessera evaluate` scores, also where a prompt is read in
 // many parts.
 TEST_F(ServeTest, EchoedLogProbabilitiesAreThoseOfEvaluate) {
@@ -235,7 +247,8 @@ TEST_F(ServeTest, DefaultsComeFromTheModelAndMistakesAreTold) {
     EXPECT_EQ(post(port, "/v1/completions", body, key).json().at("choices"),
               post(port, "/v1/completions", body, key).json().at("choices"));
   });
-  expect_error(run({"serve", "model", "--nproc", "2"}), 2, "E-CONFIG-PARALLELISM", {"one process"});
+  expect_error(run({"serve", "model", "--nproc", "3", "--tensor-parallel-size", "2"}), 2,
+               "E-CONFIG-PARALLELISM", {"the product of the sizes"});
   expect_error(run({"serve", "model", "--host", "203.0.113.7"}), 2, "E-CONFIG-ADDRESS", {"203.0.113.7"});
   write_text(here / "none", "# no key\n");
   expect_error(run({"serve", "model", "--api-key-file", "none"}), 2, "E-CONFIG-API-KEYS", {"none"});
