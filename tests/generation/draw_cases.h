@@ -18,10 +18,12 @@
 
 namespace tessera::generation {
 
-// Returns logits [vocabulary] with numbers added, each rounded to the type of the logits.
+// Returns logits [vocabulary] with numbers added, each sum rounded to the type of the logits.
 inline at::Tensor with_added(const at::Tensor& logits, std::span<const TokenBias> biases) {
   const at::Tensor sums = logits.clone();
-  for (const TokenBias& bias : biases) sums[bias.id] += bias.delta;
+  const at::ScalarType exact = logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  for (const TokenBias& bias : biases)
+    sums[bias.id].copy_(sums[bias.id].to(exact) + at::scalar_tensor(bias.delta, exact));
   return sums;
 }
 

@@ -128,7 +128,7 @@ TEST(PanelLinear, EqualsThePlainFormulaRowByRow) {
     const at::Tensor weight = random_tensor({outs, in}, 1, at::kFloat), narrow = weight.to(at::kBFloat16),
                      bias = random_tensor({outs}, 2, at::kFloat),
                      x = random_tensor({kPanelLinearRows, in}, 3, at::kFloat);
-    if (!is_panel_linear(x, weight)) GTEST_SKIP() << "no own products of floats";
+    if (!is_panel_linear(x, weight)) continue;  // no own products of floats
     const at::Tensor all = panel_linears(x, {{weight, bias}})[0];
     const double size = std::sqrt(static_cast<double>(in));
     EXPECT_LT(largest_difference(all, x.to(at::kDouble).matmul(weight.to(at::kDouble).t()) + bias),
