@@ -1,6 +1,7 @@
 #include "tessera/ops/panel_linear.h"
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -31,6 +32,11 @@ class FloatRows {
     } else {
       narrow_ = read<kernels::Bf16>(weight.values());
     }
+  }
+  bool are_floats() const { return floats_ != nullptr; }
+  // Returns rows from `first` on as they lie in bfloat16; null if they do not.
+  const kernels::Bf16* narrow(int64_t first) const {
+    return narrow_ == nullptr ? nullptr : narrow_ + first * in_;
   }
   // Returns rows [first, first + count), which are made in `scratch` unless they lie there as floats.
   const float* rows(int64_t first, int64_t count, float* scratch) const {
@@ -88,16 +94,22 @@ std::vector<at::Tensor> panel_linears(const at::Tensor& x_in, const std::vector<
     units.pack(kernels::Side::Right, {read<float>(x), in, true}, rows, in, panel, panel_bytes);
   }
   const auto run = [&](int64_t begin, int64_t end) {
-    std::vector<float> scratch(static_cast<size_t>(kTile * in));
+    std::unique_ptr<float[]> scratch;
     for (size_t i = 0; i < layers.size(); ++i) {
       const FloatRows weight(layers[i].weight);
+      if (scratch == nullptr && !weight.are_floats())
+        scratch = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(kTile * in));
       const int64_t outs = layers[i].weight.size(0);
       const float* const bias = biases[i].defined() ? read<float>(biases[i]) : nullptr;
       float* const y = write<float>(results[i]);
       for (int64_t tile = std::max(begin, first_tiles[i]); tile < std::min(end, first_tiles[i + 1]); ++tile) {
         const int64_t at = (tile - first_tiles[i]) * kTile, count = std::min(kTile, outs - at);
-        const float* const from = weight.rows(at, count, scratch.data());
         const float* const added = bias == nullptr ? nullptr : bias + at;
+        if (const kernels::Bf16* const narrow = weight.narrow(at); is_few && narrow != nullptr) {
+          units.multiply_few_bf16(narrow, in, count, few, rows, in, added, y + at, outs);
+          continue;
+        }
+        const float* const from = weight.rows(at, count, scratch.get());
         if (is_few) units.multiply_few(from, in, count, few, rows, in, added, y + at, outs);
         for (int64_t p = 0; p < panels; ++p) {
           const int64_t row = p * kernels::kPanelLines;

@@ -65,6 +65,8 @@ struct Units {
   // between rows; bias: [outs], or null.
   void (*multiply_few)(const T* weights, int64_t stride, int64_t outs, const T* x, int64_t rows,
                        int64_t depth, const T* bias, T* y, int64_t y_stride);
+  void (*multiply_few_bf16)(const Bf16* weights, int64_t stride, int64_t outs, const T* x, int64_t rows,
+                            int64_t depth, const T* bias, T* y, int64_t y_stride);
   // Computes C = (L R)^T + bias for rows on the left, [rows, depth] with left_stride elements between them,
   // and one panel of up to 32 lines on the right; C: [columns, rows], ldc elements between its rows; bias:
   // [rows], or null.

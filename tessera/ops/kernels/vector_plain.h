@@ -33,13 +33,18 @@ inline void pack_few(const float* x, int64_t stride, int64_t rows, int64_t depth
   }
 }
 
-// Writes the square of 16 depths by 16 outputs that lies at `weights`, turned.
-TESSERA_INLINE void turn_square(const float* weights, int64_t stride, int64_t outs, int64_t depth,
+// Returns 16 weights as floats.
+TESSERA_INLINE Vec load_all(const float* from) { return load(from); }
+TESSERA_INLINE Vec load_all(const Bf16* from) { return load(from, first_of(kWords)); }
+
+// Writes the square of 16 depths by 16 outputs that lies at `weights`, turned, as floats.
+template <class W>
+TESSERA_INLINE void turn_square(const W* weights, int64_t stride, int64_t outs, int64_t depth,
                                 float (&turned)[kWords][kTileLines]) {
   Vec square[kTileLines];
   if (outs == kTileLines && depth >= kWords) {
 #pragma GCC unroll 16
-    for (int64_t out = 0; out < kTileLines; ++out) square[out] = load(weights + out * stride);
+    for (int64_t out = 0; out < kTileLines; ++out) square[out] = load_all(weights + out * stride);
   } else {
     const Mask mask = first_of(depth);
 #pragma GCC unroll 16
@@ -53,8 +58,8 @@ TESSERA_INLINE void turn_square(const float* weights, int64_t stride, int64_t ou
 
 // Multiplies 16 rows of weights, of which `outs` are there, by a group of `Rows` rows of x, [depth, Rows], of
 // which `rows` are there.
-template <int64_t Rows>
-[[gnu::noinline]] void multiply_turned(const float* weights, int64_t stride, int64_t outs, const float* x,
+template <int64_t Rows, class W>
+[[gnu::noinline]] void multiply_turned(const W* weights, int64_t stride, int64_t outs, const float* x,
                                        int64_t depth, const float* bias, float* y, int64_t y_stride,
                                        int64_t rows) {
   const Mask mask = first_of(outs);
@@ -86,8 +91,8 @@ template <int64_t Rows>
   }
 }
 
-template <size_t... Width>
-TESSERA_INLINE void multiply_group(int64_t width, const float* weights, int64_t stride, int64_t outs,
+template <class W, size_t... Width>
+TESSERA_INLINE void multiply_group(int64_t width, const W* weights, int64_t stride, int64_t outs,
                                    const float* x, int64_t depth, const float* bias, float* y,
                                    int64_t y_stride, int64_t rows, std::index_sequence<Width...>) {
   const auto run = [&](auto index) {
@@ -99,8 +104,9 @@ TESSERA_INLINE void multiply_group(int64_t width, const float* weights, int64_t 
   (run(std::integral_constant<size_t, Width>()), ...);
 }
 
-inline void multiply_few(const float* weights, int64_t stride, int64_t outs, const float* x, int64_t rows,
-                         int64_t depth, const float* bias, float* y, int64_t y_stride) {
+template <class W>
+void multiply_few(const W* weights, int64_t stride, int64_t outs, const float* x, int64_t rows, int64_t depth,
+                  const float* bias, float* y, int64_t y_stride) {
   for (int64_t first = 0; first < rows; first += kMostFewRows) {
     const int64_t own = std::min(kMostFewRows, rows - first), width = few_rows_for(own);
     for (int64_t out = 0; out < outs; out += kTileLines) {

@@ -24,7 +24,8 @@ Units<ElementOf<Form>> packing_operations(Isa isa) {
 // Adds the products of few rows, which need no units but vectors.
 inline void add_plain_products(Units<float>& units) {
   units.pack_few = pack_few;
-  units.multiply_few = multiply_few;
+  units.multiply_few = multiply_few<float>;
+  units.multiply_few_bf16 = multiply_few<Bf16>;
   units.multiply_plain = multiply_plain;
 }
 template <class T>
