@@ -44,7 +44,11 @@ TESSERA_INLINE void turn_square(const W* weights, int64_t stride, int64_t outs, 
   Vec square[kTileLines];
   if (outs == kTileLines && depth >= kWords) {
 #pragma GCC unroll 16
-    for (int64_t out = 0; out < kTileLines; ++out) square[out] = load_all(weights + out * stride);
+    for (int64_t out = 0; out < kTileLines; ++out) {
+      square[out] = load_all(weights + out * stride);
+      // The rows are too short, and too many at a time, for the processor to foresee those that come next.
+      __builtin_prefetch(weights + (kTileLines + out) * stride, 0, 2);
+    }
   } else {
     const Mask mask = first_of(depth);
 #pragma GCC unroll 16
