@@ -139,6 +139,9 @@ template <int64_t Rows, int64_t Vecs>
     const int64_t end = std::min(kPartDepth, depth - part);
     for (int64_t first = 0; first < end; first += kWords, right += kPlaneBytes) {
       const int64_t words = std::min(kWords, end - first);
+#pragma GCC unroll 16
+      for (int64_t row = 0; row < Rows; ++row)
+        __builtin_prefetch(left + (Rows + row) * left_stride + first, 0, 2);
       for (int64_t word = 0; word < words; ++word) {
         Vec line[Vecs];
 #pragma GCC unroll 2
