@@ -47,14 +47,8 @@ Error refusal(const Member& member, const std::string& what) {
 
 void check_member(const Member& member, const Member& first) {
   const LoraOptions& options = member.config.options;
-  if (options.method != AdapterMethod::Lora) throw refusal(member, "it is not of kind LORA");
-  if (options.use_dora) throw refusal(member, "DoRA's change is not a sum (use_dora)");
+  if (const std::string why = why_no_sum(options); !why.empty()) throw refusal(member, why);
   if (options.has_bias) throw refusal(member, "it has biases (lora_bias)");
-  if (!options.modules_to_save.empty()) throw refusal(member, "it replaces whole modules (modules_to_save)");
-  if (!options.trainable_token_indices.empty())
-    throw refusal(member, "it replaces rows of the embedding (trainable_token_indices)");
-  if (!options.target_parameters.empty())
-    throw refusal(member, "it adapts parameters of experts (target_parameters)");
   if (member.config.fan_in_fan_out != first.config.fan_in_fan_out)
     throw refusal(member, "its base holds transposed weights and the other's does not (fan_in_fan_out)");
 }
@@ -145,6 +139,16 @@ int64_t combined_rank(const std::vector<Member>& members, Combination combinatio
 }
 
 }  // namespace
+
+std::string why_no_sum(const LoraOptions& options) {
+  if (options.method != AdapterMethod::Lora) return "it is not of kind LORA";
+  if (options.use_dora) return "DoRA's change is not a sum (use_dora)";
+  if (!options.modules_to_save.empty()) return "it replaces whole modules (modules_to_save)";
+  if (!options.trainable_token_indices.empty())
+    return "it replaces rows of the embedding (trainable_token_indices)";
+  if (!options.target_parameters.empty()) return "it adapts parameters of experts (target_parameters)";
+  return "";
+}
 
 WeightedAdapter read_weighted_adapter(const std::string& text) {
   if (io::exists(text)) return {text};

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "tessera/peft/lora.h"
+
 namespace tessera::peft {
 
 struct WeightedAdapter {
@@ -21,6 +23,10 @@ struct AdapterSet {
   std::vector<WeightedAdapter> adapters;
   Combination combination = Combination::Cat;
 };
+
+// Returns why an adapter with these options is not a sum of low-rank products beside the layers of a base,
+// and nothing else; empty if it is.
+std::string why_no_sum(const LoraOptions& options);
 
 // Reads "DIR", "DIR:WEIGHT", "NAME=DIR" or "NAME=DIR:WEIGHT"; A path that exists as it is written is taken
 // so. Throws Error(Config, "ADAPTER-WEIGHT") for a weight that is not finite, or 0.

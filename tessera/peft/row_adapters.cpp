@@ -11,6 +11,7 @@
 #include "tessera/nn/linear.h"
 #include "tessera/ops/linear.h"
 #include "tessera/peft/adapter_files.h"
+#include "tessera/peft/combine.h"
 #include "tessera/peft/lora.h"
 
 namespace tessera::peft {
@@ -20,18 +21,6 @@ Error refusal(const AdapterConfig& config, const std::string& what) {
   return Error(ErrorKind::Model, "ADAPTER", "the adapter cannot be chosen by requests: " + what)
       .at(config.source_file)
       .hint("serve it alone, or merge it into its base with tessera merge and serve the result");
-}
-
-constexpr const char* kOfExperts = "it adapts experts, which see only the rows that a router gives them";
-
-void check_options(const AdapterConfig& config) {
-  const LoraOptions& options = config.options;
-  if (options.method != AdapterMethod::Lora) throw refusal(config, "it is not of kind LORA");
-  if (options.use_dora) throw refusal(config, "DoRA's change is not a sum (use_dora)");
-  if (!options.target_parameters.empty()) throw refusal(config, kOfExperts);
-  if (!options.modules_to_save.empty()) throw refusal(config, "it replaces whole modules (modules_to_save)");
-  if (!options.trainable_token_indices.empty())
-    throw refusal(config, "it replaces rows of the embedding (trainable_token_indices)");
 }
 
 void check_targets(const AdapterConfig& config, const LoraTargets& targets) {
@@ -84,7 +73,7 @@ std::shared_ptr<nn::AdapterRows> apply_row_adapters(torch::nn::Module& model,
   for (const std::string& folder : folders) {
     ++number;
     const AdapterConfig config = read_adapter_config(folder);
-    check_options(config);
+    if (const std::string why = why_no_sum(config.options); !why.empty()) throw refusal(config, why);
     const auto files = std::make_shared<const io::ModelFiles>(open_adapter(folder));
     const LoraTargets targets = apply_adapter(model, config, *files, tied);
     check_targets(config, targets);
@@ -92,7 +81,8 @@ std::shared_ptr<nn::AdapterRows> apply_row_adapters(torch::nn::Module& model,
     for (const auto& [name, layer] : nn::named_layers(model)) {
       const auto linear = std::dynamic_pointer_cast<nn::Linear>(layer);
       if (linear == nullptr || linear->adapter() == nullptr) continue;
-      if (linear->role() == nn::ParameterRole::Expert) throw refusal(config, kOfExperts);
+      if (linear->role() == nn::ParameterRole::Expert)
+        throw refusal(config, "it adapts experts, which see only the rows that a router gives them");
       auto& [known, adapters] = layers[name];
       if (known == nullptr) {
         known = linear;
