@@ -72,6 +72,8 @@ std::shared_ptr<models::CausalLM> load_for_inference(const std::string& path,
   const auto& pp = mesh.group(parallel::kAxisPp);
   models::QuantizeOptions quantization;
   quantization.tensor_parallel_size = tp->size();
+  // Adapters may bring rows of tokens, which are added to tables of values.
+  quantization.tables = adapter_folder.empty() && tp->size() == 1;
   // On other devices than the host, blocks are expanded once, when they are loaded.
   std::unordered_map<std::string, checkpoint::CodedParameter> coded;
   if (options.device() == kHost) coded = models::quantize_layers(*model, table, files.get(), quantization);

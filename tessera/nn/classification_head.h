@@ -41,6 +41,7 @@ class ClassificationHead : public TaskHead {
   }
 
   const at::Tensor& weight() const override { return layers_.classifier->weight; }
+  at::ScalarType dtype() const override { return weight().scalar_type(); }
   bool backward_reads_weight() const override { return true; }
   std::vector<at::Tensor> used_parameters() const override;
 

@@ -3,12 +3,13 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
+#include "tessera/nn/materialize.h"
 #include "tessera/nn/random_scope.h"
 #include "tessera/ops/embedding.h"
 
 namespace tessera::nn {
 
-Embedding::Embedding(int64_t num_embeddings, int64_t hidden_size, at::ScalarType dtype) {
+Embedding::Embedding(int64_t num_embeddings, int64_t hidden_size, at::ScalarType dtype) : dtype_(dtype) {
   const auto options = at::TensorOptions().dtype(dtype).device(at::kMeta);
   weight = register_parameter("weight", at::empty({num_embeddings, hidden_size}, options));
 }
@@ -16,7 +17,9 @@ Embedding::Embedding(int64_t num_embeddings, int64_t hidden_size, at::ScalarType
 at::Tensor Embedding::forward(const at::Tensor& input_ids) const {
   return run(input_ids, [this](const ops::Activation& all) {
     const at::Tensor ids = virtual_rows_ == nullptr ? all.value() : virtual_rows_->without_own(all.value());
-    at::Tensor y = first_row_ ? ops::embedding_part(weight, *first_row_, ids) : ops::embedding(weight, ids);
+    at::Tensor y = first_row_ ? ops::embedding_part(weight, *first_row_, ids)
+                   : form_    ? ops::coded_embedding(operand(), ids, dtype_)
+                              : ops::embedding(weight, ids);
     if (token_rows_ != nullptr) y = token_rows_->on_tokens(y, ids, part());
     if (noise_alpha_ > 0.0 && is_training()) y = with_noise(y, ids);
     if (virtual_rows_ == nullptr) return y;
@@ -26,15 +29,23 @@ at::Tensor Embedding::forward(const at::Tensor& input_ids) const {
   });
 }
 
+void Embedding::set_form(const io::BlockForm& form) {
+  TESSERA_ASSERT(!form_ && !first_row_ && token_rows_ == nullptr && virtual_rows_ == nullptr,
+                 "a whole table without further rows takes a form once");
+  make_coded(weight, form);
+  form_ = form;
+}
+
 void Embedding::set_token_rows(std::vector<int64_t> ids) {
-  TESSERA_ASSERT(token_rows_ == nullptr, "tokens get rows once");
+  TESSERA_ASSERT(token_rows_ == nullptr && !form_, "tokens of a table of values get rows once");
   token_rows_ = register_module(
       "token_adapter",
       std::make_shared<TokenRows>(std::move(ids), weight.size(0), weight.size(1), weight.scalar_type()));
 }
 
 void Embedding::set_virtual_rows(int64_t count) {
-  TESSERA_ASSERT(virtual_rows_ == nullptr && !first_row_, "a whole table gets virtual rows once");
+  TESSERA_ASSERT(virtual_rows_ == nullptr && !first_row_ && !form_,
+                 "a whole table of values gets virtual rows once");
   virtual_rows_ = register_module(
       "prompt_adapter",
       std::make_shared<VirtualRows>(weight.size(0), count, weight.size(1), weight.scalar_type()));

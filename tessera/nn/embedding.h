@@ -9,6 +9,7 @@
 #include "tessera/nn/layer.h"
 #include "tessera/nn/token_rows.h"
 #include "tessera/nn/virtual_rows.h"
+#include "tessera/ops/weight.h"
 
 namespace tessera::nn {
 
@@ -20,6 +21,13 @@ class Embedding : public Layer, public HasInitialValues {
   InitialValue initial_value(std::string_view) const override { return InitialValue::normal(); }
   // input_ids: [tokens] int64, each below num_embeddings or one of virtual_rows() -> [tokens, hidden_size].
   at::Tensor forward(const at::Tensor& input_ids) const;
+
+  // Keeps the table in blocks of this form from now on, as Linear::set_form() does. It takes no part() then,
+  // and no rows of tokens.
+  void set_form(const io::BlockForm& form);
+  // The type of the values, also of those of a coded table.
+  at::ScalarType dtype() const { return form_ ? dtype_ : weight.scalar_type(); }
+  ops::Weight operand() const { return {weight, form_}; }
 
   // Declares that the weight holds the rows [first_row, first_row + weight.size(0)) of the table. Ids of
   // other rows then give zeros, so the sum over the ranks that hold the parts is the whole result.
@@ -41,11 +49,13 @@ class Embedding : public Layer, public HasInitialValues {
   // Returns which rows of the table the weight holds.
   TokenRows::Part part() const { return {first_row_.value_or(0), weight.size(0)}; }
 
-  at::Tensor weight;  // [num_embeddings, hidden_size]
+  at::Tensor weight;  // [num_embeddings, hidden_size], or the bytes of blocks
 
  private:
   at::Tensor with_noise(const at::Tensor& y, const at::Tensor& input_ids) const;
 
+  ops::WeightForm form_;
+  at::ScalarType dtype_;
   std::optional<int64_t> first_row_;
   std::shared_ptr<TokenRows> token_rows_;
   std::shared_ptr<VirtualRows> virtual_rows_;

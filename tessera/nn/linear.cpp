@@ -64,12 +64,8 @@ std::vector<at::Tensor> forward_all(const ops::Activation& x, std::initializer_l
 }
 
 void Linear::set_form(const io::BlockForm& form) {
-  TESSERA_ASSERT(weight.is_meta() && !form_ && weight.size(1) % form.elements == 0,
-                 "a weight takes whole blocks before it has values");
-  const std::vector<int64_t> sizes = {weight.size(0), form.row_bytes(weight.size(1))};
-  weight.set_requires_grad(false);
-  const auto options = at::TensorOptions().dtype(at::kByte).device(at::kMeta);
-  materialize(weight, at::empty(sizes, options));
+  TESSERA_ASSERT(!form_, "a weight takes a form once");
+  make_coded(weight, form);
   form_ = form;
   product_type_ = ops::ProductType::OfOperands;
 }

@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "tessera/io/weight_blocks.h"
+
 namespace tessera::nn {
 
 // Turns `parameter` in place into `value`: it takes over the storage, shape, type and device of `value`, and
@@ -11,5 +13,9 @@ namespace tessera::nn {
 // require grad; it shares its storage with the parameter afterwards. Its shape may differ from the
 // parameter's, as a shard's does. The parameter's gradient is dropped.
 void materialize(at::Tensor& parameter, const at::Tensor& value);
+
+// Makes a matrix on the meta device one of blocks: bytes, [rows, bytes of a row], frozen. Its rows are whole
+// blocks.
+void make_coded(at::Tensor& parameter, const io::BlockForm& form);
 
 }  // namespace tessera::nn

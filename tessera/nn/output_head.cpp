@@ -22,7 +22,10 @@ ops::Activation OutputHead::input(const at::Tensor& x) const {
 
 at::Tensor OutputHead::loss(const at::Tensor& x, const TokenBatch& batch) const {
   const ops::Activation hidden = parallel() == nullptr ? input(x) : parallel()->input(input(x));
-  const at::Tensor weight = token_rows() ? token_rows()->on_table(weight_, tied_->part()) : weight_;
+  // A coded weight is expanded as a whole: only evaluation has one here.
+  const ops::Weight table = operand();
+  at::Tensor weight = table.is_coded() ? table.rows(0, table.size(0), dtype()) : table.values();
+  if (token_rows() != nullptr) weight = token_rows()->on_table(weight, tied_->part());
   ops::LossTerms terms = loss_terms();
   terms.soft_cap = soft_cap_;
   return ops::linear_cross_entropy(hidden.value(), weight, batch.labels, 0, part_ ? &*part_ : nullptr,
@@ -31,7 +34,7 @@ at::Tensor OutputHead::loss(const at::Tensor& x, const TokenBatch& batch) const 
 
 at::Tensor OutputHead::logits(const at::Tensor& x) const {
   return run(input(x), [this](const ops::Activation& hidden) {
-    at::Tensor y = ops::linear(hidden, weight_, bias_.defined() ? std::optional(bias_) : std::nullopt);
+    at::Tensor y = ops::linear(hidden, operand(), bias_.defined() ? std::optional(bias_) : std::nullopt);
     if (token_rows() != nullptr) {
       y = token_rows()->on_logits(y, tied_->part(),
                                   [&](const at::Tensor& rows) { return ops::linear(hidden, rows); });
@@ -49,7 +52,7 @@ std::vector<at::Tensor> OutputHead::used_parameters() const {
       for (const at::Tensor& parameter : layer->parameters()) parameters.push_back(parameter);
     }
   }
-  parameters.push_back(weight_);
+  parameters.push_back(weight());
   if (bias_.defined()) parameters.push_back(bias_);
   if (token_rows() != nullptr) parameters.push_back(token_rows()->rows);
   return parameters;

@@ -38,13 +38,12 @@ struct HeadTransform {
 // holds all logits; for it a cut vocabulary is described by set_part().
 class OutputHead : public TaskHead {
  public:
-  // weight: [vocabulary, hidden_size].
-  OutputHead(std::shared_ptr<const Norm> norm, at::Tensor weight)
-      : weight_(std::move(weight)), norm_(std::move(norm)) {}
+  OutputHead(std::shared_ptr<const Norm> norm, std::shared_ptr<const Linear> projection)
+      : norm_(std::move(norm)), projection_(std::move(projection)) {}
 
   // For a projection that has the embedding's weight.
   OutputHead(std::shared_ptr<const Norm> norm, std::shared_ptr<const Embedding> tied)
-      : weight_(tied->weight), norm_(std::move(norm)), tied_(std::move(tied)) {}
+      : norm_(std::move(norm)), tied_(std::move(tied)) {}
 
   // Returns ops::linear_cross_entropy() over batch.labels.
   at::Tensor loss(const at::Tensor& x, const TokenBatch& batch) const override;
@@ -66,14 +65,16 @@ class OutputHead : public TaskHead {
   // Declares that the weight, and the bias, hold only the rows of this part of the vocabulary.
   void set_part(ops::VocabularyPart part) { part_ = std::move(part); }
 
-  const at::Tensor& weight() const override { return weight_; }
+  const at::Tensor& weight() const override { return tied_ == nullptr ? projection_->weight : tied_->weight; }
+  at::ScalarType dtype() const override { return tied_ == nullptr ? projection_->dtype() : tied_->dtype(); }
   bool backward_reads_weight() const override { return false; }
   // Returns the norm's parameters, those of the transform, the weight, the bias, and the rows that tokens
   // have of their own.
   std::vector<at::Tensor> used_parameters() const override;
 
  private:
-  at::Tensor weight_;
+  ops::Weight operand() const { return tied_ == nullptr ? projection_->operand() : tied_->operand(); }
+
   at::Tensor bias_;  // undefined without one
   // Returns null if no token has a row of its own.
   const TokenRows* token_rows() const { return tied_ == nullptr ? nullptr : tied_->token_rows().get(); }
@@ -83,7 +84,8 @@ class OutputHead : public TaskHead {
 
   std::shared_ptr<const Norm> norm_;  // null without one
   HeadTransform transform_;
-  std::shared_ptr<const Embedding> tied_;  // null for a projection with a weight of its own
+  std::shared_ptr<const Linear> projection_;  // null for a tied one
+  std::shared_ptr<const Embedding> tied_;     // null for a projection with a weight of its own
   std::optional<ops::VocabularyPart> part_;
   double scale_ = 1.0, soft_cap_ = 0.0;
 };

@@ -18,8 +18,10 @@ class TaskHead : public Layer {
   // x: [tokens, hidden_size] -> [tokens, logits of a token].
   virtual at::Tensor logits(const at::Tensor& x) const = 0;
 
-  // Returns the matrix of the last product, [logits of a token, hidden_size].
+  // Returns the matrix of the last product, [logits of a token, hidden_size], or the bytes of its blocks.
   virtual const at::Tensor& weight() const = 0;
+  // Returns the type of its values.
+  virtual at::ScalarType dtype() const = 0;
   // Tells whether the backward of loss() reads the values of weight().
   virtual bool backward_reads_weight() const = 0;
   // Returns the parameters that the head computes with, its norm's too.

@@ -47,6 +47,10 @@ at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids) {
   return EmbeddingFunction::apply(weight, ids);
 }
 
+at::Tensor coded_embedding(const Weight& table, const at::Tensor& ids, at::ScalarType type) {
+  return Weight(table.stored().index_select(0, ids), table.form()).rows(0, ids.size(0), type);
+}
+
 at::Tensor embedding_part(const at::Tensor& weight, int64_t first_row, const at::Tensor& ids) {
   const at::Tensor rows = ids - first_row;
   const int64_t size = weight.size(0);

@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "tessera/ops/weight.h"
+
 namespace tessera::ops {
 
 // Returns weight[ids]: ids' shape with hidden behind it. weight: [num_embeddings, hidden]; ids: int64 of any
@@ -10,6 +12,10 @@ namespace tessera::ops {
 // adds to the rows that were read and touches no other; else it makes a whole gradient, as at::embedding
 // does.
 at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids);
+
+// Returns the values, in `type`, of the rows `ids` of a coded table: [tokens, hidden]. ids: [tokens]. Without
+// gradient.
+at::Tensor coded_embedding(const Weight& table, const at::Tensor& ids, at::ScalarType type);
 
 // Returns embedding() for a table of which `weight` holds only the rows [first_row, first_row +
 // weight.size(0)): [tokens, hidden], with zeros for ids of other rows, so that the sum over the holders of

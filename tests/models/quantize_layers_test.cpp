@@ -44,11 +44,11 @@ LlamaConfig config_of(const std::string& model_type) {
   return config;
 }
 
-// A model's random weights, whose matrices of the blocks are stored in a ggml type.
+// A model's random weights, whose matrices, of the layers or of the whole model, are stored in a ggml type.
 class BlockTensors : public checkpoint::StoredTensors {
  public:
-  BlockTensors(const CausalLM& model, io::GgmlType type)
-      : StoredTensors("files", specs_of(model)), type_(type) {
+  BlockTensors(const CausalLM& model, io::GgmlType type, bool with_tables = false)
+      : StoredTensors("files", specs_of(model)), type_(type), with_tables_(with_tables) {
     const auto random = random_source(model, 3);
     for (const io::TensorSpec& spec : tensors()) {
       const at::Tensor values = at::empty(spec.shape, on_host(at::kFloat));
@@ -77,8 +77,9 @@ class BlockTensors : public checkpoint::StoredTensors {
   }
 
  private:
-  static bool is_coded(const std::string& name) {
-    return name.find("layers.0.") != std::string::npos && name.find("norm") == std::string::npos;
+  bool is_coded(const std::string& name) const {
+    const bool is_matrix = name.find("norm") == std::string::npos;
+    return is_matrix && (with_tables_ || name.find("layers.0.") != std::string::npos);
   }
   static std::vector<io::TensorSpec> specs_of(const CausalLM& model) {
     std::vector<io::TensorSpec> specs;
@@ -89,6 +90,7 @@ class BlockTensors : public checkpoint::StoredTensors {
   }
 
   io::GgmlType type_;
+  bool with_tables_;
   std::map<std::string, at::Tensor> values_, blocks_;
 };
 
@@ -119,6 +121,35 @@ TEST(QuantizeLayers, TakesTheBlocksOfFiles) {
     const at::Tensor ids = at::arange(1, 30, at::kLong);
     const at::Tensor got = model->logits(pack_ids(ids)), want = dense->logits(pack_ids(ids));
     EXPECT_LT((got - want).norm().item<double>(), 1e-5 * want.norm().item<double>());
+  }
+}
+
+// A table stays in its blocks, for the embedding and for a head of its own or a tied one.
+TEST(QuantizeLayers, KeepsTheBlocksOfTablesIfAsked) {
+  for (const bool is_tied : {false, true}) {
+    SCOPED_TRACE(is_tied);
+    LlamaConfig config = config_of("llama");
+    config.tie_word_embeddings = is_tied;
+    const auto model = build_model(config, at::kFloat), dense = build_model(config, at::kFloat);
+    const auto files = std::make_shared<BlockTensors>(*model, io::GgmlType::Q8_0, true);
+    const checkpoint::StateDictAdapter table = state_dict_adapter(*model);
+    EXPECT_EQ(quantize_layers(*build_model(config, at::kFloat), table, files.get(), {}).size(), 7u);
+    QuantizeOptions options;
+    options.tables = true;
+    auto coded = quantize_layers(*model, table, files.get(), options);
+    EXPECT_EQ(coded.size(), is_tied ? 8u : 9u);
+    EXPECT_EQ(model->hidden_type(), at::kFloat);
+    EXPECT_EQ(model->head().weight().scalar_type(), at::kByte);
+    const auto values = checkpoint::stored_source(files, table);
+    load_weights(*model, *checkpoint::coded_source(values, files, std::move(coded)));
+    load_weights(*dense, *values);
+    const at::NoGradGuard no_grad;
+    const at::Tensor ids = at::arange(1, 30, at::kLong);
+    nn::TokenBatch batch = pack_ids(ids);
+    batch.labels = at::arange(2, 31, at::kLong);
+    const at::Tensor got = model->logits(batch), want = dense->logits(batch);
+    EXPECT_LT((got - want).norm().item<double>(), 1e-5 * want.norm().item<double>());
+    EXPECT_NEAR(model->loss(batch).item<double>(), dense->loss(batch).item<double>(), 1e-3);
   }
 }
 

@@ -75,7 +75,9 @@ TEST(LayerParallel, OfANorm) {
 TEST(LayerParallel, OfAnOutputHead) {
   const auto norm = std::make_shared<RMSNorm>(3, 1e-5, at::kDouble);
   fill(*norm);
-  OutputHead head(norm, at::randn({5, 3}, at::kDouble));
+  const auto projection = std::make_shared<Linear>(3, 5, false, at::kDouble);
+  fill(*projection);
+  OutputHead head(norm, projection);
   head.set_parallel(std::make_shared<Marking>());
   const at::Tensor x = at::randn({4, 3}, at::kDouble), labels = at::tensor({1, 4, -100, 0}, at::kLong);
   const at::Tensor logits = at::linear(2 * normed(x, norm->weight), head.weight());

@@ -157,7 +157,7 @@ void check_logits(int64_t ranks) {
     };
     const auto run = [&](const std::shared_ptr<comm::Communicator>& group) {
       Head model;
-      nn::OutputHead head(norm, model.linear->weight);
+      nn::OutputHead head(norm, model.linear);
       const ParameterLayouts layouts =
           tensor_parallel(model, {{{"linear", LayerStyle::vocabulary()}}}, {"tp", group});
       const Box box = layouts.of(model.linear->weight).local_box({group->rank()});

@@ -119,7 +119,7 @@ class CausalLM : public torch::nn::Module {
   int64_t num_virtual_tokens() const;
   // Returns the type of the hidden states and of a cache. It is that of the weights, unless load_weights()
   // kept some of them narrower than the model computes.
-  at::ScalarType hidden_type() const { return hidden_type_.value_or(head().weight().scalar_type()); }
+  at::ScalarType hidden_type() const { return hidden_type_.value_or(head().dtype()); }
   // Returns the device on which the model computes: the one that its parameters lie on.
   at::Device device() const;
   void set_hidden_type(at::ScalarType type) { hidden_type_ = type; }

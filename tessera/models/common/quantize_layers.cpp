@@ -7,6 +7,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/models/parallelize_plan.h"
+#include "tessera/nn/embedding.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/sparse_mlp.h"
 
@@ -24,8 +25,10 @@ bool is_named(const std::string& name, const std::vector<std::string>& keys) {
   });
 }
 
-// The linear layers that may be coded: all but routers, gates of shared experts and the output head.
+// The linear layers that may be coded: all but routers, gates of shared experts and, unless asked for, the
+// output head.
 std::vector<std::pair<std::string, nn::Linear*>> candidates(const CausalLM& model, bool with_experts,
+                                                            bool with_head,
                                                             const std::vector<std::string>& skipped) {
   std::set<const torch::nn::Module*> kept;
   for (const auto& module : model.modules(/*include_self=*/false)) {
@@ -42,7 +45,7 @@ std::vector<std::pair<std::string, nn::Linear*>> candidates(const CausalLM& mode
   for (const auto& item : model.named_modules("", /*include_self=*/false)) {
     auto* const linear = dynamic_cast<nn::Linear*>(item.value().get());
     if (linear == nullptr || kept.contains(linear) || is_named(item.key(), skipped)) continue;
-    if (!linear->weight.is_same(model.head().weight())) found.emplace_back(item.key(), linear);
+    if (with_head || !linear->weight.is_same(model.head().weight())) found.emplace_back(item.key(), linear);
   }
   return found;
 }
@@ -114,19 +117,28 @@ std::unordered_map<std::string, CodedParameter> quantize_layers(CausalLM& model,
   // Files that hold blocks have chosen what stays plain.
   const bool is_quantizing =
       options.kind != QuantizeOptions::Kind::None && !(files != nullptr && holds_blocks(*files));
-  for (const auto& [name, linear] : candidates(model, options.experts || !is_quantizing, options.skipped)) {
+  // Gives a layer its form, if it has one.
+  const auto code = [&](const std::string& name, auto& layer, bool may_quantize) {
     const std::string weight = name + ".weight";
     const checkpoint::StoredParameter* const parameter = table.find(weight);
-    if (parameter == nullptr) continue;
+    if (parameter == nullptr) return;
     std::optional<CodedParameter> found;
     if (files != nullptr) found = stored_blocks(*parameter, *files);
-    if (!found && is_quantizing) found = quantized(options, parameter->shape[1]);
-    if (!found) continue;
+    if (!found && may_quantize) found = quantized(options, parameter->shape[1]);
+    if (!found) return;
     found->shape = parameter->shape;
-    found->type = linear->dtype();
+    found->type = layer.dtype();
     if (const auto style = styles.find(name); style != styles.end()) fit_to_cuts(name, style->second, *found);
-    linear->set_form(found->form);
+    layer.set_form(found->form);
     coded.emplace(weight, *std::move(found));
+  };
+  const bool with_experts = options.experts || !is_quantizing;
+  for (const auto& [name, linear] : candidates(model, with_experts, options.tables, options.skipped))
+    code(name, *linear, is_quantizing && !linear->weight.is_same(model.head().weight()));
+  if (!options.tables) return coded;
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+    auto* const embedding = dynamic_cast<nn::Embedding*>(item.value().get());
+    if (embedding != nullptr) code(item.key(), *embedding, false);
   }
   return coded;
 }

@@ -24,6 +24,9 @@ struct QuantizeOptions {
   // ends in '.' and one of these, or begins with one of these and '.'.
   std::vector<std::string> skipped;
   bool experts = false;  // also the layers of experts
+  // Also keep the blocks of embeddings and of the output head, if the files have such. For a model that is
+  // only run, and not cut by tensor parallelism.
+  bool tables = false;
   // Ranks over which tensor parallelism will cut the layers.
   int64_t tensor_parallel_size = 1;
 };

@@ -58,7 +58,7 @@ std::shared_ptr<nn::OutputHead> DecoderForCausalLM::make_output_head(const std::
         std::make_shared<nn::Linear>(config_.hidden_size, config_.vocab_size, config_.has_head_bias, dtype));
     projection->refuse_adapter(
         "is computed together with the loss; list it in lora_modules_to_save to train it whole");
-    head = std::make_shared<nn::OutputHead>(norm, projection->weight);
+    head = std::make_shared<nn::OutputHead>(norm, projection);
     head->set_bias(projection->bias);
   }
   head->set_logits(decoder_.logit_scale, decoder_.logit_soft_cap);

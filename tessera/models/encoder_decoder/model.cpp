@@ -58,7 +58,7 @@ EncoderDecoderLM::EncoderDecoderLM(const EncoderDecoderConfig& config, at::Scala
         parts.head, std::make_shared<nn::Linear>(config.hidden_size, config.vocab_size, false, dtype));
     projection->refuse_adapter(
         "is computed together with the loss; list it in lora_modules_to_save to train it whole");
-    head = std::make_shared<nn::OutputHead>(decoder_norm, projection->weight);
+    head = std::make_shared<nn::OutputHead>(decoder_norm, projection);
   }
   head->set_logits(parts.logit_scale, 0.0);
   head_ = head;

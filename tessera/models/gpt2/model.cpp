@@ -78,7 +78,7 @@ Gpt2ForCausalLM::Gpt2ForCausalLM(const Gpt2Config& config, at::ScalarType dtype)
     lm_head->refuse_adapter(
         "is computed together with the loss; list it in lora_modules_to_save to train it whole");
   }
-  head_ = lm_head != nullptr ? std::make_shared<nn::OutputHead>(transformer->ln_f, lm_head->weight)
+  head_ = lm_head != nullptr ? std::make_shared<nn::OutputHead>(transformer->ln_f, lm_head)
                              : std::make_shared<nn::OutputHead>(transformer->ln_f, transformer->wte);
 }
 
