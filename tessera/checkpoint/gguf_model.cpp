@@ -119,8 +119,10 @@ GgufModel::GgufModel(io::GgufFile file, const std::vector<GgufArchitecture>& kno
     check_tensor(file_, tensor);
     const bool is_interleaved = architecture.interleaves_rope && found->name->is_rotated;
     if (is_interleaved) check_heads(file_, tensor, shape.head_dim);
-    weights_.push_back(
-        {{found->hugging_face, DType::F32, tensor.shape}, &tensor, is_interleaved ? shape.head_dim : 0});
+    const bool is_bf16 = tensor.type == io::GgmlType::BF16 && tensor.shape.size() > 1;
+    weights_.push_back({{found->hugging_face, is_bf16 ? DType::BF16 : DType::F32, tensor.shape},
+                        &tensor,
+                        is_interleaved ? shape.head_dim : 0});
     (void)weights_.back().spec.num_bytes();  // throws for one that is too large
   }
 }

@@ -16,7 +16,9 @@ namespace tessera::checkpoint {
 
 // One weight of the model and the tensor of the file that holds it.
 struct GgufWeight {
-  io::TensorSpec spec;                     // Hugging Face's name, shape (one dim or two), type float32
+  // Hugging Face's name, shape (one dim or two), and the type that holds its values: bfloat16 for matrices
+  // that are stored in it, float32 for others.
+  io::TensorSpec spec;
   const io::GgufTensor* tensor = nullptr;  // owned by the GgufModel
   // Size of the heads whose rows (or elements, of a vector) lie interleaved in the file; 0 = not interleaved.
   int64_t head_dim = 0;
