@@ -7,6 +7,8 @@
 #include <thread>
 #include <utility>
 
+#include <omp.h>
+
 #include "tessera/comm/flight_recorder.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
@@ -28,6 +30,11 @@ struct Course {
   bool has_stopped = false;  // its receiver wants no more tokens
   int64_t new_tokens = 0;
 };
+
+// Ends the threads that share the calling thread's loops. It has loaded the model, which another thread will
+// run with a team of its own: with more threads than cores, OpenMP lets a team sleep between two loops, and
+// waking it costs a token more than its products do.
+void end_idle_team() { omp_pause_resource_all(omp_pause_soft); }
 
 // Tells who is at fault for an error of an answer: a setting that is not valid, as a constraint, is the
 // request's own.
@@ -150,6 +157,7 @@ class ServingEngine::Worker {
       if (orders_ != nullptr) of_generator.tell = [this](const auto& got) { orders_->tell(text_of(got)); };
       generator_.emplace(model, of_generator);
     }
+    end_idle_team();
     thread_ = std::thread([this] { run(); });
   }
   Worker(const Worker&) = delete;
