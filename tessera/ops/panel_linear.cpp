@@ -21,10 +21,11 @@ constexpr int64_t kTile = 16;
 // The number of weights that is worth a thread of its own.
 constexpr int64_t kMinWeights = 32768;
 
-// Gives rows of a layer's weight as floats.
-class FloatRows {
+// The rows of a layer's weight: in one of three forms, in which they can be read where they lie, or as
+// floats.
+class LayerRows {
  public:
-  explicit FloatRows(const Weight& weight) : in_(weight.size(1)) {
+  explicit LayerRows(const Weight& weight) : in_(weight.size(1)) {
     if (weight.is_coded()) {
       coded_ = {*weight.form(), read<uint8_t>(weight.stored()), weight.stored().stride(0)};
     } else if (weight.stored().scalar_type() == at::kFloat) {
@@ -33,16 +34,20 @@ class FloatRows {
       narrow_ = read<kernels::Bf16>(weight.values());
     }
   }
-  bool are_floats() const { return floats_ != nullptr; }
-  // Returns rows from `first` on as they lie in bfloat16; null if they do not.
+  // Return rows from `first` on as they lie; null if they do not in this form.
+  const float* floats(int64_t first) const { return floats_ == nullptr ? nullptr : floats_ + first * in_; }
   const kernels::Bf16* narrow(int64_t first) const {
     return narrow_ == nullptr ? nullptr : narrow_ + first * in_;
   }
+  // Returns coded rows from `first` on; only for weights of neither of these forms.
+  kernels::CodedMatrix coded(int64_t first) const {
+    return {coded_.form, coded_.row(first), coded_.row_bytes};
+  }
   // Returns rows [first, first + count), which are made in `scratch` unless they lie there as floats.
-  const float* rows(int64_t first, int64_t count, float* scratch) const {
-    if (floats_ != nullptr) return floats_ + first * in_;
+  const float* as_floats(int64_t first, int64_t count, float* scratch) const {
+    if (floats_ != nullptr) return floats(first);
     if (narrow_ != nullptr) {
-      kernels::widen(narrow_ + first * in_, scratch, count * in_);
+      kernels::widen(narrow(first), scratch, count * in_);
     } else {
       for (int64_t i = 0; i < count; ++i)
         kernels::read_coded_row(coded_, first + i, 0, in_, scratch + i * in_);
@@ -93,28 +98,41 @@ std::vector<at::Tensor> panel_linears(const at::Tensor& x_in, const std::vector<
   } else {
     units.pack(kernels::Side::Right, {read<float>(x), in, true}, rows, in, panel, panel_bytes);
   }
+  // Multiplies `count` rows of weights as they lie, if x has few rows and the form of the weights is known.
+  const auto multiply_as_they_lie = [&](const LayerRows& weight, int64_t at, int64_t count, const float* bias,
+                                        float* y, int64_t outs) {
+    if (!is_few) return false;
+    if (const float* const floats = weight.floats(at)) {
+      units.multiply_few(floats, in, count, few, rows, in, bias, y, outs);
+    } else if (const kernels::Bf16* const narrow = weight.narrow(at)) {
+      units.multiply_few_bf16(narrow, in, count, few, rows, in, bias, y, outs);
+    } else {
+      return units.multiply_few_coded(weight.coded(at), count, few, rows, in, bias, y, outs);
+    }
+    return true;
+  };
   const auto run = [&](int64_t begin, int64_t end) {
     std::unique_ptr<float[]> scratch;
     for (size_t i = 0; i < layers.size(); ++i) {
-      const FloatRows weight(layers[i].weight);
-      if (scratch == nullptr && !weight.are_floats())
-        scratch = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(kTile * in));
+      const LayerRows weight(layers[i].weight);
       const int64_t outs = layers[i].weight.size(0);
+      const int64_t first = (std::max(begin, first_tiles[i]) - first_tiles[i]) * kTile;
+      const int64_t last = std::min((std::min(end, first_tiles[i + 1]) - first_tiles[i]) * kTile, outs);
+      if (first >= last) continue;
       const float* const bias = biases[i].defined() ? read<float>(biases[i]) : nullptr;
+      const auto bias_at = [&](int64_t at) { return bias == nullptr ? nullptr : bias + at; };
       float* const y = write<float>(results[i]);
-      for (int64_t tile = std::max(begin, first_tiles[i]); tile < std::min(end, first_tiles[i + 1]); ++tile) {
-        const int64_t at = (tile - first_tiles[i]) * kTile, count = std::min(kTile, outs - at);
-        const float* const added = bias == nullptr ? nullptr : bias + at;
-        if (const kernels::Bf16* const narrow = weight.narrow(at); is_few && narrow != nullptr) {
-          units.multiply_few_bf16(narrow, in, count, few, rows, in, added, y + at, outs);
-          continue;
-        }
-        const float* const from = weight.rows(at, count, scratch.get());
-        if (is_few) units.multiply_few(from, in, count, few, rows, in, added, y + at, outs);
+      if (multiply_as_they_lie(weight, first, last - first, bias_at(first), y + first, outs)) continue;
+      if (scratch == nullptr && weight.floats(0) == nullptr)
+        scratch = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(kTile * in));
+      for (int64_t at = first; at < last; at += kTile) {
+        const int64_t count = std::min(kTile, last - at);
+        const float* const from = weight.as_floats(at, count, scratch.get());
+        if (is_few) units.multiply_few(from, in, count, few, rows, in, bias_at(at), y + at, outs);
         for (int64_t p = 0; p < panels; ++p) {
           const int64_t row = p * kernels::kPanelLines;
-          units.multiply_plain(from, in, panel + p * panel_bytes, in, added, y + row * outs + at, outs, count,
-                               std::min(kernels::kPanelLines, rows - row));
+          units.multiply_plain(from, in, panel + p * panel_bytes, in, bias_at(at), y + row * outs + at, outs,
+                               count, std::min(kernels::kPanelLines, rows - row));
         }
       }
     }

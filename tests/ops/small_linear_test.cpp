@@ -8,6 +8,7 @@
 #include "tessera/ops/linear.h"
 #include "tessera/ops/panel_linear.h"
 
+#include "tests/ops/random_weight.h"
 #include "tests/testing/gradcheck.h"
 
 namespace tessera::ops {
@@ -146,6 +147,65 @@ TEST(PanelLinear, EqualsThePlainFormulaRowByRow) {
       at::set_num_threads(3);
       EXPECT_TRUE(at::equal(panel_linears(some, {{weight, bias}})[0], results[0])) << rows;
       at::set_num_threads(before);
+    }
+  }
+}
+
+// A ggml type, and the bytes of a block at which its halves lie; `exponent`: its first byte is an exponent.
+struct CodedType {
+  io::GgmlType type;
+  std::vector<int64_t> halves;
+  bool has_exponent = false;
+};
+
+// Returns a weight of random codes and of scales up to 1/16.
+Weight random_codes(const CodedType& type, int64_t outs, int64_t in) {
+  const io::BlockForm form = io::block_form(type.type);
+  const at::Tensor stored = at::randint(256, {outs, form.row_bytes(in)}, at::kByte);
+  auto* block = static_cast<uint8_t*>(stored.mutable_data_ptr());
+  for (int64_t i = 0; i < outs * in / form.elements; ++i, block += form.bytes) {
+    for (const int64_t at : type.halves)
+      block[at + 1] = static_cast<uint8_t>((block[at + 1] & 0x83) | (i % 12) << 2);
+    if (type.has_exponent) *block = static_cast<uint8_t>(i % 7 == 0 ? 0 : 118 + i % 7);
+  }
+  return {stored, form};
+}
+
+// A layer of coded weights has the bits of the layer of their values.
+void expect_products_of_values(const Weight& weight) {
+  const int64_t outs = weight.size(0), in = weight.size(1);
+  SCOPED_TRACE(io::name_of(*weight.form()) + ", " + std::to_string(outs));
+  const at::Tensor values = at::empty({outs, in}, at::kFloat), bias = random_tensor({outs}, 2, at::kFloat),
+                   x = random_tensor({17, in}, 3, at::kFloat);
+  io::expand_blocks(*weight.form(), weight.stored().const_data_ptr(),
+                    values.numel() / weight.form()->elements, values.mutable_data_ptr<float>());
+  if (!is_panel_linear(x, weight)) return;  // no own products of floats
+  ASSERT_TRUE(at::isfinite(values).all().item<bool>());
+  for (const int64_t rows : {1, 2, 3, 8, 16, 17}) {
+    const at::Tensor some = x.narrow(0, 0, rows);
+    EXPECT_TRUE(at::equal(panel_linears(some, {{weight, bias}})[0], panel_linears(some, {{values, bias}})[0]))
+        << rows;
+  }
+}
+
+TEST(PanelLinear, MultipliesCodesAsTheirValues) {
+  using io::GgmlType;
+  const c10::InferenceMode generation;
+  at::manual_seed(7);
+  const std::vector<CodedType> types = {
+      {GgmlType::Q8_0, {0}},       {GgmlType::Q4_0, {0}},      {GgmlType::Q4_1, {0, 2}},
+      {GgmlType::Q5_0, {0}},       {GgmlType::Q5_1, {0, 2}},   {GgmlType::Q4_K, {0, 2}},
+      {GgmlType::Q5_K, {0, 2}},    {GgmlType::Q6_K, {208}},    {GgmlType::Q2_K, {80, 82}},
+      {GgmlType::Q3_K, {108}},     {GgmlType::IQ4_NL, {0}},    {GgmlType::IQ4_XS, {0}},
+      {GgmlType::MXFP4, {}, true}, {GgmlType::NVFP4, {}, true}};
+  for (const int64_t outs : {37, 16, 5}) {
+    for (const CodedType& type : types) {
+      const int64_t in = io::ggml_block_elements(type.type) == 256 ? 512 : 576;
+      expect_products_of_values(random_codes(type, outs, in));
+    }
+    for (const checks::FormCase& item : checks::form_cases()) {
+      if (item.form.kind == io::BlockKind::Ggml) continue;
+      expect_products_of_values(checks::random_weight(item.form, outs, item.columns * 5));
     }
   }
 }

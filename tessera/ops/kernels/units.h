@@ -22,6 +22,8 @@ struct SoftmaxState {
 // written as packed operands without being turned. If the band is open for a whole panel of 32 keys by 32
 // queries, nothing is masked.
 
+struct CodedMatrix;
+
 // The operations of one kind of unit, for T = float, Bf16 or F16. Units for F16 have no functions for
 // attention, from `softmax` on: these are null.
 template <class T>
@@ -56,7 +58,7 @@ struct Units {
   // [32, 32], ldc elements between rows. For many small products whose results stay in the first-level cache.
   void (*multiply_panel)(const char* left, const char* right, int64_t blocks, bool adds, float* c,
                          int64_t ldc);
-  // The next three are for layers of few rows (vector_plain.h), whose weights are read as they lie in memory;
+  // The next five are for layers of few rows (vector_plain.h), whose weights are read as they lie in memory;
   // null for T other than float. A row's results depend on that row
   // alone, and have the same bits by both products.
   // Packs up to 16 rows of x, [rows, depth], for multiply_few(): `to` has room for [depth, 16].
@@ -67,6 +69,10 @@ struct Units {
                        int64_t depth, const T* bias, T* y, int64_t y_stride);
   void (*multiply_few_bf16)(const Bf16* weights, int64_t stride, int64_t outs, const T* x, int64_t rows,
                             int64_t depth, const T* bias, T* y, int64_t y_stride);
+  // Does it for `outs` coded rows, whose codes become floats in registers. Returns false, and computes
+  // nothing, for forms of codes that must be expanded first.
+  bool (*multiply_few_coded)(const CodedMatrix& weights, int64_t outs, const T* x, int64_t rows,
+                             int64_t depth, const T* bias, T* y, int64_t y_stride);
   // Computes C = (L R)^T + bias for rows on the left, [rows, depth] with left_stride elements between them,
   // and one panel of up to 32 lines on the right; C: [columns, rows], ldc elements between its rows; bias:
   // [rows], or null.

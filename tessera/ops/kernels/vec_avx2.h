@@ -198,4 +198,67 @@ TESSERA_INLINE void transpose(Vec (&a)[16]) {
   for (int i = 0; i < 8; ++i) a[8 + i].high = square[i];
 }
 
+// Return the lower, or the upper bf16 of each word.
+TESSERA_INLINE Vec widened_low(Vec x) {
+  const auto shifted = [](__m256 half) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(half), 16));
+  };
+  return {shifted(x.low), shifted(x.high)};
+}
+TESSERA_INLINE Vec widened_high(Vec x) {
+  const __m256 upper = _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(0xffff0000u)));
+  return {_mm256_and_ps(x.low, upper), _mm256_and_ps(x.high, upper)};
+}
+// Writes turned[depth][row] = codes[row][first + depth] for sixteen depths.
+TESSERA_INLINE void turn_codes(const int8_t* const (&codes)[16], int64_t first, int8_t (&turned)[16][16]) {
+  const auto at = [&](int64_t row) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes[row] + first));
+  };
+  // A half of the registers holds eight rows; after three steps, it has eight bytes of these for each of two
+  // depths.
+  __m256i a[8], b[8];
+  for (int i = 0; i < 8; ++i) a[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(at(i)), at(i + 8), 1);
+  const auto interleave = [](const __m256i(&from)[8], __m256i(&to)[8]) {
+    for (int i = 0; i < 4; ++i) {
+      to[2 * i] = _mm256_unpacklo_epi8(from[i], from[i + 4]);
+      to[2 * i + 1] = _mm256_unpackhi_epi8(from[i], from[i + 4]);
+    }
+  };
+  interleave(a, b);
+  interleave(b, a);
+  interleave(a, b);
+  for (int i = 0; i < 8; ++i) {
+    _mm256_store_si256(reinterpret_cast<__m256i*>(turned[2 * i]), _mm256_permute4x64_epi64(b[i], 0xd8));
+  }
+}
+// Return sixteen codes, signed or unsigned, as floats.
+TESSERA_INLINE Vec load_codes(const int8_t* codes) {
+  const __m128i bytes = _mm_load_si128(reinterpret_cast<const __m128i*>(codes));
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(bytes, bytes)))};
+}
+TESSERA_INLINE Vec load_unsigned_codes(const int8_t* codes) {
+  const __m128i bytes = _mm_load_si128(reinterpret_cast<const __m128i*>(codes));
+  return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)),
+          _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_unpackhi_epi64(bytes, bytes)))};
+}
+// Returns the values of sixteen codes of four bits in a table of sixteen floats.
+TESSERA_INLINE Vec looked_up(Vec table, const int8_t* codes) {
+  const __m128i bytes = _mm_load_si128(reinterpret_cast<const __m128i*>(codes));
+  const auto look_up = [&](__m256i indices) {
+    // A permutation reads three bits of an index, and a blend the sign: that of the fourth bit.
+    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(table.low, indices),
+                            _mm256_permutevar8x32_ps(table.high, indices),
+                            _mm256_castsi256_ps(_mm256_slli_epi32(indices, 28)));
+  };
+  return {look_up(_mm256_cvtepu8_epi32(bytes)),
+          look_up(_mm256_cvtepu8_epi32(_mm_unpackhi_epi64(bytes, bytes)))};
+}
+// Returns a b, rounded before anything is added to it.
+TESSERA_INLINE Vec rounded_product(Vec a, Vec b) {
+  Vec product = mul(a, b);
+  __asm__("" : "+x"(product.low), "+x"(product.high));
+  return product;
+}
+
 }  // namespace tessera::ops::kernels::avx2

@@ -113,6 +113,53 @@ TESSERA_INLINE void transpose(Vec (&a)[16]) {
   for (int i = 0; i < 16; ++i) a[i] = _mm512_castsi512_ps(rows[i]);
 }
 
+// Return the lower, or the upper bf16 of each word.
+TESSERA_INLINE Vec widened_low(Vec x) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(x), 16));
+}
+TESSERA_INLINE Vec widened_high(Vec x) {
+  return _mm512_castsi512_ps(
+      _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+}
+// Writes turned[depth][row] = codes[row][first + depth] for sixteen depths.
+TESSERA_INLINE void turn_codes(const int8_t* const (&codes)[16], int64_t first, int8_t (&turned)[16][16]) {
+  const auto four = [&](int64_t row) {
+    const auto at = [&](int64_t r) {
+      return _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes[r] + first));
+    };
+    const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(at(row)), at(row + 4), 1);
+    const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(at(row + 8)), at(row + 12), 1);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+  };
+  // A quarter of the registers holds four rows; after two steps, it has a word of these for each of four
+  // depths.
+  const Row a = four(0), b = four(1), c = four(2), d = four(3);
+  const Row ac_low = _mm512_unpacklo_epi8(a, c), ac_high = _mm512_unpackhi_epi8(a, c);
+  const Row bd_low = _mm512_unpacklo_epi8(b, d), bd_high = _mm512_unpackhi_epi8(b, d);
+  const Row order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  const Row depths[4] = {_mm512_unpacklo_epi8(ac_low, bd_low), _mm512_unpackhi_epi8(ac_low, bd_low),
+                         _mm512_unpacklo_epi8(ac_high, bd_high), _mm512_unpackhi_epi8(ac_high, bd_high)};
+  for (int i = 0; i < 4; ++i) _mm512_store_si512(turned[4 * i], _mm512_permutexvar_epi32(order, depths[i]));
+}
+// Return sixteen codes, signed or unsigned, as floats.
+TESSERA_INLINE Vec load_codes(const int8_t* codes) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(codes))));
+}
+TESSERA_INLINE Vec load_unsigned_codes(const int8_t* codes) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(codes))));
+}
+// Returns the values of sixteen codes of four bits in a table of sixteen floats.
+TESSERA_INLINE Vec looked_up(Vec table, const int8_t* codes) {
+  const Row indices = _mm512_cvtepu8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(codes)));
+  return _mm512_permutexvar_ps(indices, table);
+}
+// Returns a b, rounded before anything is added to it.
+TESSERA_INLINE Vec rounded_product(Vec a, Vec b) {
+  Vec product = _mm512_mul_ps(a, b);
+  __asm__("" : "+v"(product));
+  return product;
+}
+
 // Returns the nearest bf16, as a float.
 TESSERA_INLINE Vec nearest_bf16(Vec x) {
   const Row bits = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));

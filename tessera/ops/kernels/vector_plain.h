@@ -33,31 +33,78 @@ inline void pack_few(const float* x, int64_t stride, int64_t rows, int64_t depth
   }
 }
 
-// Returns 16 weights as floats.
-TESSERA_INLINE Vec load_all(const float* from) { return load(from); }
-TESSERA_INLINE Vec load_all(const Bf16* from) { return load(from, first_of(kWords)); }
-
-// Writes the square of 16 depths by 16 outputs that lies at `weights`, turned, as floats.
+// A square of weights: 16 outputs, and as many depths as sixteen words of each hold. It is turned, so that
+// its lines are the outputs at one depth; bfloat16 is turned in words of two depths.
 template <class W>
-TESSERA_INLINE void turn_square(const W* weights, int64_t stride, int64_t outs, int64_t depth,
-                                float (&turned)[kWords][kTileLines]) {
+struct Square {
+  static constexpr int64_t kPerWord = 4 / static_cast<int64_t>(sizeof(W)), kDepths = kWords * kPerWord;
+  alignas(64) float words[kWords][kTileLines];
+};
+
+template <class W>
+TESSERA_INLINE void turn_words(const W* weights, int64_t stride, bool fetches, Square<W>& to) {
   Vec square[kTileLines];
-  if (outs == kTileLines && depth >= kWords) {
 #pragma GCC unroll 16
-    for (int64_t out = 0; out < kTileLines; ++out) {
-      square[out] = load_all(weights + out * stride);
-      // The rows are too short, and too many at a time, for the processor to foresee those that come next.
-      __builtin_prefetch(weights + (kTileLines + out) * stride, 0, 2);
-    }
-  } else {
-    const Mask mask = first_of(depth);
-#pragma GCC unroll 16
-    for (int64_t out = 0; out < kTileLines; ++out)
-      square[out] = out < outs ? load(weights + out * stride, mask) : zero();
+  for (int64_t out = 0; out < kTileLines; ++out) {
+    square[out] = load(reinterpret_cast<const float*>(weights + out * stride));
+    // The rows are too short, and too many at a time, for the processor to foresee those that come next.
+    if (fetches) __builtin_prefetch(weights + (kTileLines + out) * stride, 0, 2);
   }
   transpose(square);
 #pragma GCC unroll 16
-  for (int64_t word = 0; word < kWords; ++word) store(turned[word], square[word]);
+  for (int64_t word = 0; word < kWords; ++word) store(to.words[word], square[word]);
+}
+
+// Turns the square that lies at `weights`, of which `outs` outputs and `depth` depths are there; the others
+// are zeros.
+template <class W>
+TESSERA_INLINE void turn_square(const W* weights, int64_t stride, int64_t outs, int64_t depth,
+                                Square<W>& to) {
+  constexpr int64_t kDepths = Square<W>::kDepths;
+  if (outs == kTileLines && depth >= kDepths) return turn_words(weights, stride, true, to);
+  W padded[kTileLines][kDepths] = {};
+  for (int64_t out = 0; out < outs; ++out)
+    memcpy(padded[out], weights + out * stride, static_cast<size_t>(std::min(depth, kDepths)) * sizeof(W));
+  turn_words(padded[0], kDepths, false, to);
+}
+
+// Returns the weights at depth word * kPerWord + i.
+TESSERA_INLINE Vec line_of(const Square<float>& square, int64_t word, int64_t) {
+  return load(square.words[word]);
+}
+TESSERA_INLINE Vec line_of(const Square<Bf16>& square, int64_t word, int64_t i) {
+  const Vec both = load(square.words[word]);
+  return i == 0 ? widened_low(both) : widened_high(both);
+}
+
+// Adds to sums[row] the products of one line of weights and a row of x, [Rows].
+template <int64_t Rows>
+TESSERA_INLINE void add_line(Vec line, const float* x, Vec (&sums)[Rows]) {
+#pragma GCC unroll 16
+  for (int64_t row = 0; row < Rows; ++row) sums[row] = multiply_add(all(x[row]), line, sums[row]);
+}
+// Begins, or goes on with, the totals of all parts of the depth.
+template <int64_t Rows>
+TESSERA_INLINE void add_part(bool is_first, const Vec (&sums)[Rows], Vec (&totals)[Rows]) {
+#pragma GCC unroll 16
+  for (int64_t row = 0; row < Rows; ++row) totals[row] = is_first ? sums[row] : add(totals[row], sums[row]);
+}
+template <int64_t Rows>
+TESSERA_INLINE void clear(Vec (&sums)[Rows]) {
+#pragma GCC unroll 16
+  for (int64_t row = 0; row < Rows; ++row) sums[row] = zero();
+}
+
+// Writes the totals of 16 outputs, of which `outs` are there, for `rows` of `Rows` rows of x.
+template <int64_t Rows>
+TESSERA_INLINE void put_totals(const Vec (&totals)[Rows], int64_t outs, const float* bias, float* y,
+                               int64_t y_stride, int64_t rows) {
+  const Mask mask = first_of(outs);
+  const Vec added = bias == nullptr ? zero() : load(bias, mask);
+#pragma GCC unroll 16
+  for (int64_t row = 0; row < Rows; ++row) {
+    if (row < rows) store(y + row * y_stride, mask, bias == nullptr ? totals[row] : add(totals[row], added));
+  }
 }
 
 // Multiplies 16 rows of weights, of which `outs` are there, by a group of `Rows` rows of x, [depth, Rows], of
@@ -66,60 +113,66 @@ template <int64_t Rows, class W>
 [[gnu::noinline]] void multiply_turned(const W* weights, int64_t stride, int64_t outs, const float* x,
                                        int64_t depth, const float* bias, float* y, int64_t y_stride,
                                        int64_t rows) {
-  const Mask mask = first_of(outs);
+  constexpr int64_t kPerWord = Square<W>::kPerWord, kDepths = Square<W>::kDepths;
   Vec totals[Rows];
   for (int64_t part = 0; part < depth; part += kPartDepth) {
     Vec sums[Rows];
-#pragma GCC unroll 16
-    for (int64_t row = 0; row < Rows; ++row) sums[row] = zero();
+    clear(sums);
     const int64_t end = std::min(part + kPartDepth, depth);
-    for (int64_t first = part; first < end; first += kWords) {
-      alignas(64) float turned[kWords][kTileLines];
-      turn_square(weights + first, stride, outs, end - first, turned);
-      const int64_t words = std::min(kWords, end - first);
+    for (int64_t first = part; first < end; first += kDepths) {
+      Square<W> square;
+      turn_square(weights + first, stride, outs, end - first, square);
+      const int64_t depths = std::min(kDepths, end - first);
       const float* at = x + first * Rows;
-      for (int64_t word = 0; word < words; ++word, at += Rows) {
-        const Vec line = load(turned[word]);
-#pragma GCC unroll 16
-        for (int64_t row = 0; row < Rows; ++row) sums[row] = multiply_add(all(at[row]), line, sums[row]);
+      for (int64_t d = 0; d < depths; d += kPerWord, at += kPerWord * Rows) {
+        add_line(line_of(square, d / kPerWord, 0), at, sums);
+        if (kPerWord == 2 && d + 1 < depths) add_line(line_of(square, d / kPerWord, 1), at + Rows, sums);
       }
     }
-#pragma GCC unroll 16
-    for (int64_t row = 0; row < Rows; ++row)
-      totals[row] = part == 0 ? sums[row] : add(totals[row], sums[row]);
+    add_part(part == 0, sums, totals);
   }
-  const Vec added = bias == nullptr ? zero() : load(bias, mask);
-#pragma GCC unroll 16
-  for (int64_t row = 0; row < Rows; ++row) {
-    if (row < rows) store(y + row * y_stride, mask, bias == nullptr ? totals[row] : add(totals[row], added));
-  }
+  put_totals(totals, outs, bias, y, y_stride, rows);
 }
 
-template <class W, size_t... Width>
-TESSERA_INLINE void multiply_group(int64_t width, const W* weights, int64_t stride, int64_t outs,
-                                   const float* x, int64_t depth, const float* bias, float* y,
-                                   int64_t y_stride, int64_t rows, std::index_sequence<Width...>) {
+// Calls f with that number of kFewRows, as a constant, that `width` is.
+template <class F, size_t... Index>
+TESSERA_INLINE void with_width(int64_t width, const F& f, std::index_sequence<Index...>) {
   const auto run = [&](auto index) {
     constexpr int64_t kRows = kFewRows[index];
     if constexpr (kRows <= kMostFewRows) {
-      if (width == kRows) multiply_turned<kRows>(weights, stride, outs, x, depth, bias, y, y_stride, rows);
+      if (width == kRows) f(std::integral_constant<int64_t, kRows>());
     }
   };
-  (run(std::integral_constant<size_t, Width>()), ...);
+  (run(std::integral_constant<size_t, Index>()), ...);
+}
+// Calls multiply(width, group, first row, rows, first output, outputs) for each tile of up to `tile` outputs
+// and each group of rows of x, as pack_few() packs them; width, a constant, is the number of rows for which
+// the group has room.
+template <class F>
+TESSERA_INLINE void for_tiles_and_groups(const float* x, int64_t rows, int64_t depth, int64_t outs,
+                                         int64_t tile, const F& multiply) {
+  for (int64_t out = 0; out < outs; out += tile) {
+    const float* group = x;
+    for (int64_t first = 0; first < rows; first += kMostFewRows) {
+      const int64_t own = std::min(kMostFewRows, rows - first), width = few_rows_for(own);
+      const auto run = [&](auto constant) {
+        multiply(constant, group, first, own, out, std::min(tile, outs - out));
+      };
+      with_width(width, run, std::make_index_sequence<std::size(kFewRows)>());
+      group += depth * width;
+    }
+  }
 }
 
 template <class W>
 void multiply_few(const W* weights, int64_t stride, int64_t outs, const float* x, int64_t rows, int64_t depth,
                   const float* bias, float* y, int64_t y_stride) {
-  for (int64_t first = 0; first < rows; first += kMostFewRows) {
-    const int64_t own = std::min(kMostFewRows, rows - first), width = few_rows_for(own);
-    for (int64_t out = 0; out < outs; out += kTileLines) {
-      multiply_group(width, weights + out * stride, stride, std::min(kTileLines, outs - out), x, depth,
-                     bias == nullptr ? nullptr : bias + out, y + first * y_stride + out, y_stride, own,
-                     std::make_index_sequence<std::size(kFewRows)>());
-    }
-    x += depth * width;
-  }
+  const auto multiply = [&](auto width, const float* group, int64_t first, int64_t own, int64_t out,
+                            int64_t count) {
+    multiply_turned<width>(weights + out * stride, stride, count, group, depth,
+                           bias == nullptr ? nullptr : bias + out, y + first * y_stride + out, y_stride, own);
+  };
+  for_tiles_and_groups(x, rows, depth, outs, kTileLines, multiply);
 }
 
 // Multiplies `Rows` rows as they lie in memory by `Vecs` tiles of a right panel, and writes what is there of

@@ -6,6 +6,8 @@
 #include "tessera/ops/kernels/vector_multiply.h"
 #include "tessera/ops/kernels/vector_pack.h"
 #include "tessera/ops/kernels/vector_plain.h"
+//
+#include "tessera/ops/kernels/vector_coded.h"
 
 namespace tessera::ops::kernels::TESSERA_VEC {
 
@@ -26,6 +28,7 @@ inline void add_plain_products(Units<float>& units) {
   units.pack_few = pack_few;
   units.multiply_few = multiply_few<float>;
   units.multiply_few_bf16 = multiply_few<Bf16>;
+  units.multiply_few_coded = multiply_few_coded;
   units.multiply_plain = multiply_plain;
 }
 template <class T>
