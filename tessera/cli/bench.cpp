@@ -19,7 +19,7 @@
 #include "tessera/core/strings.h"
 #include "tessera/io/output_file.h"
 #include "tessera/measure/step_trace.h"
-#include "tessera/train/setup/setup.h"
+#include "tessera/train/setup/recipe_values.h"
 
 namespace tessera::cli {
 namespace {

@@ -20,7 +20,6 @@
 #include "tessera/train/setup/plan_recipe.h"
 #include "tessera/train/setup/recipe_data.h"
 #include "tessera/train/setup/recipe_inputs.h"
-#include "tessera/train/setup/setup.h"
 
 namespace tessera::cli {
 namespace {

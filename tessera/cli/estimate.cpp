@@ -20,7 +20,7 @@
 #include "tessera/measure/known_estimates.h"
 #include "tessera/models/common/base_model.h"
 #include "tessera/models/registry.h"
-#include "tessera/train/setup/setup.h"
+#include "tessera/train/setup/recipe_values.h"
 
 namespace tessera::cli {
 namespace {

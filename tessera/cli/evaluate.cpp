@@ -28,7 +28,8 @@
 #include "tessera/models/registry.h"
 #include "tessera/peft/adapter_files.h"
 #include "tessera/train/run/evaluate_model.h"
-#include "tessera/train/setup/setup.h"
+#include "tessera/train/setup/adapter_options.h"
+#include "tessera/train/setup/recipe_values.h"
 
 namespace tessera::cli {
 namespace {

@@ -33,7 +33,7 @@
 #include "tessera/train/run/run_output.h"
 #include "tessera/train/setup/plan_recipe.h"
 #include "tessera/train/setup/recipe_data.h"
-#include "tessera/train/setup/setup.h"
+#include "tessera/train/setup/recipe_values.h"
 #include "tessera/train/step/training.h"
 
 namespace tessera::cli {

@@ -16,7 +16,7 @@
 #include "tessera/core/log.h"
 #include "tessera/train/run/run_signals.h"
 #include "tessera/train/run/trainer.h"
-#include "tessera/train/setup/setup.h"
+#include "tessera/train/setup/recipe_values.h"
 
 namespace tessera::cli {
 

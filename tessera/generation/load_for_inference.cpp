@@ -3,24 +3,20 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "tessera/core/error.h"
 #include "tessera/hub/fetch.h"
 #include "tessera/io/file.h"
-#include "tessera/io/json_reader.h"
-#include "tessera/io/model_files.h"
 #include "tessera/io/run_inputs.h"
+#include "tessera/models/common/assembly.h"
 #include "tessera/models/common/base_model.h"
 #include "tessera/models/common/load.h"
 #include "tessera/models/common/parallelize.h"
 #include "tessera/models/common/pipeline.h"
-#include "tessera/models/common/quantize_layers.h"
 #include "tessera/models/registry.h"
 #include "tessera/peft/adapter_files.h"
-#include "tessera/peft/carried_parameters.h"
 #include "tessera/peft/row_adapters.h"
 
 namespace tessera::generation {
@@ -40,76 +36,57 @@ bool is_adapter(const std::string& folder) {
   return true;
 }
 
+namespace {
+
+// Cuts each layer over the ranks along tp, and deals the layers to the ranks along pp. Returns the box of
+// each parameter that this rank holds; nothing where it holds all of each.
+models::BoxOf cut_for_inference(models::CausalLM& model, const parallel::DeviceMesh& mesh) {
+  const auto& tp = mesh.group(parallel::kAxisTp);
+  const auto& pp = mesh.group(parallel::kAxisPp);
+  // The plan is made before the layers are cut: their parts may be uneven, and each rank of tp would make
+  // another plan.
+  std::optional<parallel::PipelinePlan> plan;
+  if (pp->size() > 1) plan = models::plan_pipeline(model, pp->size(), {});
+  parallel::ParameterLayouts layouts;
+  if (tp->size() > 1) layouts = models::cut_layers(model, {parallel::kAxisTp, tp});
+  if (plan) {
+    const parallel::Pipeline stages(model, models::pipeline_parts(model), *plan, {parallel::kAxisPp, pp},
+                                    layouts);
+    models::decode_in_stages(model, *plan, pp);
+  }
+  if (mesh.world()->size() == 1) return {};
+  return [layouts = std::move(layouts)](const at::Tensor& parameter) {
+    return layouts.of(parameter).local_box(parallel::coordinates_on(layouts.axes_of(parameter)));
+  };
+}
+
+}  // namespace
+
 std::shared_ptr<models::CausalLM> load_for_inference(const std::string& path,
                                                      const std::string& adapter_folder,
                                                      const at::TensorOptions& options,
                                                      const parallel::DeviceMesh& mesh, InferenceUses uses) {
-  const at::ScalarType type = c10::typeMetaToScalarType(options.dtype());
-  models::BaseModel base = models::BaseModel::open(path);
-  std::optional<peft::AdapterConfig> config;
-  std::shared_ptr<const io::ModelFiles> adapter;
-  if (!adapter_folder.empty()) {
-    config = peft::read_adapter_config(adapter_folder);
-    adapter = std::make_shared<const io::ModelFiles>(peft::open_adapter(adapter_folder));
-    // The adapter brings all rows of a vocabulary that grew in its training.
-    if (const auto rows = peft::carried_vocabulary(*adapter, base.config().tie_word_embeddings))
-      base = base.with_vocabulary({.count = *rows});
-    if (!config->options.target_parameters.empty()) base = base.with_joined_experts();
-    if (io::exists(io::join_path(adapter_folder, "config.json"))) {
-      const auto classes = models::read_model_config(adapter_folder)->classification;
-      if (classes) base = base.as_classifier(*classes);
-    }
-  }
+  std::optional<models::AdapterFolder> adapter;
+  if (!adapter_folder.empty()) adapter = models::AdapterFolder::open(adapter_folder);
+  models::BaseModel base = adapter ? adapter->open_base(path) : models::BaseModel::open(path);
   const bool is_body = uses.embeddings && base.config().is_encoder && !base.config().classification;
   if (is_body) base = base.as_classifier({ProblemType::SingleLabel, default_labels(2)});
-  const std::shared_ptr<models::CausalLM> model = models::build_model(base.config(), type);
-  const std::shared_ptr<const checkpoint::StoredTensors> files = base.tensors();
-  const std::vector<std::string> added = models::check_tensors(*model, *files, adapter != nullptr || is_body);
-  const checkpoint::StateDictAdapter table = models::state_dict_adapter(*model);
-  std::vector<std::shared_ptr<const checkpoint::ParameterSource>> sources = {
-      checkpoint::stored_source(files, table)};
-  const auto& tp = mesh.group(parallel::kAxisTp);
-  const auto& pp = mesh.group(parallel::kAxisPp);
-  models::QuantizeOptions quantization;
-  quantization.tensor_parallel_size = tp->size();
-  // Adapters may bring rows of tokens, which are added to tables of values.
-  quantization.tables = adapter_folder.empty() && tp->size() == 1;
+  models::Assembly assembly(base, {.type = c10::typeMetaToScalarType(options.dtype()),
+                                   .takes_new_head = adapter || is_body,
+                                   .seed = is_body ? std::optional<uint64_t>(0) : std::nullopt});
   // On other devices than the host, blocks are expanded once, when they are loaded.
-  std::unordered_map<std::string, checkpoint::CodedParameter> coded;
-  if (options.device() == kHost) coded = models::quantize_layers(*model, table, files.get(), quantization);
-  if (adapter) {
-    const auto targets = peft::apply_adapter(*model, *config, *adapter, model->tied_modules());
-    sources.insert(sources.begin(), peft::adapter_source(*model, targets, adapter));
-    for (const std::string& name : added) {
-      if (is_body || sources.front()->holds(name)) continue;
-      throw Error(ErrorKind::Model, "TENSORS", "neither the adapter nor its base has '" + name + "'")
-          .at(adapter_folder);
-    }
+  if (options.device() == kHost) {
+    const int64_t ranks = mesh.size(parallel::kAxisTp);
+    // Adapters may bring rows of tokens, which are added to tables of values.
+    assembly.quantize({.tables = !adapter && ranks == 1, .tensor_parallel_size = ranks});
   }
-  if (is_body) sources.push_back(models::random_source(*model, 0));
-  // The plan is made before the layers are cut: their parts may be uneven, and each rank of tp would make
-  // another plan.
-  std::optional<parallel::PipelinePlan> plan;
-  if (pp->size() > 1) plan = models::plan_pipeline(*model, pp->size(), {});
-  parallel::ParameterLayouts layouts;
-  if (tp->size() > 1) layouts = models::cut_layers(*model, {parallel::kAxisTp, tp});
-  if (plan) {
-    const parallel::Pipeline stages(*model, models::pipeline_parts(*model), *plan, {parallel::kAxisPp, pp},
-                                    layouts);
-    models::decode_in_stages(*model, *plan, pp);
-  }
-  models::BoxOf box_of;
-  if (mesh.world()->size() > 1) {
-    box_of = [&](const at::Tensor& parameter) {
-      return layouts.of(parameter).local_box(parallel::coordinates_on(layouts.axes_of(parameter)));
-    };
-  }
+  if (adapter) assembly.put_adapter(*adapter);
+  const auto source = assembly.source();
+  const std::shared_ptr<models::CausalLM> model = assembly.model();
+  const models::BoxOf box_of = cut_for_inference(*model, mesh);
   // Matrices that are stored in bf16 stay so, unless adapters are put on them: these are added to weights of
   // the model's own type.
-  const bool keeps_narrow = adapter_folder.empty() && !uses.adapters;
-  std::shared_ptr<const checkpoint::ParameterSource> source =
-      std::make_shared<checkpoint::SourceList>(std::move(sources));
-  if (!coded.empty()) source = checkpoint::coded_source(source, files, std::move(coded));
+  const bool keeps_narrow = !adapter && !uses.adapters;
   models::load_weights(*model, *source, keeps_narrow, options.device(), box_of);
   model->eval();
   return model;
@@ -144,11 +121,8 @@ std::string adapter_base(const std::string& adapter, const std::string& how_to_n
 
 std::optional<peft::ExpertBase> expert_base(const std::string& base, const std::string& adapter) {
   if (peft::read_adapter_config(adapter).options.target_parameters.empty()) return std::nullopt;
-  models::BaseModel opened = models::BaseModel::open(base);
-  const bool is_tied = opened.config().tie_word_embeddings;
-  if (const auto rows = peft::carried_vocabulary(peft::open_adapter(adapter), is_tied))
-    opened = opened.with_vocabulary({.count = *rows});
-  const auto model = models::build_model(opened.with_joined_experts().config(), at::kFloat);
+  const models::BaseModel opened = models::AdapterFolder::open(adapter).open_base(base);
+  const auto model = models::build_model(opened.config(), at::kFloat);
   return peft::ExpertBase{model, models::state_dict_adapter(*model), model->tied_modules()};
 }
 

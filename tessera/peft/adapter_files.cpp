@@ -149,9 +149,7 @@ std::shared_ptr<const checkpoint::ParameterSource> adapter_source(
 LoraTargets apply_adapter(torch::nn::Module& model, const AdapterConfig& config, const io::ModelFiles& files,
                           const TiedModules& tied) {
   try {
-    std::vector<std::string> untouchable;
-    for (const auto& [alias, owner] : tied) untouchable.insert(untouchable.end(), {alias, owner});
-    LoraTargets targets = apply_lora(model, config.options, untouchable);
+    LoraTargets targets = apply_lora(model, config.options, sharing_modules(tied));
     targets.carried = read_carried(model, targets, files, tied);
     if (targets.projections != nullptr && config.options.vera.save_projection)
       read_projections(*targets.projections, files);

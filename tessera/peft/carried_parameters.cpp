@@ -81,6 +81,12 @@ std::optional<std::string> from_peft_name(const std::string& stored) {
   return name;
 }
 
+std::vector<std::string> sharing_modules(const TiedModules& tied) {
+  std::vector<std::string> modules;
+  for (const auto& [alias, owner] : tied) modules.insert(modules.end(), {alias, owner});
+  return modules;
+}
+
 std::vector<CarriedParameter> read_carried(const torch::nn::Module& model, const LoraTargets& targets,
                                            const io::ModelFiles& files, const TiedModules& tied) {
   std::vector<CarriedParameter> carried;

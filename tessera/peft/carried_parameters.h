@@ -31,6 +31,8 @@ std::optional<std::string> from_peft_name(const std::string& stored);
 
 // Pairs of modules that share a weight: "lm_head", and "model.embed_tokens" which has it.
 using TiedModules = std::vector<std::pair<std::string, std::string>>;
+// Lists all modules of the pairs, which cannot be trained apart from each other.
+std::vector<std::string> sharing_modules(const TiedModules& tied);
 
 // Returns the parameters of the model that the files hold and that are neither factors nor modules to save.
 // Throws Error(Model, "ADAPTER") for one of another shape, and for two names of one weight with different

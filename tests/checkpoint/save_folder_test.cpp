@@ -11,6 +11,8 @@
 #include "tessera/checkpoint/parameter_source.h"
 #include "tessera/models/common/load.h"
 #include "tessera/peft/adapter_files.h"
+#include "tessera/train/setup/recipe_values.h"
+#include "tessera/train/setup/result_plan.h"
 #include "tessera/train/setup/setup.h"
 
 #include "tests/models/reference_models.h"

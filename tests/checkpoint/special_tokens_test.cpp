@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/train/setup/recipe_tokenizer.h"
-#include "tessera/train/setup/setup.h"
+#include "tessera/train/setup/result_plan.h"
 
 #include "tests/testing/temp_folder.h"
 #include "tests/testing/tiny_model.h"

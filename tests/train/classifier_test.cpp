@@ -12,6 +12,7 @@
 #include "tessera/models/common/load.h"
 #include "tessera/models/registry.h"
 #include "tessera/train/run/trainer.h"
+#include "tessera/train/setup/recipe_values.h"
 #include "tessera/train/step/step.h"
 #include "tessera/train/step/training.h"
 

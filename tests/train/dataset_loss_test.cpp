@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tessera/train/setup/recipe_values.h"
 #include "tessera/train/step/step.h"
 
 #include "tests/testing/mpi_world.h"

@@ -14,6 +14,7 @@
 #include "tessera/device/cpu_allocator.h"
 #include "tessera/train/run/bench_steps.h"
 #include "tessera/train/run/expected_memory.h"
+#include "tessera/train/setup/recipe_values.h"
 #include "tessera/train/setup/setup.h"
 #include "tessera/train/step/training.h"
 

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tessera/train/setup/recipe_values.h"
+
 #include "tests/testing/mpi_world.h"
 #include "tests/train/training_testing.h"
 

@@ -1,5 +1,6 @@
 // Tests of models with experts under any layout, also with experts spread over ranks.
 #include "tessera/train/run/trainer.h"
+#include "tessera/train/setup/recipe_values.h"
 
 #include "tests/io/expect_error.h"
 #include "tests/testing/extent.h"

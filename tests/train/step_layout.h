@@ -11,6 +11,7 @@
 #include "tessera/optim/optimizers.h"
 #include "tessera/parallel/gather_tensor.h"
 #include "tessera/train/setup/parameter_rates.h"
+#include "tessera/train/setup/recipe_values.h"
 #include "tessera/train/setup/setup.h"
 #include "tessera/train/step/step.h"
 

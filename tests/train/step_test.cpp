@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tessera/train/setup/recipe_values.h"
+
 #include "tests/io/expect_error.h"
 #include "tests/models/reference_models.h"
 #include "tests/testing/mpi_world.h"

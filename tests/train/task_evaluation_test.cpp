@@ -7,6 +7,7 @@
 
 #include "tessera/generation/load_for_inference.h"
 #include "tessera/train/setup/recipe_tokenizer.h"
+#include "tessera/train/setup/recipe_values.h"
 #include "tessera/train/step/score_requests.h"
 
 #include "tests/scoring/task_reference.h"

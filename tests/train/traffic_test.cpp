@@ -8,6 +8,7 @@
 #include "tessera/planner/step_traffic.h"
 #include "tessera/train/run/planned_work.h"
 #include "tessera/train/run/step_forecast.h"
+#include "tessera/train/setup/recipe_values.h"
 #include "tessera/train/step/step.h"
 
 #include "tests/testing/mpi_world.h"

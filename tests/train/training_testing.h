@@ -9,6 +9,7 @@
 
 #include "tessera/core/rng.h"
 #include "tessera/data/loader_options.h"
+#include "tessera/train/setup/recipe_values.h"
 #include "tessera/train/step/training.h"
 
 #include "tests/testing/tiny_model.h"

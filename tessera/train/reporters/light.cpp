@@ -10,6 +10,7 @@
 #include "tessera/core/strings.h"
 #include "tessera/device/device.h"
 #include "tessera/device/host_memory.h"
+#include "tessera/train/setup/recipe_values.h"
 
 namespace tessera::train {
 

@@ -19,6 +19,7 @@
 #include "tessera/device/host_memory.h"
 #include "tessera/measure/speed_of_light.h"
 #include "tessera/train/run/bench_steps.h"
+#include "tessera/train/setup/recipe_values.h"
 #include "tessera/train/setup/setup.h"
 #include "tessera/train/step/training.h"
 

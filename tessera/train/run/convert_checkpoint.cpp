@@ -19,6 +19,8 @@
 #include "tessera/train/run/same_inputs.h"
 #include "tessera/train/setup/plan_recipe.h"
 #include "tessera/train/setup/recipe_inputs.h"
+#include "tessera/train/setup/recipe_values.h"
+#include "tessera/train/setup/result_plan.h"
 #include "tessera/train/setup/setup.h"
 #include "tessera/train/step/training.h"
 

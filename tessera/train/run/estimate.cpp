@@ -15,6 +15,7 @@
 #include "tessera/device/meta_memory.h"
 #include "tessera/train/run/bench_steps.h"
 #include "tessera/train/setup/recipe_tokenizer.h"
+#include "tessera/train/setup/recipe_values.h"
 #include "tessera/train/setup/setup.h"
 #include "tessera/train/step/backward_updates.h"
 #include "tessera/train/step/forward_backward.h"

@@ -26,6 +26,7 @@
 #include "tessera/train/setup/measured_split.h"
 #include "tessera/train/setup/plan_recipe.h"
 #include "tessera/train/setup/recipe_data.h"
+#include "tessera/train/setup/recipe_values.h"
 #include "tessera/train/setup/setup.h"
 #include "tessera/train/step/step.h"
 

@@ -11,7 +11,6 @@
 #include "tessera/nn/linear.h"
 #include "tessera/nn/mlp.h"
 #include "tessera/nn/sparse_mlp.h"
-#include "tessera/train/setup/setup.h"
 
 namespace tessera::train {
 namespace {

@@ -10,7 +10,7 @@
 #include "tessera/comm/communicator.h"
 #include "tessera/config/recipe.h"
 #include "tessera/models/common/causal_lm.h"
-#include "tessera/train/setup/setup.h"
+#include "tessera/train/setup/plan_model.h"
 #include "tessera/train/step/train_state.h"
 
 namespace tessera::train {

@@ -25,7 +25,9 @@
 #include "tessera/train/reporters/wandb.h"
 #include "tessera/train/run/last_step.h"
 #include "tessera/train/run/resume.h"
+#include "tessera/train/setup/adapter_options.h"
 #include "tessera/train/setup/recipe_inputs.h"
+#include "tessera/train/setup/result_plan.h"
 
 namespace tessera::train {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "tessera/comm/communicator.h"
 #include "tessera/data/prepare.h"
-#include "tessera/train/setup/setup.h"
+#include "tessera/train/setup/plan_model.h"
 
 namespace tessera::train {
 

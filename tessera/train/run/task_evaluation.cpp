@@ -13,6 +13,7 @@
 #include "tessera/text/chat_encoding.h"
 #include "tessera/text/select_chat_template.h"
 #include "tessera/train/run/same_inputs.h"
+#include "tessera/train/setup/recipe_values.h"
 #include "tessera/train/step/score_requests.h"
 
 namespace tessera::train {

@@ -46,6 +46,7 @@
 #include "tessera/train/setup/measured_split.h"
 #include "tessera/train/setup/plan_recipe.h"
 #include "tessera/train/setup/recipe_data.h"
+#include "tessera/train/setup/recipe_values.h"
 #include "tessera/train/setup/setup.h"
 #include "tessera/train/step/bad_numbers.h"
 #include "tessera/train/step/training.h"

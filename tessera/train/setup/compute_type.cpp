@@ -9,7 +9,7 @@
 #include "tessera/measure/speed_of_light.h"
 #include "tessera/ops/e4m3.h"
 #include "tessera/ops/product_units.h"
-#include "tessera/train/setup/setup.h"
+#include "tessera/train/setup/recipe_values.h"
 
 namespace tessera::train {
 namespace {

@@ -11,6 +11,7 @@
 #include "tessera/device/device.h"
 #include "tessera/device/host_memory.h"
 #include "tessera/measure/measure_parts.h"
+#include "tessera/train/setup/recipe_values.h"
 
 namespace tessera::train {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "tessera/config/recipe.h"
-#include "tessera/train/setup/setup.h"
+#include "tessera/train/setup/plan_model.h"
 
 namespace tessera::train {
 

@@ -6,7 +6,7 @@
 #include "tessera/config/recipe.h"
 #include "tessera/models/common/base_model.h"
 #include "tessera/text/tokenizer/tokenizer.h"
-#include "tessera/train/setup/setup.h"
+#include "tessera/train/setup/plan_model.h"
 
 namespace tessera::train {
 

@@ -15,9 +15,7 @@
 #include "tessera/core/utf8.h"
 #include "tessera/data/prompts/classification.h"
 #include "tessera/io/file.h"
-#include "tessera/models/registry.h"
-#include "tessera/peft/adapter_files.h"
-#include "tessera/peft/carried_parameters.h"
+#include "tessera/models/common/assembly.h"
 #include "tessera/text/tokenizer/template_files.h"
 
 namespace tessera::train {
@@ -124,20 +122,13 @@ models::BaseModel with_recipe_config(const models::BaseModel& base, const config
   }
 }
 
-// Returns the classes of the adapter that the recipe continues, of which its folder tells; nothing if it does
-// not.
-std::optional<Classification> continued_classes(const config::Recipe& recipe) {
-  const std::string& folder = recipe.lora_model_dir;
-  if (folder.empty() || !io::exists(io::join_path(folder, "config.json"))) return std::nullopt;
-  return models::read_model_config(folder)->classification;
-}
-
 // Returns the classes that the recipe asks for: those that it names, else those of the adapter that it
 // continues, else those of the model, else those that the labels of its data show.
-Classification wanted_classes(const models::ModelConfig& model, const config::Recipe& recipe) {
+Classification wanted_classes(const models::ModelConfig& model, const config::Recipe& recipe,
+                              const std::optional<Classification>& continued) {
   const auto problem = find_problem_type(recipe.problem_type);
   if (recipe.label_names.empty() && recipe.num_labels == 0) {
-    if (auto continued = continued_classes(recipe)) return *continued;
+    if (continued) return *continued;
     if (model.classification &&
         problem.value_or(model.classification->problem) == model.classification->problem)
       return *model.classification;
@@ -170,12 +161,14 @@ void check_seq2seq(const models::ModelConfig& model, const config::Recipe& recip
       .need(need);
 }
 
-// Returns the model with the head of the recipe's task.
-models::BaseModel with_recipe_task(const models::BaseModel& base, const config::Recipe& recipe) {
+// Returns the model with the head of the recipe's task. `continued` are the classes of the adapter that the
+// recipe continues, if it is one of a classifier.
+models::BaseModel with_recipe_task(const models::BaseModel& base, const config::Recipe& recipe,
+                                   const std::optional<Classification>& continued) {
   check_seq2seq(base.config(), recipe);
   const auto& own = base.config().classification;
   if (recipe.task == config::Task::Classification) {
-    const Classification wanted = wanted_classes(base.config(), recipe);
+    const Classification wanted = wanted_classes(base.config(), recipe, continued);
     if (own && own->num_labels() != wanted.num_labels()) {
       throw recipe
           .error("TASK", "the base model is a classifier with another number of labels",
@@ -245,23 +238,10 @@ std::optional<text::Tokenizer> load_recipe_tokenizer(const config::Recipe& recip
 
 namespace {
 
-// Tells whether the recipe's adapter is one of the parameters that Transformers holds for all experts.
-bool adapts_joined_experts(const config::Recipe& recipe) {
-  if (recipe.adapter != config::AdapterKind::Lora) return false;
-  if (recipe.lora_model_dir.empty()) return !recipe.lora_target_parameters.empty();
-  return !peft::read_adapter_config(recipe.lora_model_dir).options.target_parameters.empty();
-}
-
-models::BaseModel open_with_vocabulary(const config::Recipe& recipe,
-                                       const std::optional<text::Tokenizer>& tokenizer) {
-  models::BaseModel base =
-      with_recipe_task(with_recipe_config(models::BaseModel::open(recipe.base_model), recipe), recipe);
+// Returns the model with as many rows as the recipe's tokenizer and keys ask for.
+models::BaseModel with_recipe_vocabulary(const models::BaseModel& base, const config::Recipe& recipe,
+                                         const std::optional<text::Tokenizer>& tokenizer) {
   const int64_t rows = base.config().vocab_size;
-  if (!recipe.lora_model_dir.empty()) {
-    const auto carried = peft::carried_vocabulary(peft::open_adapter(recipe.lora_model_dir),
-                                                  base.config().tie_word_embeddings);
-    return carried ? base.with_vocabulary({.count = *carried}) : base;
-  }
   // A tokenizer of the base's own that has more tokens than it has rows is a slip of the folder.
   if (!tokenizer || !(tokenizer->has_new_tokens() || has_row_keys(recipe))) return base;
   const bool is_adapter = recipe.adapter != config::AdapterKind::None;
@@ -283,8 +263,15 @@ models::BaseModel open_with_vocabulary(const config::Recipe& recipe,
 
 models::BaseModel open_recipe_base(const config::Recipe& recipe,
                                    const std::optional<text::Tokenizer>& tokenizer) {
-  const models::BaseModel base = open_with_vocabulary(recipe, tokenizer);
-  return adapts_joined_experts(recipe) ? base.with_joined_experts() : base;
+  const models::BaseModel base = with_recipe_config(models::BaseModel::open(recipe.base_model), recipe);
+  if (!recipe.lora_model_dir.empty()) {
+    const auto adapter = models::AdapterFolder::open(recipe.lora_model_dir);
+    return adapter.fitted(with_recipe_task(base, recipe, adapter.classes));
+  }
+  const models::BaseModel grown =
+      with_recipe_vocabulary(with_recipe_task(base, recipe, {}), recipe, tokenizer);
+  const bool is_lora = recipe.adapter == config::AdapterKind::Lora;
+  return is_lora && !recipe.lora_target_parameters.empty() ? grown.with_joined_experts() : grown;
 }
 
 models::BaseModel open_recipe_base(const config::Recipe& recipe) {
