@@ -34,8 +34,6 @@ PlanQuestion plan_question(const config::Recipe& recipe, const std::string& clus
   } else {
     question.cluster = planner::load_cluster(cluster);
   }
-  // Work on a processor starts in no time.
-  if (processor_ranks) question.software.forward_kernels = question.software.backward_kernels = 0.0;
   question.kept = train::kept_choice(recipe);
   const std::string problem = planner::why_not(question.cluster.device, question.kept.precision);
   if (!problem.empty()) {
@@ -46,8 +44,10 @@ PlanQuestion plan_question(const config::Recipe& recipe, const std::string& clus
                   : "leave bf16, fp16 and fp8 out: float32 works everywhere");
   }
   const models::BaseModel base = train::open_recipe_base(recipe);
-  question.work = train::work_of(*models::build_model(base.config(), at::kFloat), base.config());
+  const auto model = models::build_model(base.config(), at::kFloat);
+  question.work = train::work_of(*model, base.config());
   question.job = train::job_of(recipe, question.cluster.size());
+  train::count_states(recipe, *model, question.job);
   if (question.cluster.nvme_gib > 0.0 && recipe.offload_optimizer_nvme_path.empty()) {
     log::warn(
         "no states are planned for the drives: the recipe names no folder on them "

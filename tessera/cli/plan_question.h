@@ -22,7 +22,7 @@ struct PlanQuestion {
   planner::Cluster cluster;
   planner::ModelWork work;
   planner::Job job;
-  planner::Choice kept;  // of the recipe: precision, adapter and base
+  planner::Choice kept;  // kept_choice() of the recipe
   planner::Software software = planner::kTessera;
 };
 

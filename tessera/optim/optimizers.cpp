@@ -63,4 +63,15 @@ std::unique_ptr<Optimizer> make_optimizer(OptimizerKind kind, std::vector<Optimi
   return make_ruled(std::move(tiles), rules_of(kind, options, seed), seed, spill);
 }
 
+StateSize state_size(OptimizerKind kind, const RuleParameter& parameter, const OptimizerOptions& options) {
+  StateSize size;
+  for (const RuleState& state : rules_of(kind, options, /*seed=*/0)(parameter)->states(parameter)) {
+    const auto width = static_cast<int64_t>(c10::elementSize(state.type.value_or(parameter.type)));
+    const bool is_cut = state.form == RuleState::Form::Tile;
+    const int64_t numel = is_cut ? parameter.numel() : RuleParameter{state.shape}.numel();
+    (is_cut ? size.cut_bytes : size.whole_bytes) += width * numel;
+  }
+  return size;
+}
+
 }  // namespace tessera::optim

@@ -7,6 +7,7 @@
 
 #include "tessera/core/optimizer_table.h"
 #include "tessera/optim/optimizer.h"
+#include "tessera/optim/rule.h"
 
 namespace tessera::optim {
 
@@ -16,5 +17,13 @@ namespace tessera::optim {
 std::unique_ptr<Optimizer> make_optimizer(OptimizerKind kind, std::vector<OptimizedTile> tiles,
                                           const OptimizerOptions& options, uint64_t seed,
                                           const std::optional<SpillPlace>& spill = {});
+
+// Bytes of what an optimizer keeps of a whole parameter: values that are cut as the parameter is, and values
+// that every rank which holds a part of it has alike.
+struct StateSize {
+  int64_t cut_bytes = 0, whole_bytes = 0;
+};
+// Returns the sizes for an optimizer of the table but AdamW itself, without making it.
+StateSize state_size(OptimizerKind kind, const RuleParameter& parameter, const OptimizerOptions& options);
 
 }  // namespace tessera::optim

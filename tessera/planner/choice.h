@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tessera/core/schedule_kind.h"
+#include "tessera/planner/constants.h"
 #include "tessera/planner/device.h"
 
 namespace tessera::planner {
@@ -15,8 +16,10 @@ struct Job {
   int64_t sequence = 0;  // tokens of a document, full
   int64_t sequences_per_step = 0;
   bool async_tensor = false;
-  double state_bytes = 8.0;  // of the optimizer, for a trained parameter
-  double steps = 0.0;        // of the run; 0 = not known
+  // Bytes of the optimizer's states for a trained parameter: those that are cut as the parameter is, and
+  // those that every rank which holds a part of it has whole.
+  double state_bytes = 8.0, whole_state_bytes = 0.0;
+  double steps = 0.0;  // of the run; 0 = not known
 };
 
 // Activations that the backward recomputes. Selective is PyTorch's: every second product, and all that is
@@ -38,12 +41,23 @@ struct Choice {
   bool pure_bf16 = false;
   int64_t adapter_rank = 0;  // of LoRA on all linear layers; 0 = all weights are trained
   Base base = Base::Dense;
+  // Parameters travel in codes of 8 bits and gradients in codes of 4, as ZeRO++ sends them.
+  bool codes_weights = false, codes_gradients = false;
+  bool updates_in_backward = false;  // each block's gradients are gone once it is updated
   Offload offload = Offload::None;
 
   int64_t ranks() const { return dp_replicate * dp_shard * cp * tp * pp; }
   int64_t readers() const { return dp_replicate * dp_shard; }
   // Ranks over which states are cut.
   int64_t shards() const { return zero == 0 ? 1 : dp_shard * cp; }
+  // Returns whether the products are computed in a narrower type than that of the weights that are updated.
+  bool is_narrow() const { return precision != Precision::Float32 && !pure_bf16; }
+  // Returns whether each micro-batch's gradients are cut among the shards, rather than their sum at the end
+  // of the step. Where products are narrow, the trainer always does so.
+  bool cuts_each_gradient(const Software& software) const {
+    if (pp > 1 && software.sums_whole_gradients) return false;
+    return is_narrow() || (pp == 1 && zero >= 2);
+  }
   bool operator==(const Choice&) const = default;
 
   // Returns the lines of a recipe that ask for it: "tensor_parallel_size: 2".

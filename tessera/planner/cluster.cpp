@@ -1,6 +1,7 @@
 #include "tessera/planner/cluster.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <vector>
@@ -40,6 +41,9 @@ std::vector<Number> numbers_of(Cluster& cluster, double& nodes, double& per_node
           {"fp16_tflops", device.fp16_tflops, 0, 1e6},
           {"fp8_tflops", device.fp8_tflops, 0, 1e6},
           {"product_share", device.product_share, 0.01, 1},
+          {"attention_share", device.attention_share, 0.01, 1},
+          {"link_share", cluster.link_share, 0.01, 1},
+          {"kernel_start_us", cluster.kernel_start_us, 0, 1e6},
           {"node_gb_s", device.node_gb_s, 1e-6, 1e5},
           {"node_latency_us", cluster.node_latency_us, 0, 1e6},
           {"host_gb_s", device.host_gb_s, 1e-6, 1e5},
@@ -89,7 +93,8 @@ Cluster parse_cluster(std::string_view text, std::string_view file_name) {
   file.file = std::make_shared<const std::string>(file_name);
   const Node root = config::parse_yaml(text, file);
   if (!root.is_map()) {
-    throw error_at("TYPE", "a cluster is a map of keys", root.place)
+    throw Error(ErrorKind::Config, "TYPE", "a cluster is a map of keys")
+        .at(file_name)
         .got(config::describe(root))
         .need("key: value lines, such as 'device: H100' and 'devices_per_node: 8'");
   }
@@ -151,6 +156,26 @@ Cluster parse_cluster(std::string_view text, std::string_view file_name) {
   }
   if (cluster.nodes > 1) missing("network_gb_s", "nodes are linked by something; of one device, each way");
   if (cluster.nvme_gib > 0) missing("nvme_gb_s", "the drive has a rate");
+  const auto refuse_zero = [&](const char* key, double room, double rate, const std::string& why) {
+    const config::Entry* const entry = root.find(key);
+    if (room <= 0.0 || rate > 0.0 || entry == nullptr || problems.has(key)) return;
+    problems.add(key, config::to_key_place(entry->value.place),
+                 error_at("RANGE", std::string("key '") + key + "': " + why, entry->value.place)
+                     .got(config::describe(entry->value))
+                     .need("a rate above 0"));
+  };
+  refuse_zero("nvme_gb_s", cluster.nvme_gib, cluster.nvme_gb_s,
+              "no states come from a drive that does not move bytes");
+  if (const config::Entry* const entry = root.find("context_gib");
+      entry != nullptr && !problems.has("context_gib") && cluster.device.memory_gib > 0.0 &&
+      cluster.context_gib >= cluster.device.memory_gib) {
+    problems.add(
+        "context_gib", config::to_key_place(entry->value.place),
+        error_at("RANGE", "key 'context_gib': a process would fill the device before it holds a tensor",
+                 entry->value.place)
+            .got(config::describe(entry->value))
+            .need("less than the device's " + config::format_number(cluster.device.memory_gib) + " GiB"));
+  }
   problems.settle();
   return cluster;
 }
@@ -182,7 +207,8 @@ Cluster load_cluster(const std::string& name) {
     throw Error(ErrorKind::Config, "CLUSTER", "no cluster: neither a file nor the name of devices")
         .at("command line")
         .got("'" + name + "'")
-        .need("a YAML file, or a name such as 8xH100 or 64x8xH100, of " + known_names());
+        .need("a YAML file, a name such as 8xH100 or 64x8xH100, or cpu to 1024xcpu; the devices are " +
+              known_names());
   }
   cluster.device = *device;
   cluster.network_gb_s = kUsualNetwork;
@@ -195,6 +221,20 @@ Cluster load_cluster(const std::string& name) {
         .need("at most " + std::to_string(kMostDevices));
   }
   return cluster;
+}
+
+std::string cluster_yaml(const Cluster& cluster) {
+  Cluster copy = cluster;
+  auto nodes = static_cast<double>(cluster.nodes), per_node = static_cast<double>(cluster.devices_per_node);
+  std::string text = "device: " + cluster.device.name + "\n";
+  for (const Number& number : numbers_of(copy, nodes, per_node)) {
+    // A link that is not there has no rate.
+    if (number.value < number.low) continue;
+    char value[32];
+    std::snprintf(value, sizeof value, "%.6g", number.value);
+    text += std::string(number.name) + ": " + value + "\n";
+  }
+  return text;
 }
 
 }  // namespace tessera::planner

@@ -8,6 +8,8 @@ namespace {
 constexpr double kGib = 0x1p30;
 // Bytes of a weight in blocks of 64 numbers of four bits, with their scales.
 constexpr double kFourBits = 0.57;
+// Blocks of states on a drive that are in memory at a time: offload_optimizer_buffer_count of 16 MiB.
+constexpr double kDriveBuffers = 4.0 * 16.0 * 0x1p20;
 // Rows of logits that the fused loss has at a time.
 constexpr double kLossRows = 512.0;
 
@@ -85,7 +87,7 @@ MemoryUse memory_use(const ModelWork& work, const Cluster& cluster, const Job& j
   const double of_base = choice.base == Base::FourBit ? kFourBits : width;
   // Below stage 3 every rank has the weights that it computes with. Where these are narrower than those that
   // the optimizer updates, only the narrow ones are whole.
-  const bool is_narrow = width < master;
+  const bool is_narrow = choice.is_narrow();
   MemoryUse use;
   use.weights = trained * master / (choice.zero >= 3 || is_narrow ? shards : 1.0);
   if (!trains_base)
@@ -103,22 +105,29 @@ MemoryUse memory_use(const ModelWork& work, const Cluster& cluster, const Job& j
   (choice.offload == Offload::None         ? use.states
    : choice.offload == Offload::HostStates ? use.host
                                            : use.drive) = states;
+  if (choice.offload == Offload::DriveStates) use.states = std::min(states, kDriveBuffers);
+  use.states += trained * static_cast<double>(choice.tp) * job.whole_state_bytes;
 
   const double tokens = static_cast<double>(choice.micro_batch) * static_cast<double>(job.sequence) /
                         static_cast<double>(choice.cp);
   const auto tp = static_cast<double>(choice.tp);
   const auto vocab = static_cast<double>(work.vocab);
   const double kept = in_flight(choice) * counts.blocks * tokens * saved_bytes(work, choice, software) / tp;
-  // The block that the backward is in.
+  // The block that the backward is in. Tensor parallelism gathers hidden states for it.
+  const double gathered_states =
+      choice.tp > 1 ? software.gathered_states * static_cast<double>(work.hidden) : 0.0;
   const double live =
-      tokens * width * (choice.recompute == Recompute::Block ? 6.0 : 3.25) * work.mlp_width / tp;
+      tokens * width *
+      ((choice.recompute == Recompute::Block ? 6.0 : 3.25) * work.mlp_width / tp + gathered_states);
   use.loss = software.logit_bytes > 0.0 ? tokens * vocab * software.logit_bytes / tp
                                         : 2.0 * std::min(tokens, kLossRows) * vocab * width / tp;
   // Gradients of the block and of the head on their way into the sum.
   const double passing =
       trains_base ? 4.0 * (counts.block + vocab * static_cast<double>(work.hidden) / tp) : 0.0;
   const bool adds_up = choice.accumulation > 1 || choice.pp > 1;
-  const double sums = trained * (adds_up ? master : width) / (choice.zero == 0 ? 1.0 : shards);
+  const bool cuts_sums = choice.zero > 0 && (!adds_up || choice.cuts_each_gradient(software));
+  const double sums =
+      choice.updates_in_backward ? 0.0 : trained * (adds_up ? master : width) / (cuts_sums ? shards : 1.0);
   use.activations = live + kept;
   use.gradients = passing + (adds_up ? sums : 0.0);
   if (choice.pp > 1 && choice.schedule == PipelineKind::ZeroBubble) {
@@ -128,7 +137,7 @@ MemoryUse memory_use(const ModelWork& work, const Cluster& cluster, const Job& j
     const auto rounds = 1.5 * static_cast<double>(choice.pp);
     const double waiting = counts.blocks * tokens * width * output_width(work) / tp;
     use.activations = live + std::max(kept + waiting, kept / in_flight(choice) + rounds * waiting);
-    if (trains_base) use.gradients += 4.0 * counts.base * (1.0 - 1.0 / (choice.zero == 0 ? 1.0 : shards));
+    if (trains_base && cuts_sums) use.gradients += 4.0 * counts.base * (1.0 - 1.0 / shards);
   }
   // In a step of one micro-batch gradients come as activations go.
   if (!adds_up && sums > kept + use.loss) {

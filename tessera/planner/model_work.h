@@ -1,6 +1,7 @@
 // The work and the sizes of a model, by part; plain numbers, from which every sum of the planner starts.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -17,6 +18,11 @@ struct Matrix {
   bool is_into_mlp = false;  // makes the input of the MLP's nonlinearity
 
   double parameters() const { return in * out * count; }
+  // Bytes in codes of so many bits, with a scale of four bytes for each of the blocks into which a row is
+  // cut.
+  double coded_bytes(double bits, double block) const {
+    return out * count * (std::ceil(in * bits / 8.0) + 4.0 * std::ceil(in / block));
+  }
 };
 
 struct ModelWork {

@@ -114,6 +114,10 @@ void Search::choose_zero(Choice choice) {
 void Search::choose_schedule(Choice choice) {
   choice.schedule = PipelineKind::OneFOneB;
   choice.stages_per_rank = 1;
+  // The gradients of a stage are sums over the micro-batches in flight, which no backward is the last for.
+  if (choice.pp > 1 && choice.updates_in_backward) return;
+  // Codes are for parameters that ranks share.
+  if ((choice.codes_weights || choice.codes_gradients) && choice.shards() == 1) return;
   choose_micro_batch(choice);
   if (choice.pp == 1) return;
   choice.schedule = PipelineKind::ZeroBubble;
@@ -128,7 +132,9 @@ void Search::choose_schedule(Choice choice) {
 
 void Search::choose_micro_batch(Choice choice) {
   const int64_t sequences = job_.sequences_per_step / choice.readers();
-  for (int64_t size = 1; size <= std::min<int64_t>(sequences, 256); size *= 2) {
+  // A step of one micro-batch takes them all.
+  const int64_t least = choice.updates_in_backward ? sequences : 1;
+  for (int64_t size = least; size <= std::min<int64_t>(sequences, 256); size *= 2) {
     if (sequences % size != 0) break;
     choice.micro_batch = size;
     choice.accumulation = sequences / size;
@@ -191,6 +197,14 @@ std::vector<Change> changes_that_fit(const ModelWork& work, const Cluster& clust
   for (double gib = std::max(64.0, cluster.host_memory_gib * 2); gib <= 4096 && is_full; gib *= 2) {
     roomy.host_memory_gib = gib;
     if (attempt("optimizer states on the host, with " + std::to_string(static_cast<int>(gib)) + " GiB a node",
+                roomy, job, kept))
+      break;
+  }
+  roomy = cluster;
+  roomy.nvme_gb_s = std::max(cluster.nvme_gb_s, kUsualDrive);
+  for (double gib = std::max(256.0, cluster.nvme_gib * 2); gib <= 65536 && is_full; gib *= 2) {
+    roomy.nvme_gib = gib;
+    if (attempt("optimizer states on a drive of " + std::to_string(static_cast<int>(gib)) + " GiB a node",
                 roomy, job, kept))
       break;
   }

@@ -41,6 +41,9 @@ class PartsOfStep {
   void time_step_end();
   // Parameters of LoRA in a block.
   double adapter_parameters() const;
+  // Bytes of a block, and of the root, in codes.
+  double coded_block(double bits, double block) const;
+  double coded_root(double root, double bits, double block) const;
 
   const ModelWork& work_;
   const Cluster& cluster_;
@@ -82,6 +85,7 @@ void PartsOfStep::time_products() {
     const double seconds = product_seconds(flops, std::min({rows, in, out}), choice_.precision);
     block_.products += seconds;
     if (matrix.is_into_mlp) block_.into_mlp += seconds;
+    if (matrix.cuts_input && matrix.in == work_.mlp_width) block_.out_of_mlp += seconds;
     if (trains_base_) block_.weight_products += seconds;
     if (!trains_base_) time_adapters(matrix);
   }
@@ -113,13 +117,25 @@ void PartsOfStep::time_elementwise() {
   double bytes = forward * of_software, bytes_backward = backward * of_software;
   const double parameters = work_.block_parameters / tp_;
   if (choice_.precision == Precision::Fp8) {
-    // Casts read 2 bytes and write 1, for each operand; those of the backward are also transposed.
-    bytes += 3 * (2 * hidden + query + mlp) * tokens_ / tp_ + 3 * parameters;
-    bytes_backward += 6 * (2 * hidden + query + kv + 2 * mlp) * tokens_ / tp_ + 3 * parameters;
+    // Casts read 2 bytes and write 1, for each operand. Weight gradients need the inputs and the gradients
+    // of the outputs transposed, too. Weights, the output of attention and the gradient of values are also
+    // read for their largest magnitude, which other kernels find for what they write.
+    const double inputs = 2 * hidden + query + mlp, outputs = 2 * hidden + query + kv + 2 * mlp;
+    const double transposed = trains_base_ ? inputs + outputs : 0.0;
+    bytes += (3 * inputs + 2 * query) * tokens_ / tp_ + 5 * parameters;
+    bytes_backward += (3 * (outputs + transposed) + kv) * tokens_ / tp_ + 3 * parameters;
   }
   if (choice_.base == Base::FourBit) {
     bytes += (0.57 + width_) * parameters;
     bytes_backward += (0.57 + width_) * parameters;
+  }
+  if (choice_.shards() > 1 && trains_base_) {
+    // Every rank encodes its part of the parameters and decodes all, and the other way round for gradients.
+    if (choice_.codes_weights) {
+      bytes += (1.0 + width_) * parameters;
+      if (choice_.hpz == 1) bytes_backward += (1.0 + width_) * parameters;
+    }
+    if (choice_.codes_gradients) bytes_backward += (width_ + 0.5) * parameters;
   }
   block_.elementwise = memory_seconds(bytes);
   block_.elementwise_backward = memory_seconds(bytes_backward);
@@ -129,14 +145,18 @@ void PartsOfStep::time_elementwise() {
     case Recompute::None: break;
     case Recompute::Mlp: block_.recompute = block_.into_mlp; break;
     case Recompute::Selective: block_.recompute = 0.5 * block_.products + block_.elementwise; break;
-    case Recompute::Block: block_.recompute = choice_.recomputed_blocks * block_.forward(); break;
+    case Recompute::Block:
+      block_.recompute = choice_.recomputed_blocks *
+                         (block_.forward() - (software_.recomputes_down ? 0.0 : block_.out_of_mlp));
+      break;
   }
 }
 
 void PartsOfStep::time_starts() {
-  parts_.forward_starts = std::max(0.0, software_.forward_kernels * kLaunchSeconds - block_.forward());
-  parts_.backward_starts = std::max(
-      0.0, software_.backward_kernels * kLaunchSeconds - block_.input_gradient() - block_.weight_gradient());
+  const double start = cluster_.kernel_start_us * 1e-6;
+  parts_.forward_starts = std::max(0.0, software_.forward_kernels * start - block_.forward());
+  parts_.backward_starts =
+      std::max(0.0, software_.backward_kernels * start - block_.input_gradient() - block_.weight_gradient());
 }
 
 void PartsOfStep::time_messages() {
@@ -175,9 +195,8 @@ void PartsOfStep::time_head() {
   const double product = product_seconds(flops, std::min({tokens_, hidden, vocab / tp_}), plain());
   // Fused: the logits are written, read and replaced by their gradients, which are read. PyTorch's loss also
   // widens them to float32, and keeps probabilities and gradients of that type.
-  const double passes = software_.logit_bytes > 0.0 ? 15.0 : 4.0;
   parts_.head = product * (trains_base_ ? 3.0 : 2.0) +
-                memory_seconds(passes * width_ * tokens_ * vocab / tp_) +
+                memory_seconds(software_.logit_passes * width_ * tokens_ * vocab / tp_) +
                 memory_seconds(6.0 * width_ * tokens_ * hidden / tp_);
 }
 
@@ -186,6 +205,21 @@ double PartsOfStep::adapter_parameters() const {
   for (const Matrix& matrix : work_.block)
     parameters += static_cast<double>(choice_.adapter_rank) * (matrix.in + matrix.out) * matrix.count;
   return parameters;
+}
+
+// Norms and biases, a few thousandths of a block, are sent as they are.
+double PartsOfStep::coded_block(double bits, double block) const {
+  double bytes = 0.0, matrices = 0.0;
+  for (const Matrix& matrix : work_.block) {
+    bytes += matrix.coded_bytes(bits, block);
+    matrices += matrix.parameters();
+  }
+  return (bytes + width_ * (work_.block_parameters - matrices)) / tp_;
+}
+
+double PartsOfStep::coded_root(double root, double bits, double block) const {
+  const auto hidden = static_cast<double>(work_.hidden);
+  return Matrix{hidden, root / hidden}.coded_bytes(bits, block);
 }
 
 void PartsOfStep::time_shards() {
@@ -198,14 +232,23 @@ void PartsOfStep::time_shards() {
                                    : 0.0;
   const double gradient_bytes = choice_.precision == Precision::Float32 ? 4.0 : software_.gradient_bytes;
   const auto cut = static_cast<double>(groups.shards.size);
-  parts_.gather = gather(cluster_, base_bytes * parameters, groups.shards);
-  parts_.gather_back = gather(cluster_, base_bytes * parameters, groups.near_shards);
-  parts_.scatter = gather(cluster_, gradient_bytes * trained, groups.shards);
+  // Blocks of 256 and 128 numbers have a scale each; secondary shards are sent as they are.
+  const bool codes_weights = choice_.codes_weights && trains_base_,
+             codes_gradients = choice_.codes_gradients && trains_base_;
+  const double sent = codes_weights ? coded_block(8, 256) : base_bytes * parameters;
+  const double sent_root = codes_weights ? coded_root(root, 8, 256) : width_ * root;
+  const double summed = codes_gradients ? coded_block(4, 128) : gradient_bytes * trained;
+  const double summed_root = codes_gradients ? coded_root(root, 4, 128) : gradient_bytes * root;
+  parts_.gather = gather(cluster_, sent, groups.shards);
+  parts_.gather_back =
+      choice_.hpz > 1 ? gather(cluster_, base_bytes * parameters, groups.near_shards) : parts_.gather;
+  parts_.scatter = gather(cluster_, summed, groups.shards);
   // An all-reduce is a reduce-scatter and an all-gather.
   parts_.reduce = gather(cluster_, gradient_bytes * trained / cut, groups.copies).times(2.0);
-  parts_.root_gather = gather(cluster_, width_ * root, groups.shards);
-  parts_.root_scatter = gather(cluster_, gradient_bytes * root, groups.shards);
+  parts_.root_gather = gather(cluster_, sent_root, groups.shards);
+  parts_.root_scatter = gather(cluster_, summed_root, groups.shards);
   parts_.root_reduce = gather(cluster_, gradient_bytes * root / cut, groups.copies).times(2.0);
+  if (choice_.cuts_each_gradient(software_)) parts_.scatters = static_cast<double>(choice_.accumulation);
   parts_.gathers_updates = (choice_.zero == 1 || choice_.zero == 2) && trains_base_;
   if (choice_.dp_replicate * choice_.dp_shard * choice_.cp > 1) parts_.contention = kContention;
 }
@@ -217,7 +260,8 @@ void PartsOfStep::time_step_end() {
                      static_cast<double>(choice_.zero >= 1 ? choice_.shards() : 1);
   const double weight = choice_.pure_bf16 ? 2.0 : 4.0;
   const double states = job_.state_bytes * own;
-  parts_.optimizer = memory_seconds(2.0 * states + 4.0 * weight * own);
+  const double whole = job_.whole_state_bytes * trained / static_cast<double>(choice_.pp);
+  parts_.optimizer = memory_seconds(2.0 * (states + whole) + 4.0 * weight * own);
   if (choice_.offload == Offload::HostStates)
     parts_.offload = (states + weight * own) / (cluster_.device.host_gb_s * 1e9);
   if (choice_.offload == Offload::DriveStates) {

@@ -14,7 +14,8 @@ namespace tessera::planner {
 struct BlockTime {
   double products = 0.0;  // each of forward, gradient of the input, gradient of the weights
   double weight_products = 0.0;
-  double into_mlp = 0.0;  // the part of the forward's products that makes the MLP's hidden state
+  // Parts of the forward's products: those that make the MLP's hidden state, and the one that reads it.
+  double into_mlp = 0.0, out_of_mlp = 0.0;
   double attention = 0.0, attention_backward = 0.0;
   double elementwise = 0.0, elementwise_backward = 0.0, gradient_sums = 0.0;
   double recompute = 0.0;
@@ -55,6 +56,7 @@ struct StepParts {
   Transfer gather, gather_back, scatter, reduce;
   Transfer root_gather, root_scatter, root_reduce;
   bool gathers_updates = false;  // ZeRO stage 1 or 2 gathers whole parameters once a step
+  double scatters = 1.0;         // of each block in a step: 1, or one for each micro-batch
 
   double optimizer = 0.0, offload = 0.0, host = 0.0;  // at the end of the step
   double contention = 0.0;                            // share by which collectives lengthen the compute

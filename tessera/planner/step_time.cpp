@@ -59,14 +59,13 @@ double shard_seconds(const StepParts& parts, const Choice& choice, double blocks
 
   double seconds = blocks * beyond(reduce, backward) + reduce;
   if (parts.gathers_updates) seconds += blocks * gather;
-  switch (choice.zero) {
-    case 0: break;
-    case 1: seconds += blocks * beyond(scatter, backward) + scatter; break;
-    case 2: seconds += micro_batches * (blocks * beyond(scatter, backward) + scatter); break;
-    default:
-      seconds +=
-          micro_batches * (blocks * (beyond(gather, forward) + beyond(gather_back + scatter, backward)) +
-                           gather + scatter + beyond(parts.root_gather.seconds(), forward + parts.head));
+  if (choice.zero == 1 || choice.zero == 2)
+    seconds += parts.scatters * (blocks * beyond(scatter, backward) + scatter);
+  if (choice.zero == 3) {
+    seconds += micro_batches * (blocks * beyond(gather, forward) + gather +
+                                beyond(parts.root_gather.seconds(), forward + parts.head)) +
+               parts.scatters * (blocks * beyond(gather_back + scatter, backward) + scatter) +
+               (micro_batches - parts.scatters) * blocks * beyond(gather_back, backward);
   }
   return seconds + beyond(root_end, blocks * backward);
 }

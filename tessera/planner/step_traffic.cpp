@@ -20,12 +20,11 @@ StepTraffic step_traffic(const StepParts& parts, const Choice& choice, double la
   traffic.of(Purpose::Copies) = of_all(parts.reduce, parts.root_reduce);
   if (parts.gathers_updates) traffic.of(Purpose::Sharding) += of_all(parts.gather, parts.root_gather);
   const double scattered = of_all(parts.scatter, parts.root_scatter);
-  if (choice.zero == 1) traffic.of(Purpose::Sharding) += scattered;
-  if (choice.zero == 2) traffic.of(Purpose::Sharding) += micro_batches * scattered;
+  if (choice.zero > 0) traffic.of(Purpose::Sharding) += parts.scatters * scattered;
   if (choice.zero == 3) {
     // Parameters outside of blocks stay gathered from the forward to the backward.
-    traffic.of(Purpose::Sharding) += micro_batches * (of_all(parts.gather, parts.root_gather) +
-                                                      blocks * parts.gather_back.bytes_sent + scattered);
+    traffic.of(Purpose::Sharding) +=
+        micro_batches * (of_all(parts.gather, parts.root_gather) + blocks * parts.gather_back.bytes_sent);
   }
   const double per_step = micro_batches * blocks;
   traffic.of(Purpose::Tensor) =

@@ -92,9 +92,12 @@ Row read_row(const config::Node& node) {
   row.cluster.host_memory_gib = 1024;
   // The rows state what the allocator had, in which the context is not.
   row.cluster.context_gib = 0.0;
-  row.software = reader.choice<Software>(
-      "software", "",
-      {{"eager", kEager}, {"compiled", kCompiled}, {"kernels", kKernels}, {"tessera", kTessera}});
+  row.software = reader.choice<Software>("software", "",
+                                         {{"eager", kEager},
+                                          {"compiled", kCompiled},
+                                          {"compiled_loss", kCompiledLoss},
+                                          {"kernels", kKernels},
+                                          {"tessera", kTessera}});
   row.software.gradient_bytes = reader.number("gradient_bytes", row.software.gradient_bytes);
   Choice& choice = row.choice;
   choice.precision =
@@ -150,7 +153,7 @@ Prediction predict(const Row& row, const Constants& constants) {
   if (software.name == kEager.name) {
     software.traffic = constants.eager_traffic;
     software.saved = constants.eager_saved;
-  } else if (software.name == kCompiled.name) {
+  } else if (software.name.starts_with(kCompiled.name)) {
     software.traffic = constants.compiled_traffic;
     software.saved = constants.compiled_saved;
   }

@@ -106,6 +106,64 @@ TEST(SearchTest, TiersAreUsedWhereTheDeviceIsTooSmall) {
   EXPECT_TRUE(offloads);
 }
 
+TEST(SearchTest, TiersThatWouldFitAreNamed) {
+  const ModelWork work = model_work({64, 5120, 13824, 40, 8, 128, 152064});
+  const Cluster cluster = load_cluster("8xA100-40GB");
+  const Job job = job_of(2048, 64);
+  ASSERT_TRUE(search(work, cluster, job, {}).plans.empty());
+  std::string texts;
+  for (const Change& change : changes_that_fit(work, cluster, job, {})) texts += change.text + "\n";
+  EXPECT_THAT(texts, ::testing::HasSubstr("states on the host, with"));
+  EXPECT_THAT(texts, ::testing::HasSubstr("states on a drive of"));
+}
+
+// The parts of a choice that a recipe fixes decide which plans the trainer takes.
+TEST(SearchTest, PlansHaveWhatTheRecipeKeeps) {
+  Choice updates, codes;
+  updates.updates_in_backward = true;
+  codes.codes_weights = codes.codes_gradients = true;
+  const ModelWork work = model_work({16, 2048, 8192, 32, 8, 64, 128256, true, true});
+  const Cluster cluster = load_cluster("2x4xH100");
+  const auto plans = [&](const Choice& kept) { return search(work, cluster, job_of(2048, 24), kept).plans; };
+  ASSERT_FALSE(plans(updates).empty());
+  for (const Plan& plan : plans(updates)) {
+    EXPECT_EQ(plan.choice.accumulation, 1);
+    EXPECT_EQ(plan.choice.pp, 1);
+    // The gradients of one block alone are there.
+    Choice without = plan.choice;
+    without.updates_in_backward = false;
+    EXPECT_LE(plan.memory.gradients, memory_use(work, cluster, job_of(2048, 24), without).gradients);
+  }
+  ASSERT_FALSE(plans(codes).empty());
+  for (const Plan& plan : plans(codes)) EXPECT_GT(plan.choice.shards(), 1);
+  // Over a slow network, codes are worth their time.
+  Cluster slow = cluster;
+  slow.network_gb_s = 1.0;
+  Choice plain;
+  plain.dp_shard = codes.dp_shard = 8;
+  plain.micro_batch = codes.micro_batch = 3;
+  EXPECT_LT(step_time(work, slow, job_of(2048, 24), codes).total(),
+            0.5 * step_time(work, slow, job_of(2048, 24), plain).total());
+}
+
+// States of shapes of their own lie whole on every rank that has a part of the parameter.
+TEST(SearchTest, WholeStatesAreNotCut) {
+  const ModelWork work = llama_8b();
+  Job job = job_of(2048, 8);
+  job.state_bytes = 1.0;
+  job.whole_state_bytes = 0.5;
+  Choice choice;
+  choice.dp_shard = 8;
+  const double parameters = work.parameters();
+  const MemoryUse on_device = memory_use(work, load_cluster("8xH100"), job, choice);
+  EXPECT_NEAR(on_device.states, parameters * (1.0 / 8 + 0.5), 1e-3 * parameters);
+  choice.offload = Offload::DriveStates;
+  const MemoryUse on_drive = memory_use(work, load_cluster("8xH100"), job, choice);
+  EXPECT_NEAR(on_drive.drive, parameters / 8, 1e-3 * parameters);
+  // Beside whole states, the blocks that are on their way are in memory.
+  EXPECT_NEAR(on_drive.states, parameters * 0.5 + 4 * 16 * 0x1p20, 1e-3 * parameters);
+}
+
 TEST(SearchTest, ADeviceWithoutAPrecisionSaysSo) {
   EXPECT_THAT(why_not(*find_device("T4"), Precision::BFloat16), ::testing::HasSubstr("bfloat16"));
   EXPECT_THAT(why_not(*find_device("A100"), Precision::Fp8), ::testing::HasSubstr("fp8"));

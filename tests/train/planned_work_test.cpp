@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <numeric>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -110,6 +111,37 @@ TEST_F(PlannedRecipeTest, AStepKeepsItsSequences) {
   EXPECT_EQ(sequences({"tensor_parallel_size=2"}), 32);
   EXPECT_EQ(sequences({"global_batch_size=24", "gradient_accumulation_steps="}), 24);
   EXPECT_EQ(job_of(config::load_recipe(recipe_, {"optimizer=lion"}), 1).state_bytes, 4.0);
+}
+
+// The states that are counted by shapes are those that the training of one rank holds.
+TEST_F(PlannedRecipeTest, StatesAreThoseOfTheTraining) {
+  testing::write_text(folder_ / "model/config.json", [] {
+    nlohmann::json config = config_of("llama");
+    config["hidden_size"] = 256;
+    config["intermediate_size"] = 512;
+    config["vocab_size"] = 2048;
+    return config.dump();
+  }());
+  const auto config = models::read_model_config(folder_ / "model");
+  const auto model = models::build_model(*config, at::kFloat);
+  double parameters = 0.0;
+  for (const auto& parameter : model->parameters()) parameters += static_cast<double>(parameter.numel());
+  for (const std::vector<std::string>& keys : std::vector<std::vector<std::string>>{
+           {"optimizer=lion"},
+           {"optimizer=adamw_8bit"},
+           {"optimizer=adafactor"},
+           {"optimizer=muon"},
+           {"optimizer=adam_mini"},
+           {"optimizer=galore_adamw", "optimizer_args={rank: 32}", "optim_target_modules=[mlp]"},
+           {"optimizer=apollo_adamw", "optimizer_args={rank: 16}"}}) {
+    SCOPED_TRACE(keys.front());
+    const config::Recipe recipe = config::load_recipe(recipe_, keys);
+    planner::Job job = job_of(recipe, 1);
+    count_states(recipe, *model, job);
+    const auto held =
+        static_cast<double>(estimate_memory(recipe, 1, 0).peak.of(MemoryCategory::OptimizerState));
+    EXPECT_NEAR((job.state_bytes + job.whole_state_bytes) * parameters, held, 0.02 * held + 4096);
+  }
 }
 
 // Whatever the search proposes, the trainer takes; more shards need less memory.

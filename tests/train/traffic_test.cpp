@@ -286,6 +286,8 @@ TEST(TrafficTest, IsWhatThePlannerForesees) {
       {"zero 1", "llama3", [](Recipe& r, int64_t) { r.zero_stage = ZeroStage::Zero1; }},
       {"zero 2", "llama3", [](Recipe& r, int64_t) { r.zero_stage = ZeroStage::Zero2; }},
       {"zero 3", "llama3", [](Recipe& r, int64_t) { r.zero_stage = ZeroStage::Zero3; }},
+      {"zero 3 in codes", "llama3",
+       [](Recipe& r, int64_t) { r.zero_quantized_weights = r.zero_quantized_gradients = true; }},
       {"tp", "llama3", [](Recipe& r, int64_t) { r.tensor_parallel_size = 2; }},
       {"cp", "llama3", [](Recipe& r, int64_t n) { r.context_parallel_size = n; }},
       {"pp", "llama3", [](Recipe& r, int64_t) { r.pipeline_parallel_size = 2; }},

@@ -158,7 +158,7 @@ class ProgramMaker {
       add_exchange(Activity::Experts, Axis::Experts, parts_.expert_exchange.times(2.0), block);
       uses_.push_back(*last_of(Stream::Compute));
     }
-    if (has_weights && (choice_.zero >= 2 || is_last_backward())) {
+    if (has_weights && (parts_.scatters > 1.0 || is_last_backward())) {
       // The sum over copies waits for all micro-batches.
       add_reduction(choice_.zero >= 1 ? parts_.scatter : Transfer{},
                     is_last_backward() ? parts_.reduce : Transfer{}, block);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/config/load_recipe.h"
+#include "tessera/config/optimizer_rules.h"
 #include "tessera/config/parallelism.h"
 #include "tessera/core/error.h"
 #include "tessera/measure/speed_of_light.h"
@@ -11,6 +12,10 @@
 #include "tessera/nn/linear.h"
 #include "tessera/nn/mlp.h"
 #include "tessera/nn/sparse_mlp.h"
+#include "tessera/optim/optimizers.h"
+#include "tessera/train/setup/optimizer_targets.h"
+#include "tessera/train/setup/parameter_rates.h"
+#include "tessera/train/setup/setup.h"
 
 namespace tessera::train {
 namespace {
@@ -122,6 +127,27 @@ double state_bytes(const config::Recipe& recipe) {
 
 }  // namespace
 
+void count_states(const config::Recipe& recipe, const models::CausalLM& model, planner::Job& job) {
+  if (recipe.adapter != config::AdapterKind::None || recipe.optimizer == OptimizerKind::AdamW) return;
+  std::vector<optim::OptimizedTile> tiles;
+  for (const auto& entry : model.named_parameters())
+    tiles.push_back({.name = entry.key(), .tile = entry.value()});
+  set_roles(model, tiles);
+  set_targets(recipe.optim_target_modules, tiles);
+  const OptimizerOptions options = config::optimizer_options(recipe);
+  double all = 0.0, cut = 0.0, whole = 0.0;
+  for (const optim::OptimizedTile& tile : tiles) {
+    const optim::RuleParameter parameter{tile.tile.sizes().vec(), at::kFloat,    tile.role, tile.name,
+                                         tile.row_blocks,         tile.is_target};
+    const optim::StateSize size = optim::state_size(recipe.optimizer, parameter, options);
+    all += static_cast<double>(parameter.numel());
+    cut += static_cast<double>(size.cut_bytes);
+    whole += static_cast<double>(size.whole_bytes);
+  }
+  job.state_bytes = cut / all;
+  job.whole_state_bytes = whole / all;
+}
+
 ModelWork work_of(const models::CausalLM& model, const models::ModelConfig& config) {
   if (config.is_encoder_decoder) {
     throw Error(ErrorKind::Model, "TASK",
@@ -177,6 +203,9 @@ planner::Choice kept_choice(const config::Recipe& recipe) {
   }
   if (recipe.fp8) choice.precision = planner::Precision::Fp8;
   choice.pure_bf16 = recipe.pure_bf16;
+  choice.codes_weights = recipe.zero_quantized_weights;
+  choice.codes_gradients = recipe.zero_quantized_gradients;
+  choice.updates_in_backward = recipe.update_in_backward;
   if (recipe.adapter != config::AdapterKind::None) {
     choice.adapter_rank = recipe.adapter == config::AdapterKind::Lora ? recipe.lora_r : 1;
     if (recipe.load_in_4bit) choice.base = planner::Base::FourBit;

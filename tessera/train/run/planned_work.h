@@ -18,13 +18,19 @@ namespace tessera::train {
 // Returns the work of a whole model on the meta device, as the mean over its blocks.
 planner::ModelWork work_of(const models::CausalLM& model, const models::ModelConfig& config);
 
+// Counts the states that the recipe's optimizer keeps of the model's parameters by their shapes, for a job in
+// which all of them are trained.
+void count_states(const config::Recipe& recipe, const models::CausalLM& model, planner::Job& job);
+
 // Returns what the recipe asks for on `num_ranks` ranks. A step has global_batch_size sequences, or else
 // micro_batch_size x gradient_accumulation_steps on each rank that the recipe's own sizes leave to read data.
-// Documents count as full: sequence_len tokens.
+// Documents count as full: sequence_len tokens. The optimizer's states are those of usual matrices, until
+// count_states() counts them.
 planner::Job job_of(const config::Recipe& recipe, int64_t num_ranks);
 
-// Returns the parts of a choice that decide what is computed, which a plan keeps: precision, adapter and
-// base. Throws Error(Config) for float64, which the planner does not know.
+// Returns the parts of a choice that a plan keeps: precision, adapter and base, codes in place of parameters
+// and gradients, and updates within the backward. Throws Error(Config) for float64, which the planner does
+// not know.
 planner::Choice kept_choice(const config::Recipe& recipe);
 
 // Returns all that the recipe itself chooses on `num_ranks` ranks. Throws Error(Config) where its sizes do

@@ -143,19 +143,15 @@ std::optional<ForeseenStep> foresee_step(const config::Recipe& recipe, const mod
   const int64_t ranks = mesh.world()->size();
   if (mesh.world()->rank() > 0 || !cluster || !(cluster->device.memory_gb_s > 0.0)) return std::nullopt;
   try {
-    planner::Software software = planner::kTessera;
-    // Work on a processor starts in no time.
-    if (mesh.device().type() == kHost) software.forward_kernels = software.backward_kernels = 0.0;
-    const planner::ModelWork work = work_of(*models::build_model(config, at::kFloat), config);
-    const planner::Job job = job_of(recipe, ranks);
+    const auto model = models::build_model(config, at::kFloat);
+    const planner::ModelWork work = work_of(*model, config);
+    planner::Job job = job_of(recipe, ranks);
+    count_states(recipe, *model, job);
     const planner::Choice choice = choice_of(recipe, ranks);
     if (!planner::why_not(cluster->device, choice.precision).empty()) return std::nullopt;
-    ForeseenStep foreseen{planner::step_time(work, *cluster, job, choice, software), std::nullopt};
-    if (!recipe.zero_quantized_weights && !recipe.zero_quantized_gradients) {
-      foreseen.traffic = planner::step_traffic(planner::step_parts(work, *cluster, job, choice, software),
-                                               choice, static_cast<double>(work.layers));
-    }
-    return foreseen;
+    return ForeseenStep{planner::step_time(work, *cluster, job, choice),
+                        planner::step_traffic(planner::step_parts(work, *cluster, job, choice), choice,
+                                              static_cast<double>(work.layers))};
   } catch (const std::exception&) {
     return std::nullopt;  // a run that only its own steps can measure
   }
@@ -218,11 +214,10 @@ void StepForecast::compare() const {
 }
 
 void StepForecast::compare_traffic() const {
-  if (!foreseen_.traffic) return;
   std::string text;
   for (size_t i = 0; i < planner::kNumPurposes; ++i) {
     const int64_t sent = std::llround(sent_.bytes[i] / kNumSteps),
-                  foreseen = std::llround(foreseen_.traffic->bytes[i]);
+                  foreseen = std::llround(foreseen_.traffic.bytes[i]);
     if (sent == 0 && foreseen == 0) continue;
     text += (text.empty() ? "" : "; ") + std::string(purpose_name(static_cast<planner::Purpose>(i))) + " " +
             format_bytes(sent) + ", " + format_bytes(foreseen) + " expected";

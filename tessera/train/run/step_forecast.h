@@ -23,7 +23,7 @@ using PartSeconds = std::array<double, kNumStepParts>;
 // The time and traffic that the planner foresees for one step with full documents.
 struct ForeseenStep {
   planner::StepTime time;
-  std::optional<planner::StepTraffic> traffic;  // unset where codes are sent, which the planner does not know
+  planner::StepTraffic traffic;
 
   // Returns the parts of a step with `tokens` tokens of all ranks, `label_tokens` of which reach the loss.
   PartSeconds parts(double tokens, double label_tokens) const;

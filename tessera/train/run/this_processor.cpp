@@ -37,8 +37,9 @@ planner::Cluster this_processor(int64_t ranks, const ProcessorRates& of_rank) {
   device.memory_gb_s = of_rank.memory_gb_s;
   // A message is written and read once.
   device.node_gb_s = device.host_gb_s = device.memory_gb_s / 2.0;
-  // The rates are those that products reach.
-  device.product_share = 1.0;
+  // The rates are those that products and messages reach, and work starts in no time.
+  device.product_share = cluster.link_share = 1.0;
+  cluster.kernel_start_us = 0.0;
   device.attention_share = device.flash2_share = 0.6;
   cluster.context_gib = static_cast<double>(current_rss_bytes()) / kGib;
   return cluster;
