@@ -18,6 +18,7 @@
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/memory_ledger.h"
+#include "tessera/core/process_stats.h"
 #include "tessera/core/strings.h"
 #include "tessera/io/file.h"
 #include "tessera/io/output_file.h"
@@ -33,20 +34,21 @@ struct PlanOptions {
   std::vector<std::string> overrides;
   int64_t top = 3, sequences_per_step = 0;
   double tokens = 0.0;
-  bool explains = false, shows_rules = false, overwrite = false, as_json = false;
+  bool explains = false, shows_rules = false, shows_devices = false, overwrite = false, as_json = false;
 };
 
 constexpr double kGib = 0x1p30;
 
 void print_question(const PlanOptions& options, const PlanQuestion& question) {
   const planner::Cluster& cluster = question.cluster;
-  std::printf("%s on %s: %s of %s, %s devices\n", options.recipe.c_str(), options.cluster.c_str(),
+  std::printf("%s on %s: %s of %s, %s %s\n", options.recipe.c_str(), options.cluster.c_str(),
               cluster.nodes == 1 ? "1 node" : (std::to_string(cluster.nodes) + " nodes").c_str(),
               (std::to_string(cluster.devices_per_node) + " x " + cluster.device.name).c_str(),
-              group_digits(cluster.size()).c_str());
-  std::printf("model of %.2f billion parameters in %lld blocks; a step has %s sequences of %s tokens\n",
+              group_digits(cluster.size()).c_str(), cluster.size() == 1 ? "device" : "devices");
+  std::printf("model of %.2f billion parameters in %lld blocks; a step has %s %s of %s tokens\n",
               question.work.parameters() * 1e-9, static_cast<long long>(question.work.layers),
               group_digits(question.job.sequences_per_step).c_str(),
+              question.job.sequences_per_step == 1 ? "sequence" : "sequences",
               group_digits(question.job.sequence).c_str());
 }
 
@@ -115,6 +117,19 @@ std::vector<CountedPlan> count_best(const PlanOptions& options, const PlanQuesti
 
 [[noreturn]] void refuse(const PlanQuestion& question, const planner::SearchResult& found) {
   const planner::Cluster& cluster = question.cluster;
+  const planner::Choice& kept = question.kept;
+  if (found.examined == 0 && (kept.codes_weights || kept.codes_gradients) && cluster.size() == 1) {
+    throw Error(ErrorKind::Config, "PLAN", "one device shares no parameters, and sends none in codes")
+        .hint("leave zero_quantized_weights and zero_quantized_gradients out, or name more devices");
+  }
+  if (found.examined == 0 && kept.updates_in_backward) {
+    throw Error(ErrorKind::Config, "PLAN",
+                "no product of axes makes the step in one micro-batch on each rank")
+        .got(group_digits(question.job.sequences_per_step) + " sequences a step, " +
+             group_digits(cluster.size()) + " devices")
+        .need(
+            "at most 256 sequences on each rank that reads data, as update_in_backward has one micro-batch");
+  }
   if (found.examined == 0) {
     throw Error(ErrorKind::Config, "PLAN", "no product of axes deals the step's sequences evenly")
         .got(group_digits(question.job.sequences_per_step) + " sequences a step, " +
@@ -158,6 +173,8 @@ void print_alternatives(const PlanQuestion& question) {
       c.base = planner::Base::FourBit;
     });
   }
+  if (kept.adapter_rank == 0 && question.cluster.size() > 1)
+    add([](planner::Choice& c) { c.codes_weights = c.codes_gradients = true; });
   bool has_title = false;
   for (const planner::Choice& other : others) {
     const planner::SearchResult found =
@@ -259,10 +276,12 @@ void add_plan(CLI::App& app, CommandLine& line) {
   verb->add_flag("--json", options->as_json, "Print one JSON object");
   verb->add_flag("--rules", options->shows_rules,
                  "Show the guidelines of the field with their reasons, and end");
+  verb->add_flag("--devices", options->shows_devices,
+                 "Show the devices that are known by name, with their rates, and end");
   verb->add_option(
       "--table", options->table,
-      "Show a table of the literature beside what the planner says, and end: zero-7.5b, fsdp-llama, "
-      "fsdp-titan, falcon, qlora-65b or all");
+      "Show a table of the literature beside what the planner says, and end: zero-7.5b, between-nodes, "
+      "fsdp-llama, fsdp-titan, falcon, qlora-65b or all");
   verb->add_option("--write", options->write_to, "Write the recipe with the first plan's lines to this file");
   verb->add_option(
       "--html", options->html,
@@ -276,6 +295,10 @@ void add_plan(CLI::App& app, CommandLine& line) {
   line.set_action(*verb, [options] {
     if (options->shows_rules) {
       print_rules();
+      return 0;
+    }
+    if (options->shows_devices) {
+      print_devices();
       return 0;
     }
     if (!options->table.empty()) {

@@ -22,6 +22,7 @@ std::string bytes_text(double bytes) { return format_bytes(static_cast<int64_t>(
 std::string precision_text(const Choice& choice) {
   std::string text(planner::precision_name(choice.precision));
   if (choice.pure_bf16) text += " weights";
+  if (choice.codes_weights || choice.codes_gradients) text += ", sent in codes";
   if (choice.adapter_rank > 0) text += choice.base == planner::Base::FourBit ? ", qlora" : ", lora";
   return text;
 }
@@ -169,6 +170,10 @@ void print_rules() {
   }
 }
 
+void print_devices() {
+  for (const std::string& line : planner::device_table()) std::printf("%s\n", line.c_str());
+}
+
 void print_published(const std::string& name) {
   const std::vector<planner::PublishedTable> tables = planner::published_tables();
   std::vector<std::string> names;
@@ -216,13 +221,13 @@ std::string page_of(const std::string& title, const std::vector<CountedPlan>& pl
   page.recipe_lines = plans.front().plan.choice.recipe_lines(job);
   for (size_t i = 0; i < std::min(kMostNames, found.size()); ++i)
     page.names.push_back(describe(found[i].choice));
-  page.table.push_back({"plan", "layout", "tokens/s", "step, s", "MFU", "memory", "limit"});
+  page.table.push_back({"plan", "tokens/s", "step, s", "MFU", "memory", "limit"});
   for (size_t i = 0; i < plans.size(); ++i) {
     const planner::StepTime& time = plans[i].plan.time;
     char step_s[24], mfu[24];
     std::snprintf(step_s, sizeof step_s, "%.2f", time.total());
     std::snprintf(mfu, sizeof mfu, "%.1f %%", 100.0 * time.mfu());
-    page.table.push_back({std::to_string(i + 1), describe(plans[i].plan.choice),
+    page.table.push_back({std::to_string(i + 1) + ": " + describe(plans[i].plan.choice),
                           group_digits(static_cast<int64_t>(time.tokens_per_s())), step_s, mfu,
                           bytes_text(plans[i].most()), std::string(term_name(time.limit()))});
     const bool has_stages = plans[i].kinds.size() > 1;

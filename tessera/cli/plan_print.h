@@ -34,6 +34,8 @@ void print_run(const CountedPlan& plan, const planner::Cluster& cluster, double 
 // Prints every term of the step's time and of the memory.
 void print_terms(const planner::Plan& plan, const planner::Cluster& cluster);
 void print_rules();
+// Prints the table of known devices, as docs/planner.md has it.
+void print_devices();
 // Prints a table of the literature, or all of them for "all". Throws Error(Config) for an unknown name, with
 // the known ones.
 void print_published(const std::string& name);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <utility>
 
 #include "tessera/core/strings.h"
@@ -84,6 +85,32 @@ const Device* find_device(std::string_view name) {
     if (plain(device.name) == wanted) return &device;
   }
   return nullptr;
+}
+
+std::vector<std::string> device_table() {
+  std::vector<std::string> lines = {
+      "| device | other names | GiB | GB/s | TFLOP/s in float32 | bf16 | fp16 | fp8 | GB/s in the node | to "
+      "the "
+      "host | W |",
+      "|---|---|---|---|---|---|---|---|---|---|---|"};
+  const auto number = [](double value) {
+    char text[24];
+    std::snprintf(text, sizeof text, "%g", value);
+    return value > 0.0 ? std::string(text) : "-";
+  };
+  for (const Device& device : known_devices()) {
+    std::vector<std::string> others;
+    for (const auto& [other, known] : kOtherNames) {
+      if (known == plain(device.name)) others.emplace_back(other);
+    }
+    std::vector<std::string> cells = {device.name, join(others, ", ")};
+    for (const double value :
+         {device.memory_gib, device.memory_gb_s, device.fp32_tflops, device.bf16_tflops, device.fp16_tflops,
+          device.fp8_tflops, device.node_gb_s, device.host_gb_s, device.watts})
+      cells.push_back(number(value));
+    lines.push_back("| " + join(cells, " | ") + " |");
+  }
+  return lines;
 }
 
 }  // namespace tessera::planner

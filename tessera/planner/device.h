@@ -36,4 +36,8 @@ const std::vector<Device>& known_devices();
 // null for an unknown name.
 const Device* find_device(std::string_view name);
 
+// Returns the table of the devices as lines of Markdown, which docs/planner.md has: the names by which each
+// is found, and its rates.
+std::vector<std::string> device_table();
+
 }  // namespace tessera::planner

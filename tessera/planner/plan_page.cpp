@@ -1,7 +1,9 @@
 #include "tessera/planner/plan_page.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <utility>
 
 #include "tessera/core/html_text.h"
 #include "tessera/core/strings.h"
@@ -95,15 +97,28 @@ std::string candidates_figure(const PlanPage& page) {
            " tokens/s, " + format_bytes(static_cast<int64_t>(plan.memory.device())) + "</title></circle>\n";
   };
   for (size_t i = std::min(kMostPoints, page.candidates.size()); i-- > 0;) point(i, 1.4, 7);
+  // Numbers stand beside their points, on the side where there is room, and plans that lie close together
+  // have theirs one below the other.
+  std::vector<std::pair<double, double>> places;
   for (size_t number = 0; number < page.shown.size(); ++number) {
     const size_t i = page.shown[number];
     point(i, 5.0, 1);
     const Plan& plan = page.candidates[i];
-    svg += text_at(frame.x(plan.memory.device() / kGib) + 8, frame.y(plan.time.tokens_per_s()) + 4,
-                   std::to_string(number + 1));
+    const double x = frame.x(plan.memory.device() / kGib);
+    double y = frame.y(plan.time.tokens_per_s()) + 4;
+    for (const auto& [other_x, other_y] : places) {
+      if (std::abs(other_x - x) < 14 && std::abs(other_y - y) < 12) y = other_y + 12;
+    }
+    places.emplace_back(x, y);
+    const bool is_at_edge = x > frame.x(0.9 * frame.last_step);
+    svg += text_at(is_at_edge ? x - 8 : x + 8, y, std::to_string(number + 1), is_at_edge ? "left" : "");
   }
-  return figure("Tokens/s against memory: " + group_digits(std::ssize(page.candidates)) + " plans that fit",
-                Frame::kWidth, Frame::kHeight, svg, {});
+  const size_t count = page.candidates.size();
+  std::string caption = "Tokens/s against memory: " + group_digits(static_cast<int64_t>(count)) +
+                        (count == 1 ? " plan that fits" : " plans that fit");
+  if (count > kMostPoints)
+    caption += ", of which the fastest " + group_digits(static_cast<int64_t>(kMostPoints)) + " are drawn";
+  return figure(caption, Frame::kWidth, Frame::kHeight, svg, {});
 }
 
 // One color for each activity, the same on every page.

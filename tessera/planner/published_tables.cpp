@@ -59,6 +59,59 @@ PublishedTable zero_table() {
   return table;
 }
 
+PublishedTable nodes_table() {
+  PublishedTable table{
+      "between-nodes",
+      "bits of each of M parameters that the link of a GPU carries to other nodes in a step, on many nodes "
+      "of N "
+      "GPUs",
+      "Zhao et al., \"PyTorch FSDP\", 2023, section 3.2 (full sharding moves 3 M, hybrid sharding 2 M / N); "
+      "Wang "
+      "et al., \"ZeRO++\", 2023 (a quarter of ZeRO-3)",
+      "Weights and gradients have 16 bits. The GPUs of a node gather for each other, so each one's link "
+      "carries "
+      "an Nth of what a GPU needs. Planned for the blocks of a 70B Llama on 64 nodes of 8 GPUs, with one "
+      "micro-batch a step; seconds are those of 50 GB/s a GPU.",
+      {"method", "published", "planned", "GB of a GPU", "seconds"},
+      {}};
+  Cluster cluster = load_cluster("64x8xH100");
+  cluster.link_share = 1.0;
+  Software software = kTessera;
+  software.gradient_bytes = 2.0;
+  const ModelWork work = model_work({80, 8192, 28672, 64, 8, 128, 128256});
+  Choice replicas, shards, full, hybrid, near, coded;
+  replicas.dp_replicate = 512;
+  replicas.zero = 0;
+  shards.dp_shard = full.dp_shard = near.dp_shard = coded.dp_shard = 512;
+  shards.zero = 1;
+  hybrid.dp_replicate = 64;
+  hybrid.dp_shard = near.hpz = coded.hpz = 8;
+  coded.codes_weights = coded.codes_gradients = true;
+  struct Row {
+    const char* method;
+    int published;
+    const Choice& choice;
+  };
+  const Row rows[] = {{"replicas (DDP)", 32, replicas},
+                      {"states and gradients in shards (ZeRO-1, ZeRO-2)", 32, shards},
+                      {"full sharding (FSDP, ZeRO-3)", 48, full},
+                      {"hybrid: shards within a node, replicas across", 32, hybrid},
+                      {"ZeRO-3 with secondary shards in a node (hpZ)", 32, near},
+                      {"the same with codes (ZeRO++)", 12, coded}};
+  const auto gpus = static_cast<double>(cluster.devices_per_node);
+  for (const Row& row : rows) {
+    const StepParts parts = step_parts(work, cluster, job_of(4096), row.choice, software);
+    double seconds = parts.reduce.network_s + parts.scatter.network_s;
+    if (row.choice.zero > 0) seconds += parts.gather.network_s;
+    if (row.choice.zero == 3) seconds += parts.gather_back.network_s;
+    const double bits = 8.0 * seconds * cluster.network_gb_s * kGiga / work.block_parameters * gpus;
+    const double all = seconds * static_cast<double>(work.layers);
+    table.rows.push_back({row.method, std::to_string(row.published) + " M/N", printed("%.1f M/N", bits),
+                          printed("%.1f", all * cluster.network_gb_s), printed("%.2f", all)});
+  }
+  return table;
+}
+
 struct LlamaRow {
   const char* name;
   ModelShape shape;
@@ -255,7 +308,7 @@ PublishedTable qlora_table() {
 }  // namespace
 
 std::vector<PublishedTable> published_tables() {
-  return {zero_table(), fsdp_table(), titan_table(), falcon_table(), qlora_table()};
+  return {zero_table(), nodes_table(), fsdp_table(), titan_table(), falcon_table(), qlora_table()};
 }
 
 }  // namespace tessera::planner

@@ -1,6 +1,8 @@
 // Tests that clusters are read, and refused with a reason for each mistake.
 #include "tessera/planner/cluster.h"
 
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -8,6 +10,9 @@
 #include <gtest/gtest.h>
 
 #include "tessera/core/error.h"
+#include "tessera/core/strings.h"
+
+#include "tests/testing/paths.h"
 
 namespace tessera::planner {
 namespace {
@@ -56,6 +61,30 @@ TEST(ClusterTest, EveryDeviceOfTheTableIsWhole) {
   }
 }
 
+// `tessera plan --devices` prints the lines.
+TEST(ClusterTest, ThePageHasTheDevices) {
+  std::ifstream file(testing::source_folder() + "/docs/planner.md");
+  const std::string page((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_NE(page.find("\n" + join(device_table(), "\n") + "\n"), std::string::npos)
+      << join(device_table(), "\n");
+}
+
+TEST(ClusterTest, AsYamlAClusterIsReadAgain) {
+  Cluster cluster = load_cluster("4x8xA100");
+  cluster.device.name = "mine";
+  cluster.device.attention_share = 0.45;
+  cluster.nvme_gib = 7000;
+  cluster.nvme_gb_s = 5.5;
+  cluster.kernel_start_us = 0.0;
+  const Cluster read = parse_cluster(cluster_yaml(cluster), "c.yaml");
+  EXPECT_EQ(cluster_yaml(read), cluster_yaml(cluster));
+  EXPECT_EQ(read.size(), 32);
+  EXPECT_EQ(read.kernel_start_us, 0.0);
+  EXPECT_EQ(read.device.attention_share, 0.45);
+  // One device has no link, and its file names none.
+  EXPECT_EQ(cluster_yaml(parse_cluster("device: H100\n", "c.yaml")).find("network_gb_s"), std::string::npos);
+}
+
 TEST(ClusterTest, NamesStandForClusters) {
   const Cluster cluster = load_cluster("64x8xH100");
   EXPECT_EQ(cluster.nodes, 64);
@@ -75,7 +104,7 @@ TEST(ClusterTest, EveryMistakeHasItsPlaceAndReason) {
     std::vector<std::string> says;
   };
   const std::vector<Case> cases = {
-      {"", {"a cluster is a map"}},
+      {"", {"c.yaml", "a cluster is a map"}},
       {"- 1", {"a cluster is a map"}},
       {"nodes: 2\nnetwork_gb_s: 1\n", {"'device' is missing"}},
       {"device: [H100, A100]\n", {"c.yaml:1", "all nodes have the same"}},
@@ -92,6 +121,10 @@ TEST(ClusterTest, EveryMistakeHasItsPlaceAndReason) {
       {"device: H100\nmemory_gib: 0\n", {"memory_gib", "RANGE"}},
       {"device: H100\nnetwork_gbs: 50\n", {"c.yaml:2", "did you mean 'network_gb_s'"}},
       {"device: H100\nnvme_gib: 100\n", {"nvme_gb_s"}},
+      {"device: H100\nnvme_gib: 100\nnvme_gb_s: 0\n", {"c.yaml:3", "nvme_gb_s", "RANGE"}},
+      {"device: H100\ncontext_gib: 100\n", {"c.yaml:2", "context_gib", "less than the device's 79.2"}},
+      {"device: H100\nlink_share: 0\n", {"c.yaml:2", "link_share", "RANGE"}},
+      {"device: H100\nkernel_start_us: -1\n", {"c.yaml:2", "kernel_start_us", "RANGE"}},
       {"device: mine\nmemory_gib: 8\n", {"memory_gb_s", "fp32_tflops", "'mine' is none"}},
       {"device: mine\nmemory_gib: 8\nmemory_gb_s: 10\nfp32_tflops: 1\ndevices_per_node: 2\n", {"node_gb_s"}},
       {"device: H100\nnodes: 1\nnodes: 2\n", {"nodes"}},
