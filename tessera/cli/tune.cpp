@@ -1,6 +1,7 @@
 // The verb `tessera tune`.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -25,13 +26,14 @@
 #include "tessera/io/file.h"
 #include "tessera/io/output_file.h"
 #include "tessera/planner/search.h"
+#include "tessera/planner/seeded_rates.h"
 #include "tessera/train/run/planned_work.h"
 
 namespace tessera::cli {
 namespace {
 
 struct TuneOptions {
-  std::string recipe, cluster, write_to, memory = "";
+  std::string recipe, cluster, write_to, memory, rates;
   std::vector<std::string> overrides;
   int64_t nproc = 1, trials = 8, steps = 3;
   double minutes = 10.0;
@@ -131,6 +133,7 @@ class TrialMemory {
     if (path_.empty() || trial.measured <= 0.0) return;
     text_ += nlohmann::ordered_json{{"run", run_},
                                     {"keys", join(trial.keys, " ")},
+                                    {"planned", trial.planned},
                                     {"tokens_per_s", trial.measured},
                                     {"peak_bytes", trial.peak_bytes}}
                  .dump() +
@@ -178,6 +181,22 @@ void print_trial(size_t number, const Trial& trial) {
   std::fflush(stdout);
 }
 
+// Writes the cluster with the rates for which the plans come nearest to the trials.
+void write_rates(const TuneOptions& options, const PlanQuestion& question, const std::vector<Trial>& trials) {
+  std::vector<planner::MeasuredStep> steps;
+  for (const Trial& trial : trials) {
+    if (trial.measured > 0.0) steps.push_back({trial.choice, trial.measured});
+  }
+  const planner::SeededRates seeded =
+      planner::seeded_rates(question.work, question.cluster, question.job, steps, question.software);
+  io::write_file_atomic(options.rates, planner::cluster_yaml(seeded.cluster));
+  std::printf(
+      "\nrates by %zu trials: products %.2f times, memory %.2f times, links %.2f times those before;\n"
+      "plans differ from the trials by %.1f %% in place of %.1f %%; --cluster %s plans with them\n",
+      steps.size(), seeded.products, seeded.memory, seeded.links, 100.0 * std::expm1(seeded.error_after),
+      100.0 * std::expm1(seeded.error_before), options.rates.c_str());
+}
+
 void write_recipe(const TuneOptions& options, const Trial& best) {
   std::vector<std::string> overrides = options.overrides;
   overrides.insert(overrides.end(), best.keys.begin(), best.keys.end());
@@ -186,13 +205,14 @@ void write_recipe(const TuneOptions& options, const Trial& best) {
 
 int tune_run(const TuneOptions& options) {
   for (const auto& [path, option] :
-       {std::pair(&options.write_to, "--write"), std::pair(&options.memory, "--memory")}) {
+       {std::pair(&options.write_to, "--write"), std::pair(&options.memory, "--memory"),
+        std::pair(&options.rates, "--write-rates")}) {
     if (path->empty()) continue;
     io::check_output_file({.path = *path,
                            .named_by = option,
-                           .inputs = {{options.recipe, "the recipe"}},
+                           .inputs = {{options.recipe, "the recipe"}, {options.cluster, "the cluster"}},
                            .is_earlier_output = io::begins_with("{\"run\":\""),
-                           .overwrites = options.overwrite && path == &options.write_to});
+                           .overwrites = options.overwrite && path != &options.memory});
   }
   const config::Recipe recipe = config::load_recipe(options.recipe, options.overrides, "");
   const PlanQuestion question = plan_question(
@@ -234,6 +254,7 @@ int tune_run(const TuneOptions& options) {
   std::printf("\nits lines for the recipe\n");
   for (const std::string& line : best->choice.recipe_lines(question.job)) std::printf("  %s\n", line.c_str());
   if (!options.write_to.empty()) write_recipe(options, *best);
+  if (!options.rates.empty()) write_rates(options, question, trials);
   return 0;
 }
 
@@ -256,6 +277,9 @@ void add_tune(CLI::App& app, CommandLine& line) {
   verb->add_option("--memory", options->memory,
                    "A file of trials, JSON Lines: those in it are not run again, and new ones are added");
   verb->add_option("--write", options->write_to, "Write the recipe with the fastest layout to this file");
+  verb->add_option(
+      "--write-rates", options->rates,
+      "Write a cluster file of this machine, with the rates that bring the plans nearest to the trials");
   verb->add_flag("--overwrite", options->overwrite, kOverwriteHelp);
   verb->footer(
       "The layouts are the recipe's own and the fastest of tessera plan. Each runs a few steps of the recipe "

@@ -4,12 +4,15 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "tessera/parallel/pipeline/schedule.h"
 #include "tessera/parallel/pipeline/simulate.h"
 #include "tessera/planner/links.h"
+#include "tessera/planner/memory_use.h"
+#include "tessera/planner/seeded_rates.h"
 
 namespace tessera::planner {
 namespace {
@@ -74,7 +77,8 @@ TEST(PipelineFactorTest, IsWhatASimulationTakes) {
 }
 
 TEST(LinksTest, TheSlowerLinkDecides) {
-  const Cluster one = cluster_of(1, 8), two = cluster_of(2, 8);
+  Cluster one = cluster_of(1, 8), two = cluster_of(2, 8);
+  one.link_share = two.link_share = 1.0;
   // 7/8 of the bytes over NVLink.
   EXPECT_NEAR(gather(one, 450e9, {8, 1}).seconds(), 7.0 / 8.0 + 7 * 3e-6, 1e-9);
   // All eight ranks of a node use their links to the network together.
@@ -82,6 +86,101 @@ TEST(LinksTest, TheSlowerLinkDecides) {
   // Ranks eight apart are on different nodes, each with its own link.
   EXPECT_NEAR(gather(two, 50e9, {2, 8}).seconds(), 0.5 + 10e-6, 1e-9);
   EXPECT_EQ(gather(two, 1e9, {1, 1}).seconds(), 0.0);
+  // Collectives reach a part of a link's rate.
+  two.link_share = 0.8;
+  EXPECT_NEAR(gather(two, 50e9, {2, 8}).seconds(), 0.5 / 0.8 + 10e-6, 1e-9);
+}
+
+// The trainer cuts each micro-batch's gradients where it computes in a narrower type, and else only with
+// stages 2 and 3 outside of pipelines: traffic and memory follow.
+TEST(StepPartsTest, GradientsAreCutWhenTheTrainerCutsThem) {
+  struct Case {
+    Precision precision;
+    int64_t zero, pp;
+    bool cuts_each;
+  };
+  Job job;
+  job.sequence = 256;
+  for (const Case& c : {Case{Precision::Float32, 1, 1, false}, Case{Precision::Float32, 2, 1, true},
+                        Case{Precision::Float32, 3, 1, true}, Case{Precision::Float32, 3, 2, false},
+                        Case{Precision::BFloat16, 1, 1, true}, Case{Precision::BFloat16, 3, 2, true}}) {
+    SCOPED_TRACE(std::to_string(c.zero) + " of stage, " + std::to_string(c.pp) + " stages");
+    const Cluster cluster = cluster_of(1, 8);
+    Choice choice;
+    choice.precision = c.precision;
+    choice.zero = c.zero;
+    choice.pp = c.pp;
+    choice.dp_shard = 8 / c.pp;
+    choice.accumulation = 4;
+    EXPECT_EQ(step_parts(llama_8b(), cluster, job, choice).scatters, c.cuts_each ? 4.0 : 1.0);
+    // Whole gradients are four bytes of each parameter of a stage more than shards.
+    Choice other = choice;
+    other.dp_shard = 1;
+    other.dp_replicate = 8 / c.pp;
+    other.zero = 0;
+    const double whole = memory_use(llama_8b(), cluster, job, other).gradients;
+    const double gradients = memory_use(llama_8b(), cluster, job, choice).gradients;
+    EXPECT_EQ(gradients < 0.8 * whole, c.cuts_each) << gradients / whole;
+  }
+}
+
+TEST(StepPartsTest, CodesTakeTheirBytes) {
+  const ModelWork work = llama_8b();
+  Job job;
+  job.sequence = 4096;
+  Choice plain;
+  plain.dp_shard = 16;
+  Choice coded = plain;
+  coded.codes_weights = coded.codes_gradients = true;
+  const StepParts before = step_parts(work, cluster_of(2, 8), job, plain),
+                  after = step_parts(work, cluster_of(2, 8), job, coded);
+  // A weight has 8 bits in place of 16, and a scale of 32 for 256 of them; a gradient has 4 in place of 32,
+  // and a scale for 128.
+  EXPECT_NEAR(after.gather.bytes_sent / before.gather.bytes_sent, (8 + 0.125) / 16, 1e-3);
+  EXPECT_NEAR(after.scatter.bytes_sent / before.scatter.bytes_sent, (4 + 0.25) / 32, 1e-3);
+  EXPECT_NEAR(after.root_gather.bytes_sent / before.root_gather.bytes_sent, (8 + 0.125) / 16, 1e-3);
+  EXPECT_GT(after.block.elementwise, before.block.elementwise);
+  // Secondary shards are sent as they are.
+  coded.hpz = plain.hpz = 8;
+  EXPECT_EQ(step_parts(work, cluster_of(2, 8), job, coded).gather_back.bytes_sent,
+            step_parts(work, cluster_of(2, 8), job, plain).gather_back.bytes_sent);
+}
+
+// Rates that steps were made up with are found again, and those that no step depends on stay.
+TEST(SeededRatesTest, FindsTheRatesOfTheSteps) {
+  const ModelWork work = model_work({8, 512, 1536, 8, 4, 64, 32000});
+  Cluster guess = cluster_of(1, 2);
+  guess.device.fp32_tflops = 0.2;
+  guess.device.memory_gb_s = 2;
+  guess.device.node_gb_s = 0.5;
+  guess.kernel_start_us = 0.0;
+  Cluster real = guess;
+  real.device.fp32_tflops *= 0.6;
+  real.device.memory_gb_s *= 1.5;
+  real.device.node_gb_s *= 0.5;
+  Job job;
+  job.sequence = 64;
+  for (const bool has_links : {true, false}) {
+    std::vector<MeasuredStep> steps;
+    for (const int64_t batch : {1, 4, 16}) {
+      for (const int64_t zero : {1, 3}) {
+        Choice choice;
+        choice.precision = Precision::Float32;
+        choice.dp_shard = has_links ? 2 : 1;
+        choice.zero = has_links ? zero : 0;
+        choice.micro_batch = batch;
+        choice.recompute = zero == 3 ? Recompute::Block : Recompute::None;
+        steps.push_back({choice, step_time(work, real, job, choice).tokens_per_s()});
+      }
+    }
+    const SeededRates seeded = seeded_rates(work, guess, job, steps);
+    EXPECT_GT(seeded.error_before, 0.1);
+    EXPECT_LT(seeded.error_after, 0.02);
+    EXPECT_NEAR(seeded.products, 0.6, 0.03);
+    EXPECT_NEAR(seeded.memory, 1.5, 0.15);
+    EXPECT_NEAR(seeded.links, has_links ? 0.5 : 1.0, 0.05);
+    EXPECT_EQ(seeded.cluster.device.node_gb_s, guess.device.node_gb_s * seeded.links);
+  }
 }
 
 TEST(StepTimeTest, MoreWorkTakesLonger) {
