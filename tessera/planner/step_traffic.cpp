@@ -1,5 +1,6 @@
 #include "tessera/planner/step_traffic.h"
 
+#include <cmath>
 #include <utility>
 
 namespace tessera::planner {
@@ -12,7 +13,8 @@ std::string_view purpose_name(Purpose purpose) {
 
 StepTraffic step_traffic(const StepParts& parts, const Choice& choice, double layers) {
   const auto micro_batches = static_cast<double>(choice.accumulation);
-  const double blocks = layers / static_cast<double>(choice.pp);
+  // The first stage has one more than the last where the blocks do not divide evenly.
+  const double blocks = std::ceil(layers / static_cast<double>(choice.pp) - 1e-9);
   const auto of_all = [&](const Transfer& block, const Transfer& root) {
     return blocks * block.bytes_sent + root.bytes_sent;
   };
