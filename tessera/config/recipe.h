@@ -335,6 +335,7 @@ struct Recipe : DataConfig,
   int64_t aio_block_size = int64_t{1} << 20, aio_queue_depth = 16;
   int64_t zero_hpz_partition_size = 1;  // DeepSpeed: neighbouring ranks that cut secondary shards; 1 = none
   // DeepSpeed's: sends gathered parameters in codes of 8 bits, and gradients in codes of 4 bits.
+  std::string host_memory_limit;        // ours: "6GB", of all ranks of a machine; "" = what the machine has
   bool zero_quantized_weights = false, zero_quantized_gradients = false;
   double collective_timeout_s = 600.0;  // Transformers' ddp_timeout
 

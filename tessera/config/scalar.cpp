@@ -140,6 +140,28 @@ ParsedInteger parse_integer(std::string_view text) {
   return {IntegerStatus::Ok, static_cast<int64_t>(value)};
 }
 
+std::optional<int64_t> parse_bytes(std::string_view text) {
+  constexpr std::string_view kPowers = "KMGT";
+  std::string number(text);
+  double factor = 1.0;
+  if (number.ends_with('B') || number.ends_with('b')) number.pop_back();
+  const bool is_binary = number.ends_with('i') || number.ends_with('I');
+  if (is_binary) number.pop_back();
+  if (!number.empty()) {
+    const char letter = number.back() >= 'a' ? static_cast<char>(number.back() - 'a' + 'A') : number.back();
+    const size_t power = kPowers.find(letter);
+    if (power == std::string_view::npos && is_binary) return std::nullopt;
+    if (power != std::string_view::npos) {
+      factor = std::pow(is_binary ? 1024.0 : 1000.0, static_cast<double>(power + 1));
+      number.pop_back();
+    }
+  }
+  while (number.ends_with(' ')) number.pop_back();
+  const double bytes = factor * parse_number(number).value_or(0.0);
+  if (!(bytes >= 1.0 && bytes < 9e18)) return std::nullopt;
+  return static_cast<int64_t>(bytes);
+}
+
 std::string format_number(double value) {
   char text[40];
   const auto result = std::to_chars(text, text + sizeof text, value);

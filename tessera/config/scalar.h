@@ -15,6 +15,10 @@ std::optional<bool> parse_bool(std::string_view text);
 // Octal, hexadecimal and sexagesimal forms are no numbers here and give nullopt.
 std::optional<double> parse_number(std::string_view text);
 
+// Reads a size such as "6GB" (powers of 1000), "512 MiB" (of 1024) or "1e9" (bytes), in any case; nullopt for
+// other text, and for a size below a byte or beyond int64.
+std::optional<int64_t> parse_bytes(std::string_view text);
+
 // Writes a number with as few digits as tell it apart from all others.
 std::string format_number(double value);
 

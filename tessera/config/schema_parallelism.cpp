@@ -68,6 +68,7 @@ const Key<Recipe> kKeys[] = {
     {"aio_block_size", &Recipe::aio_block_size, 1, 1 << 30},
     {"aio_queue_depth", &Recipe::aio_queue_depth, 1, 1024},
     {"offload_param_device", enum_field<&Recipe::offload_param_device>, 0, 0, kParamOffloadDevices},
+    {"host_memory_limit", &Recipe::host_memory_limit},
     {"zero_hpz_partition_size", &Recipe::zero_hpz_partition_size, 1, kMaxRanks},
     {"zero_quantized_weights", &Recipe::zero_quantized_weights},
     {"zero_quantized_gradients", &Recipe::zero_quantized_gradients},

@@ -86,6 +86,12 @@ void validate_backward_updates(Rules& rules) {
     refuse("loss_watchdog_threshold", "the watchdog decides before the update");
 }
 
+void validate_memory_limit(Rules& rules) {
+  const std::string& limit = rules.recipe().host_memory_limit;
+  if (limit.empty() || parse_bytes(limit)) return;
+  rules.refuse("RANGE", {"host_memory_limit"}, "no size").got(limit).need("a size such as 6GB or 512MiB");
+}
+
 void validate_quantization(Rules& rules) {
   const Recipe& recipe = rules.recipe();
   if (!recipe.load_in_4bit) {
@@ -325,6 +331,7 @@ void validate(const Recipe& recipe, Problems& problems) {
   validate_fp8(rules);
   validate_pure_bf16(rules);
   validate_backward_updates(rules);
+  validate_memory_limit(rules);
 }
 
 }  // namespace tessera::config

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -50,6 +51,16 @@ TEST(ScalarTest, TellsWholeFromBrokenAndTooLarge) {
   EXPECT_EQ(parse_integer("1e300").status, IntegerStatus::Overflow);
   EXPECT_EQ(parse_integer("2.5").status, IntegerStatus::NotWhole);
   EXPECT_EQ(parse_integer(".inf").status, IntegerStatus::NotWhole);
+}
+
+TEST(ScalarTest, ReadsSizes) {
+  const std::pair<const char*, int64_t> cases[] = {
+      {"6GB", 6'000'000'000}, {"6 GiB", int64_t{6} << 30}, {"1.5g", 1'500'000'000}, {"512MiB", 512 << 20},
+      {"64kb", 64'000},       {"2T", 2'000'000'000'000},   {"1e9", 1'000'000'000},  {"17 B", 17}};
+  for (const auto& [text, bytes] : cases) EXPECT_EQ(parse_bytes(text), bytes) << text;
+  for (const char* text :
+       {"", "B", "GB", "-1GB", "0", "0.5", "6XB", "6iB", "6 G B", "inf", "9e9TB", "nan GB"})
+    EXPECT_FALSE(parse_bytes(text)) << text;
 }
 
 }  // namespace

@@ -148,7 +148,7 @@ TEST_F(EstimateTest, CountsNothingBeforeTheTilesHaveMemory) {
   EXPECT_LT(estimate_memory(recipe, 64, 0).most.of(MemoryCategory::Other), 1 << 20);
 }
 
-// The states of 32 bits do not fit, and those of 8 do.
+// The states do not fit, and those on a drive do.
 TEST_F(EstimateTest, ARunThatCannotFitIsRefusedWithWhatWould) {
   constexpr int64_t kHidden = 192 * 16, kInner = 512 * 16;
   constexpr int64_t kOfLayer = 3 * kHidden * kHidden + 3 * kHidden * kInner;  // k and v are half as wide as q
@@ -156,11 +156,37 @@ TEST_F(EstimateTest, ARunThatCannotFitIsRefusedWithWhatWould) {
   if (folder_.is_owner()) write_config("llama", layers, "large");
   world_->barrier();
   const config::Recipe recipe = recipe_of({"large", "gradient_checkpointing: true\n"});
-  testing::expect_error(ErrorKind::Memory, {"CANNOT-FIT", "it would fit with optimizer: adamw_8bit"},
+  testing::expect_error(ErrorKind::Memory, {"CANNOT-FIT", "it would fit with offload_optimizer_device: nvme"},
                         [&] { expect_memory(recipe, *world_); });
   // One that fits says what it takes.
   const config::Recipe small = recipe_of({"llama", "\n"});
   EXPECT_GT(expect_memory(small, *world_).value(), 15 << 20);
+}
+
+// A limit changes what costs time alone, and no more of it than it must.
+TEST_F(EstimateTest, ARunKeepsItsOwnLimit) {
+  if (world_->size() > 1) return;  // the programs of ranks have sizes of their own
+  config::Recipe recipe = recipe_of({"llama", "\n"}), recomputed = recipe;
+  recipe.micro_batch_size = recomputed.micro_batch_size = 64;
+  recomputed.gradient_checkpointing = config::Checkpointing::Block;
+  const auto need = [&](const config::Recipe& of) { return estimate_memory(of, 1, 0).peak.total(); };
+  const auto limited = [&](int64_t bytes) {
+    recipe.host_memory_limit = std::to_string(current_rss_bytes() + bytes) + "B";
+    return within_host_memory(recipe, *world_);
+  };
+  const int64_t whole = need(recipe);
+  EXPECT_EQ(limited(2 * whole).gradient_checkpointing, config::Checkpointing::Off);
+  const config::Recipe slower = limited((whole + need(recomputed)) / 2);
+  EXPECT_NE(slower.gradient_checkpointing, config::Checkpointing::Off);
+  EXPECT_EQ(slower.micro_batch_size, 64);
+  const config::Recipe split = limited(need(recomputed) / 2);
+  EXPECT_EQ(split.micro_batch_size, 1);
+  EXPECT_EQ(split.gradient_accumulation_steps, 64);
+  EXPECT_EQ(split.offload_optimizer_device, config::OffloadDevice::None);
+  const config::Recipe same = limited(1);
+  EXPECT_EQ(same.micro_batch_size, 64);
+  testing::expect_error(ErrorKind::Memory, {"CANNOT-FIT", "host_memory_limit"},
+                        [&] { expect_memory(same, *world_); });
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ constexpr std::string_view kOthers[] = {
     "pipeline_stages_per_rank", "pipeline_split", "pipeline_split_by", "pipeline_microbatches",
     "expert_parallel_size", "zero_stage", "offload_optimizer_device", "offload_param_device",
     "offload_optimizer_nvme_path", "offload_optimizer_buffer_count", "aio_block_size", "aio_queue_depth",
-    "zero_hpz_partition_size", "ddp_timeout",
+    "host_memory_limit", "zero_hpz_partition_size", "ddp_timeout",
     // Output.
     "output_dir", "overwrite_output_dir", "logging_steps", "save_final", "save_dtype", "save_strategy",
     "save_steps", "saves_per_epoch", "save_minutes", "save_total_limit", "save_only_model", "async_save",

@@ -1,7 +1,9 @@
 #include "tessera/train/run/estimate.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -59,6 +61,22 @@ void follow_step(TrainedModel& trained, optim::Optimizer& optimizer, const paral
   optimizer.step(recipe.learning_rate, 1.0);
 }
 
+// Returns the bytes of the states that have a value for each element of a tile, which a drive can hold.
+int64_t spilled_bytes(const TrainedModel& trained, optim::Optimizer& optimizer) {
+  std::map<std::string, int64_t> elements;
+  for (const auto& parameter : trained.sharded->parameters())
+    elements[parameter.name] = parameter.layout.numel();
+  int64_t bytes = 0;
+  for (const checkpoint::StateTensor& state : optimizer.states()) {
+    const auto of = elements.find(state.name.substr(0, state.name.rfind('/')));
+    if (of == elements.end() || state.layout.numel() != of->second) continue;
+    int64_t count = dtype_size(state.layout.dtype());
+    for (const int64_t size : state.box().size) count *= size;
+    bytes += count;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 RankMemory estimate_memory(const config::Recipe& asked, int64_t num_ranks, int64_t rank) {
@@ -85,9 +103,11 @@ RankMemory estimate_memory(const config::Recipe& asked, int64_t num_ranks, int64
   }
   RankMemory memory{rank, memory_ledger::peak(), memory_ledger::most()};
   if (spill) {
+    const int64_t spilled = spilled_bytes(trained, *optimizer);
+    const int64_t saved = std::max<int64_t>(0, spilled - spill->block_bytes * spill->buffer_count);
     for (memory_ledger::Peak* const peak : {&memory.peak, &memory.most}) {
       int64_t& states = peak->bytes[static_cast<size_t>(MemoryCategory::OptimizerState)];
-      states = std::min(states, spill->block_bytes * spill->buffer_count);
+      states = std::max<int64_t>(0, states - saved);
     }
   }
   return memory;

@@ -117,7 +117,7 @@ class Run {
     recipe = config::with_accumulation(std::move(recipe), readers);
     if (checkpoint != nullptr)
       recipe = with_batch_of(with_dtype_of(std::move(recipe), *checkpoint), *checkpoint, readers);
-    return with_compute_type(std::move(recipe), world);
+    return within_host_memory(with_compute_type(std::move(recipe), world), world);
   }
 
   bool saves() const { return recipe_.save_strategy != config::Cadence::No; }
@@ -190,7 +190,7 @@ class Run {
     inputs_.libraries = std::string("Tessera ") + program_version() + ", LibTorch " TORCH_VERSION ", " +
                         comm::mpi_library_version();
     if (checkpoint_) {
-      check_resumable(*checkpoint_, inputs_, *planned_.model, recipe_);
+      check_resumable(*checkpoint_, inputs_, planned_, recipe_);
       take_values_of(checkpoint_, planned_);
     }
     training_.emplace(recipe_, mesh_, std::move(data_), set_up_model(recipe_, std::move(planned_), mesh_));
