@@ -11,7 +11,8 @@ KINDS = {"amx": "Tile units (Intel AMX)", "avx512": "AVX-512 without tile units"
 
 # Sections of the results beside those of the kinds, and their headings.
 OTHERS = {"gpu": "NVIDIA H200", "ranks": "Several ranks", "axes": "Cost of each axis", "link": "Over a slow link",
-          "memory": "Memory of layouts", "curves": "Loss curves of 8 ranks", "data": "Preparation of data",
+          "memory": "Memory of layouts", "proofs": "Large models in little memory",
+          "curves": "Loss curves of 8 ranks", "data": "Preparation of data",
           "stream": "Streaming of data", "serving": "Serving",
           "serving_gguf": "Serving of GGUF files", "load": "A server under load"}
 
