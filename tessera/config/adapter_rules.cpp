@@ -156,10 +156,49 @@ void validate_targets(Rules& rules) {
     rules.warn_idle("peft_layers_pattern", "without 'peft_layers_to_transform'");
 }
 
+// Refuses what restarts of an adapter (ReLoRA) cannot be with.
+void validate_restarts(Rules& rules) {
+  const Recipe& recipe = rules.recipe();
+  if (!recipe.relora) {
+    if (recipe.relora_prune_ratio != Recipe().relora_prune_ratio)
+      rules.warn_idle("relora_prune_ratio", "without 'relora'");
+    return;
+  }
+  if (recipe.adapter != AdapterKind::Lora) {
+    rules.refuse("CONFLICT", {"relora", "adapter"}, "restarts add low-rank products to the base")
+        .need("adapter: lora");
+    return;
+  }
+  if (recipe.jagged_restart_steps == 0)
+    rules.refuse("MISSING", {"relora"}, "no restart is due").need("jagged_restart_steps");
+  const std::pair<const char*, const char*> conflicts[] = {
+      {recipe.load_in_4bit ? "load_in_4bit" : "", "codes would have to be made anew at each restart"},
+      {recipe.load_in_8bit ? "load_in_8bit" : "", "codes would have to be made anew at each restart"},
+      {recipe.peft_use_dora ? "peft_use_dora" : "", "restarts add plain products of two factors"},
+      {recipe.lora_bias ? "lora_bias" : "", "restarts add plain products of two factors"},
+      {recipe.lora_target_parameters.empty() ? "" : "lora_target_parameters",
+       "restarts add to the weights of linear layers"},
+      {recipe.expert_parallel_size > 1 ? "expert_parallel_size" : "",
+       "restarts do not reach experts of other ranks"},
+      {recipe.peft_trainable_token_indices.empty() ? "" : "peft_trainable_token_indices",
+       "the result is a whole model, and its rows have two owners"},
+      {recipe.peft_init_lora_weights == "true" ? "" : "peft_init_lora_weights",
+       "each restart draws A and sets B to zero"},
+      {recipe.optimizer == OptimizerKind::AdamW ? "" : "optimizer",
+       "restarts prune the two moments of AdamW"},
+      {recipe.dtype == ComputeType::Float16 ? "dtype" : "",
+       "steps without an update would move restarts and the schedule apart"}};
+  for (const auto& [key, why] : conflicts) {
+    if (*key == '\0') continue;
+    rules.refuse_text("CONFLICT", {"relora", key}, "keys 'relora' and '" + std::string(key) + "': " + why);
+  }
+}
+
 }  // namespace
 
 void validate_adapter(Rules& rules) {
   const Recipe& recipe = rules.recipe();
+  validate_restarts(rules);
   if (recipe.adapter == AdapterKind::None) {
     warn_idle(rules, product_keys(recipe), "without 'adapter: lora'");
     warn_idle(rules, target_keys(recipe), "without 'adapter: lora'");

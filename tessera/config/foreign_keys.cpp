@@ -42,8 +42,6 @@ constexpr std::string_view kFp8Gather =
 constexpr std::string_view kProfile = "see the environment variables of docs/profiling.md";
 constexpr std::string_view kOneCycle = "adam_beta1 stays constant";
 
-constexpr std::string_view kReLora =
-    "restarts that merge the adapter are not supported yet: checkpoints of an adapter do not hold the base";
 constexpr ForeignKey kTopKeys[] = {
     // Sections, and other spellings of native keys.
     {"fsdp_config", Rule::Enter, "fsdp_config"},
@@ -120,8 +118,11 @@ constexpr ForeignKey kTopKeys[] = {
     {"peft", Rule::Enter, "peft"},
     {"lora_fan_in_fan_out", Rule::Quiet, kFolder},  // the model's files say it
     {"loraplus_lr_embedding", Rule::Refuse, "adapters on embeddings are not supported yet", "1e-6 0.000001"},
-    {"relora", Rule::Refuse, kReLora},
-    {"relora_*", Rule::Refuse, kReLora},
+    {"relora_steps", Rule::Rename, "jagged_restart_steps"},
+    {"relora_warmup_steps", Rule::Rename, "jagged_restart_warmup_steps"},
+    {"relora_anneal_steps", Rule::Rename, "jagged_restart_anneal_steps"},
+    {"relora_prune_method", Rule::Refuse, "states are pruned by their magnitude alone", "magnitude"},
+    {"relora_cpu_offload", Rule::Quiet, "a restart needs memory for one weight at a time"},
     {"lisa_*", Rule::Refuse, "training some layers at a time is not supported yet"},
     {"mora", Rule::Refuse, "MoRA is not supported yet; write adapter: lora"},
     {"spectrum_*", Rule::Refuse, "selecting layers by their spectrum is not supported yet"},

@@ -309,6 +309,8 @@ struct Recipe : DataConfig,
   // Adapter
   AdapterKind adapter = AdapterKind::None;
   std::string lora_model_dir;  // folder of the adapter to start from
+  bool relora = false;         // every jagged_restart_steps the adapter is added to the base and begins anew
+  double relora_prune_ratio = 0.9;  // share of the adapter's states that a restart sets to zero
 
   // Parallelism
   DeviceChoice device;  // ours
@@ -333,9 +335,9 @@ struct Recipe : DataConfig,
   int64_t offload_optimizer_buffer_count = 4;  // blocks of states in memory
   // DeepSpeed's section `aio`: bytes of a request to the drive, and requests in flight.
   int64_t aio_block_size = int64_t{1} << 20, aio_queue_depth = 16;
+  std::string host_memory_limit;        // ours: "6GB", of all ranks of a machine; "" = what the machine has
   int64_t zero_hpz_partition_size = 1;  // DeepSpeed: neighbouring ranks that cut secondary shards; 1 = none
   // DeepSpeed's: sends gathered parameters in codes of 8 bits, and gradients in codes of 4 bits.
-  std::string host_memory_limit;        // ours: "6GB", of all ranks of a machine; "" = what the machine has
   bool zero_quantized_weights = false, zero_quantized_gradients = false;
   double collective_timeout_s = 600.0;  // Transformers' ddp_timeout
 

@@ -43,6 +43,8 @@ const Key<Recipe> kKeys[] = {
     // Adapter
     {"adapter", enum_field<&Recipe::adapter>, 0, 0, kAdapters},
     {"lora_model_dir", &Recipe::lora_model_dir},
+    {"relora", &Recipe::relora},
+    {"relora_prune_ratio", &Recipe::relora_prune_ratio, 0, 1},
     {"lora_r", &Recipe::lora_r, 1, 65536},
     {"lora_alpha", &Recipe::lora_alpha, kTiny, 1e6},
     {"lora_dropout", &Recipe::lora_dropout, 0, kBelowOne},

@@ -234,6 +234,23 @@ TEST(RecipeErrorsTest, UpdatesInTheBackwardNeedNoWholeGradient) {
   }
 }
 
+TEST(RecipeErrorsTest, RestartsNeedPlainProducts) {
+  const std::string head =
+      kMinimal + "relora: true\nadapter: lora\nlora_target_linear: true\njagged_restart_steps: 20\n";
+  EXPECT_TRUE(parse_recipe(head, "r.yaml").relora);
+  EXPECT_EQ(parse_recipe(head, "r.yaml").relora_prune_ratio, 0.9);
+  const std::pair<std::string, const char*> cases[] = {
+      {kMinimal + "relora: true\n", "restarts add low-rank products to the base; need adapter: lora"},
+      {kMinimal + "relora: true\nadapter: lora\nlora_target_linear: true\n", "need jagged_restart_steps"},
+      {head + "load_in_4bit: true\n", "keys 'relora' and 'load_in_4bit'"},
+      {head + "peft_use_dora: true\n", "keys 'relora' and 'peft_use_dora'"},
+      {head + "peft_init_lora_weights: pissa\n", "each restart draws A"},
+      {head + "optimizer: lion\n", "restarts prune the two moments of AdamW"},
+      {head + "fp16: true\n", "keys 'relora' and 'dtype'"},
+      {head + "relora_prune_method: random\n", "by their magnitude alone"}};
+  for (const auto& [text, what] : cases) EXPECT_THAT(message_of(text), HasSubstr(what)) << text;
+}
+
 TEST(RecipeErrorsTest, TasksTakeTheirKeysAlone) {
   const std::string head = "base_model: m\nlearning_rate: 1\ntask: classification\n";
   const std::string rows = head + "datasets: [{path: d}]\n";

@@ -14,6 +14,7 @@ import os
 from make_training_reference import (ROWS_FILE, load_model, logits_of, read_rows, save_adapter, train,
                                      write_json)
 from reference_common import DATA, everything_in_float64, save
+from restarts import jagged, restart
 
 import torch
 from safetensors.torch import load_file
@@ -65,8 +66,25 @@ KINDS = {
     "experts_gpt_oss": (lora(target_modules=[], target_parameters=["experts.down_proj", "experts.gate_up_proj"]),
                         "gpt_oss", None),
     "prompt": (PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=5), MODEL, None),
+    # Restarts before steps 5 and 9; the result is a whole model.
+    "relora": (lora(), MODEL, None),
     "pissa_dora": (lora(init_lora_weights="pissa", use_dora=True), MODEL, "pissa"),
 }
+
+
+RELORA = dict(seed=42, learning_rate=1e-4, relora_prune_ratio=0.8, jagged_restart_steps=4, jagged_restart_warmup_steps=2,
+              jagged_restart_anneal_steps=1)
+
+
+def train_kind(model, rows, options):
+    if "jagged_restart_steps" not in options:
+        return train(model, rows, options)
+
+    def before_step(step, optimizer):
+        if step > 0 and step % options["jagged_restart_steps"] == 0:
+            restart(model, optimizer, step, options)
+
+    return train(model, rows, options, lambda schedule: jagged(schedule, options), before_step)
 
 
 def perturb(model):
@@ -113,6 +131,7 @@ def load_adapter(base, kind, initial, **changes):
 
 
 def wide_curve(kind, model_name, rows, options, initial):
+    """The curve in float64, and the logits behind it."""
     folder = os.path.join(DATA, "models", model_name)
     narrow = load_base(model_name)
     with everything_in_float64(type(narrow)):
@@ -120,12 +139,13 @@ def wide_curve(kind, model_name, rows, options, initial):
         model.load_state_dict({key: value.double() for key, value in narrow.state_dict().items()})
         model = load_adapter(model, kind, initial, autocast_adapter_dtype=False)
         model.double()
-        return train(model, rows, options)
+        curve, logits = train_kind(model, rows, options), None
+        return curve, logits_of(model, rows[0]["input_ids"])
 
 
 def make(kind, options):
     config, model_name, start = KINDS[kind]
-    options = dict(options, model=model_name)
+    options = dict(options, model=model_name, **(RELORA if kind == "relora" else {}))
     if kind.startswith("experts"):
         write_small_rows()
         options["rows"] = "adapters/rows_61.jsonl"
@@ -140,13 +160,15 @@ def make(kind, options):
         save_adapter(model, initial, base_name)
         model = load_adapter(load_base(model_name), kind, initial)
     tensors = {"ids": torch.tensor(ids), "logits_initial": logits_of(model, ids)}
-    curve = train(model, rows, options)
+    curve, logits = train_kind(model, rows, options), None
     # In float64, PEFT draws other projections, which it reads where they are saved.
     if start is None and getattr(config, "save_projection", True):
-        for step, wide in zip(curve, wide_curve(kind, model_name, rows, options, initial)):
+        wide_steps, logits = wide_curve(kind, model_name, rows, options, initial)
+        for step, wide in zip(curve, wide_steps):
             step["loss_f64"], step["grad_norm_f64"] = wide["loss"], wide["grad_norm"]
-    tensors["logits_final"] = logits_of(model, ids)
-    if kind != "prompt":
+    # Pruned moments make steps so large that float32 leads elsewhere.
+    tensors["logits_final"] = logits if kind == "relora" else logits_of(model, ids)
+    if kind not in ("prompt", "relora"):
         tensors["logits_merged"] = logits_of(copy.deepcopy(model).merge_and_unload(), ids)
     save(tensors, os.path.join(FOLDER, f"{kind}.safetensors"), format="pt")
     if start is not None:

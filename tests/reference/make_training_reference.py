@@ -69,12 +69,15 @@ def parameter_groups(model, weight_decay):
             {"params": [p for p in trained if p.dim() <= 1], "weight_decay": 0.0}]
 
 
-def train(model, rows, options):
+def train(model, rows, options, change_schedule=None, before_step=None):
+    """`change_schedule` takes the schedule and returns another one; `before_step` takes a step and the optimizer."""
     model.train()
     optimizer = torch.optim.AdamW(parameter_groups(model, options["weight_decay"]), lr=options["learning_rate"],
                                   betas=(options["adam_beta1"], options["adam_beta2"]),
                                   eps=options["adam_epsilon"])
     scheduler = get_cosine_schedule_with_warmup(optimizer, options["warmup_steps"], options["max_steps"])
+    if change_schedule is not None:
+        scheduler = change_schedule(scheduler)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     micro, accumulation = options["micro_batch_size"], options["gradient_accumulation_steps"]
     rows_a_step = micro * accumulation
@@ -86,6 +89,8 @@ def train(model, rows, options):
         batches = [collate(step_rows[i * micro:(i + 1) * micro]) for i in range(accumulation)]
         label_tokens = sum(num_label_tokens(labels) for _, _, labels in batches)
         learning_rate = scheduler.get_last_lr()[0]
+        if before_step is not None:
+            before_step(step, optimizer)
         loss = 0.0
         optimizer.zero_grad(set_to_none=True)
         for ids, mask, labels in batches:

@@ -35,6 +35,7 @@ std::vector<Axes> layouts_of(int64_t ranks, const Curve& curve) {
 
 class AdapterReferenceTest : public ::testing::TestWithParam<const char*> {
  protected:
+  bool is_relora() const { return curve_.options.contains("relora_prune_ratio"); }
   bool makes_its_start() const { return curve_.options.contains("peft_init_lora_weights"); }
 
   std::string adapter_keys() const {
@@ -43,6 +44,13 @@ class AdapterReferenceTest : public ::testing::TestWithParam<const char*> {
                                 : kind.starts_with("vera")           ? "vera"
                                 : kind == "prompt"                   ? "prompt_tuning"
                                                                      : "lora";
+    if (is_relora()) {
+      std::string keys = "adapter: lora\nrelora: true\nlora_model_dir: " + data_ + "_initial\n";
+      for (const char* key : {"relora_prune_ratio", "jagged_restart_steps", "jagged_restart_warmup_steps",
+                              "jagged_restart_anneal_steps", "seed"})
+        keys += key + (": " + curve_.options.at(key).dump()) + "\n";
+      return keys;
+    }
     if (!makes_its_start()) return "adapter: " + adapter + "\nlora_model_dir: " + data_ + "_initial\n";
     return "adapter: lora\nlora_target_linear: true\nlora_r: 4\nlora_alpha: 8\npeft_init_lora_weights: " +
            curve_.options.at("peft_init_lora_weights").get<std::string>() +
@@ -121,6 +129,10 @@ TEST_P(AdapterInFloat64Test, FollowsPeft) {
   testing::Random random = testing::shared_random();
   for (const Axes& axes : testing::some_of(layouts_of(world_->size(), curve_), 1, random))
     follow(axes, "float64");
+  // Restarts leave a whole model.
+  if (is_relora() && world_->rank() == 0) {
+    EXPECT_LE(difference(output_, "", "logits_final"), 2e-3);
+  }
 }
 
 std::string name_of_kind(const ::testing::TestParamInfo<const char*>& info) { return info.param; }
@@ -134,7 +146,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, AdapterReferenceTest,
 INSTANTIATE_TEST_SUITE_P(Kinds, AdapterInFloat64Test,
                          ::testing::Values("selection", "dora", "lora_bias", "ia3", "ln_tuning", "vera",
                                            "tokens", "tokens_tied", "experts", "experts_down",
-                                           "experts_gpt_oss", "prompt"),
+                                           "experts_gpt_oss", "prompt", "relora"),
                          name_of_kind);
 
 }  // namespace

@@ -110,6 +110,10 @@ TEST_F(ResumeTest, TheSameLayoutGivesTheSameBytes) {
        "optim_target_modules: [self_attn, '.*mlp[.](up|down)_proj']\n"},
       {"weights in bfloat16", "pure_bf16: true\noptimizer: adamw_8bit\n"},
       {"updates in the backward", "update_in_backward: true\nmax_grad_norm: 0\n"},
+      // The second stop comes right before a restart, or the first one behind one.
+      {"restarts of an adapter",
+       "adapter: lora\nlora_target_linear: true\nrelora: true\njagged_restart_steps: 3\n"
+       "jagged_restart_warmup_steps: 1\n"},
       {"adapter", "adapter: lora\nlora_target_linear: true\nlora_dropout: 0.2\n"},
   };
   int number = 0;
@@ -488,7 +492,7 @@ TEST_F(ResumeTest, AKeyThatAnOlderProgramDidNotKnowHadItsDefault) {
   const auto found = checkpoint::ShardedCheckpoint::open(folder_ / "old/checkpoint-1");
   const auto told = [&] {
     ::testing::internal::CaptureStderr();
-    check_resumable(*found, inputs, *run.training.trained().model, recipe);
+    check_resumable(*found, inputs, run.training.trained(), recipe);
     return ::testing::internal::GetCapturedStderr();
   };
   EXPECT_EQ(told(), "");

@@ -22,6 +22,7 @@
 #include "tessera/train/setup/recipe_values.h"
 #include "tessera/train/setup/result_plan.h"
 #include "tessera/train/setup/setup.h"
+#include "tessera/train/step/relora.h"
 #include "tessera/train/step/training.h"
 
 namespace tessera::train {
@@ -51,14 +52,15 @@ ConvertedCheckpoint convert_checkpoint(const std::string& folder, const std::str
   checkpoint->verify(0, 1);
   const config::Recipe recipe = recipe_of(*checkpoint, base_model);
   result.check_inputs(model_inputs(recipe));
-  const bool is_adapter = recipe.adapter != config::AdapterKind::None;
+  const bool is_adapter = recipe.adapter != config::AdapterKind::None && !recipe.relora;
   auto [base, planned, tokenizer] = plan_recipe(recipe);
-  check_same_parameters(*checkpoint, model_fingerprint(planned, base.files().config), *planned.model);
+  check_same_parameters(*checkpoint, model_fingerprint(planned, base.files().config), planned);
   take_values_of(checkpoint, planned);
 
   const auto world = comm::Communicator::single();
   const parallel::DeviceMesh mesh(world, parallel_dims(recipe, 1));
   const TrainedModel trained = set_up_model(recipe, std::move(planned), mesh);
+  if (recipe.relora) fold_adapter(trained);
   checkpoint::FolderPlan plan = result_folder(trained, recipe, base.files(), tokenizer);
   if (dtype) plan = checkpoint::with_dtype(std::move(plan), *dtype);
   ConvertedCheckpoint converted;

@@ -64,7 +64,7 @@ TrainedModel load(const config::Recipe& recipe, PlannedModel planned, const mode
                   const parallel::DeviceMesh& mesh) {
   check_same_model(planned, base.files().config, *mesh.world());
   if (checkpoint) {
-    check_same_parameters(*checkpoint, model_fingerprint(planned, base.files().config), *planned.model);
+    check_same_parameters(*checkpoint, model_fingerprint(planned, base.files().config), planned);
     take_values_of(checkpoint, planned);
   }
   for (const at::Tensor& parameter : planned.model->parameters()) parameter.set_requires_grad(false);

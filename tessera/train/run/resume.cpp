@@ -174,8 +174,8 @@ config::Recipe with_batch_of(config::Recipe recipe, const ShardedCheckpoint& che
   return recipe;
 }
 
-void check_resumable(const ShardedCheckpoint& checkpoint, const RunInputs& inputs,
-                     const models::CausalLM& model, const config::CheckpointConfig& keys) {
+void check_resumable(const ShardedCheckpoint& checkpoint, const RunInputs& inputs, const ModelSetup& setup,
+                     const config::CheckpointConfig& keys) {
   if (checkpoint.manifest().state.value("only_model", false)) {
     throw Error(ErrorKind::Checkpoint, "ONLY-MODEL", "the checkpoint was saved with save_only_model: true")
         .in(checkpoint.place())
@@ -196,7 +196,7 @@ void check_resumable(const ShardedCheckpoint& checkpoint, const RunInputs& input
             "datasets, tokenizer, seed, sequence_len and sample_packing must not change; allow_data_change: "
             "true resumes anyway");
   }
-  check_same_parameters(checkpoint, inputs.model, model);
+  check_same_parameters(checkpoint, inputs.model, setup);
   const auto warn = [](const std::string& key, const std::string& before, const std::string& now) {
     if (before == now) return;
     const bool is_line = (before + now).find('\n') == std::string::npos;
@@ -210,7 +210,7 @@ void check_resumable(const ShardedCheckpoint& checkpoint, const RunInputs& input
 }
 
 void check_same_parameters(const ShardedCheckpoint& checkpoint, const std::string& model_fingerprint,
-                           const models::CausalLM& model) {
+                           const ModelSetup& setup) {
   if (noted(checkpoint, "model") != model_fingerprint) {
     throw Error(ErrorKind::Checkpoint, "OTHER-MODEL", "the base model is not that of the checkpoint's run")
         .in(checkpoint.place())
@@ -218,15 +218,20 @@ void check_same_parameters(const ShardedCheckpoint& checkpoint, const std::strin
         .need(noted(checkpoint, "model"));
   }
   MismatchList wrong({"missing in it", "not used by this run", "of another shape"});
-  const auto parameters = model.named_parameters();
+  const auto parameters = setup.model->named_parameters();
+  const auto is_changed = [&](const std::string& name, const at::Tensor& parameter) {
+    return parameter.requires_grad() || setup.folded.contains(name);
+  };
   for (const auto& parameter : parameters) {
     const bool is_stored = checkpoint.find(kParameterPrefix + parameter.key()) != nullptr;
-    if (parameter.value().requires_grad() && !is_stored) wrong.add("missing in it", parameter.key());
+    if (is_changed(parameter.key(), parameter.value()) && !is_stored)
+      wrong.add("missing in it", parameter.key());
   }
   for (const io::TensorSpec& stored : checkpoint.tensors()) {
     if (!stored.name.starts_with(kParameterPrefix)) continue;
-    const at::Tensor* own = parameters.find(stored.name.substr(std::string(kParameterPrefix).size()));
-    if (own == nullptr || !own->requires_grad()) {
+    const std::string name = stored.name.substr(std::string(kParameterPrefix).size());
+    const at::Tensor* own = parameters.find(name);
+    if (own == nullptr || !is_changed(name, *own)) {
       wrong.add("not used by this run", stored.name);
     } else if (own->sizes() != at::IntArrayRef(stored.shape)) {
       wrong.add("of another shape", stored.name);

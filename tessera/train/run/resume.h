@@ -9,7 +9,6 @@
 #include "tessera/checkpoint/sharded_checkpoint.h"
 #include "tessera/comm/communicator.h"
 #include "tessera/config/recipe.h"
-#include "tessera/models/common/causal_lm.h"
 #include "tessera/train/setup/plan_model.h"
 #include "tessera/train/step/train_state.h"
 
@@ -53,16 +52,16 @@ config::Recipe with_batch_of(config::Recipe recipe, const checkpoint::ShardedChe
                              int64_t readers);
 
 // Throws unless the checkpoint's run had the same rows in the same order (Error(Data, "CHANGED"); a warning
-// with allow_data_change), the same base model, and parameters that `model`, on the meta device, has and
-// trains (Error(Checkpoint)). Warns of other keys that change the numbers of the steps and differ from that
-// run's.
+// with allow_data_change), the same base model, and parameters that the model of `setup`, on the meta
+// device, has and changes (Error(Checkpoint)). Warns of other keys that change the numbers of the steps and
+// differ from that run's.
 void check_resumable(const checkpoint::ShardedCheckpoint& checkpoint, const RunInputs& inputs,
-                     const models::CausalLM& model, const config::CheckpointConfig& keys);
+                     const ModelSetup& setup, const config::CheckpointConfig& keys);
 
 // Does the part of check_resumable() that the values need: throws unless the base model has the fingerprint
-// that the checkpoint notes, and the trained parameters of `model` are those that it holds.
+// that the checkpoint notes, and the parameters that the run changes are those that it holds.
 void check_same_parameters(const checkpoint::ShardedCheckpoint& checkpoint,
-                           const std::string& model_fingerprint, const models::CausalLM& model);
+                           const std::string& model_fingerprint, const ModelSetup& setup);
 
 // Lets the planned model take its values from the checkpoint, where that holds them.
 void take_values_of(const std::shared_ptr<const checkpoint::ShardedCheckpoint>& checkpoint,

@@ -301,7 +301,9 @@ void RunOutput::save(const TrainedModel& trained, const checkpoint::BaseFiles& b
     signals_.set_notice("");
   });
   work.finish();
-  const std::string saved = !recipe_.save_final ? "metrics" : trained.adapter ? "adapter" : "model";
+  const std::string saved = !recipe_.save_final                  ? "metrics"
+                            : trained.adapter && !recipe_.relora ? "adapter"
+                                                                 : "model";
   log::info(saved + " saved to " + recipe_.output_dir);
 }
 

@@ -49,6 +49,7 @@
 #include "tessera/train/setup/recipe_values.h"
 #include "tessera/train/setup/setup.h"
 #include "tessera/train/step/bad_numbers.h"
+#include "tessera/train/step/relora.h"
 #include "tessera/train/step/training.h"
 
 namespace tessera::train {
@@ -99,6 +100,7 @@ class Run {
     if (const auto traffic = training_->state_traffic()) describe_traffic(*traffic);
     describe_memory(expected_bytes, *mesh_.world());
     if (!is_stopped) {
+      if (recipe_.relora) fold_adapter(training_->trained());
       output_.save(training_->trained(), base_->files(), tokenizer_);
       if (mesh_.world()->rank() == 0) forget_requeued_starts(recipe_.output_dir);
       upload_result(recipe_, signals_, *mesh_.world());

@@ -150,7 +150,14 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::BaseModel& b
     planned.whole = base.whole();
   } else {
     planned.adapter = put_adapter(assembly, recipe, problems);
-    planned.saved = peft::adapter_table(model, planned.adapter->targets);
+    // The base that restarts change is part of the result.
+    if (recipe.relora) {
+      planned.whole = base.whole();
+      for (const std::string& layer : planned.adapter->targets.adapted)
+        planned.folded.insert(layer + ".weight");
+    } else {
+      planned.saved = peft::adapter_table(model, planned.adapter->targets);
+    }
   }
   if (recipe.fp8) {
     for (const auto& block : model.blocks()) nn::multiply_in_e4m3(*block);

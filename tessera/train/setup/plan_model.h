@@ -3,6 +3,8 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "tessera/checkpoint/parameter_source.h"
@@ -28,6 +30,8 @@ struct ModelSetup {
   // The model whose text part is trained whole; null for any other model, and for adapters.
   std::shared_ptr<const checkpoint::WholeModel> whole;
   TrainedRows trained_rows;
+  // Frozen weights that restarts of the adapter change (relora.h), by name.
+  std::unordered_set<std::string> folded;
   DType base_dtype = DType::F32;  // of most of the base model's weights
 };
 

@@ -19,7 +19,8 @@ std::optional<DType> saved_dtype(const ModelSetup& setup, const config::Recipe& 
     case config::SaveType::OfBase: break;
   }
   const bool is_narrow = setup.base_dtype == DType::BF16 || setup.base_dtype == DType::F16;
-  if (setup.adapter || !is_narrow || run_types(recipe).stored == at::kDouble) return std::nullopt;
+  if ((setup.adapter && !recipe.relora) || !is_narrow || run_types(recipe).stored == at::kDouble)
+    return std::nullopt;
   return setup.base_dtype;
 }
 
@@ -42,7 +43,7 @@ checkpoint::FolderPlan result_folder(const ModelSetup& trained, const config::Re
                                      const checkpoint::BaseFiles& base,
                                      const std::optional<text::Tokenizer>& tokenizer) {
   checkpoint::FolderPlan plan;
-  if (trained.adapter) {
+  if (trained.adapter && !recipe.relora) {
     const std::string base_model = std::filesystem::absolute(recipe.base_model).lexically_normal().string();
     plan =
         peft::adapter_folder(trained.saved, trained.adapter->options, trained.adapter->targets, base_model);

@@ -12,6 +12,7 @@
 #include "tessera/optim/optimizers.h"
 #include "tessera/train/setup/optimizer_targets.h"
 #include "tessera/train/setup/parameter_rates.h"
+#include "tessera/train/step/relora.h"
 #include "tessera/train/step/run_schedule.h"
 #include "tessera/train/step/step.h"
 
@@ -79,6 +80,7 @@ StepMetrics Training::step() {
   }();
   const double data_wait_s = timer.seconds();
   data_wait_s_ += data_wait_s;
+  if (restarts_after(recipe_, state_.step)) restart_adapter(recipe_, trained_, *optimizer_, state_.step);
   StepInput input = input_of(data, recipe_, state_);
   const optim::StateTraffic before = state_traffic().value_or(optim::StateTraffic{});
   // A step that overflowed moved no weight, and the schedule waited for it, too.
@@ -169,7 +171,7 @@ std::optional<StepMetrics> Training::rest_of_line() {
 std::vector<checkpoint::StateTensor> Training::tensors() {
   std::vector<checkpoint::StateTensor> tensors;
   for (const parallel::ShardedParameter& parameter : trained_.sharded->parameters()) {
-    if (!parameter.requires_grad) continue;
+    if (!parameter.requires_grad && !trained_.folded.contains(parameter.name)) continue;
     tensors.push_back(checkpoint::state_tensor(kParameterPrefix + parameter.name, parameter.layout,
                                                parameter.coordinates, parameter.tile));
     checkpoint::StateTensor& tensor = tensors.back();

@@ -62,7 +62,8 @@ class Training {
   // Returns whether the run ends with it (early_stopping_patience). Throws what deciding_metric() throws.
   bool note_evaluation(const Evaluated& evaluated);
 
-  // Returns the trained parameters ("parameter/<name>") and the optimizer's states
+  // Returns the trained parameters ("parameter/<name>"), the weights that restarts of an adapter change, and
+  // the optimizer's states
   // ("optimizer/<name>/<state>"), in the same order on all ranks. They refer to this object.
   std::vector<checkpoint::StateTensor> tensors();
   // See optim::Optimizer::move_to_average().
