@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <optional>
+#include <sstream>
 
 #include <ATen/ATen.h>
 #include <CLI/CLI.hpp>
@@ -16,6 +18,7 @@
 #include "tessera/core/error.h"
 #include "tessera/data/prompts/classification.h"
 #include "tessera/data/prompts/fields.h"
+#include "tessera/data/prompts/token_classification.h"
 #include "tessera/data/readers/dataset_files.h"
 #include "tessera/data/readers/parse_record.h"
 #include "tessera/data/readers/record_batches.h"
@@ -100,6 +103,32 @@ void add_prediction(const Classification& classes, const at::Tensor& logits, Jso
   }
 }
 
+// Adds what the model tells of the words of a record: "predicted", a label for each, and their probabilities,
+// "scores". `logits`: [words with a token, labels]; a word without a token has null.
+void add_tags(const Classification& classes, const at::Tensor& logits, const std::vector<int64_t>& first_tokens,
+              Json& out) {
+  const auto [scores, labels] = logits.softmax(1).max(1);
+  Json named = Json::array(), probabilities = Json::array();
+  int64_t row = 0;
+  for (const int64_t token : first_tokens) {
+    if (token < 0) {
+      named.push_back(nullptr);
+      probabilities.push_back(nullptr);
+      continue;
+    }
+    named.push_back(classes.labels[static_cast<size_t>(labels[row].item<int64_t>())]);
+    probabilities.push_back(scores[row++].item<double>());
+  }
+  out["predicted"] = named;
+  out["scores"] = probabilities;
+}
+
+// Returns the words of a text, which white space separates.
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), std::istream_iterator<std::string>()};
+}
+
 class Classifier {
  public:
   Classifier(const Options& options, const at::TensorOptions& compute)
@@ -107,36 +136,71 @@ class Classifier {
         source_(options.model, options.adapter),
         model_(source_.load(compute, parallel::DeviceMesh(comm::Communicator::single(), {}))) {
     const models::ModelConfig& config = model_->config();
+    if (options.max_length > 0) most_tokens_ = options.max_length;
     if (!config.classification) {
       throw Error(ErrorKind::Model, "TASK", "the model is no classifier")
           .in(config.source_file)
-          .need("a *ForSequenceClassification")
+          .need("a *ForSequenceClassification or *ForTokenClassification")
           .hint("tessera generate asks language models");
     }
-    rows_ = {*config.classification, config.is_encoder, config.pad_token_id};
-    if (options.max_length > 0) most_tokens_ = options.max_length;
+    rows_ = {.classes = *config.classification,
+             .reads_first = config.is_encoder,
+             .pad_token_id = config.pad_token_id};
     if (!most_tokens_ && config.document_bound) most_tokens_ = config.document_bound->tokens;
+    if (rows_.classes.of_tokens()) words_.emplace(source_.tokenizer());
   }
 
   // Adds the predictions to the records.
   void classify(std::span<Json> records) const {
     std::vector<data::Row> rows;
-    std::vector<int64_t> read;
+    std::vector<std::vector<int64_t>> positions;  // of each record, those that the classifier reads
+    std::vector<int64_t> read;                    // the same in the line of all rows
     int64_t start = 0;
-    for (const Json& record : records) {
-      rows.push_back(row_of(record));
-      read.push_back(start +
-                     static_cast<int64_t>(data::ClassificationPrompt::read_position(rows.back(), rows_)));
+    for (Json& record : records) {
+      if (words_) {
+        data::WordRow made = word_row_of(record);
+        rows.push_back(std::move(made.row));
+        positions.push_back(std::move(made.first_tokens));
+      } else {
+        rows.push_back(row_of(record));
+        positions.push_back(
+            {static_cast<int64_t>(data::ClassificationPrompt::read_position(rows.back(), rows_))});
+      }
+      if (rows.back().input_ids.empty()) throw Error(ErrorKind::Data, "PROMPT", "a text without a token");
+      for (const int64_t position : positions.back()) {
+        if (position >= 0) read.push_back(start + position);
+      }
       start += std::ssize(rows.back().input_ids);
     }
     const at::Tensor logits = model_->logits(batch_of(rows))
                                   .index_select(0, at::tensor(read, on_host(at::kLong)).to(model_->device()))
                                   .to(at::TensorOptions(kHost).dtype(at::kDouble));
-    for (size_t i = 0; i < records.size(); ++i)
-      add_prediction(rows_.classes, logits[static_cast<int64_t>(i)].contiguous(), records[i]);
+    int64_t first = 0;
+    for (size_t i = 0; i < records.size(); ++i) {
+      const auto count = std::ranges::count_if(positions[i], [](int64_t position) { return position >= 0; });
+      const at::Tensor own = logits.narrow(0, first, count);
+      if (words_) {
+        add_tags(rows_.classes, own, positions[i], records[i]);
+      } else {
+        add_prediction(rows_.classes, own[0].contiguous(), records[i]);
+      }
+      first += count;
+    }
   }
 
  private:
+  // Adds the words of a text to its record.
+  data::WordRow word_row_of(Json& record) const {
+    config::DatasetConfig dataset;
+    dataset.field = options_.field;
+    const std::string column = data::find_word_columns(record, dataset).words;
+    if (record.contains(column) && record[column].is_array())
+      return words_->encode(data::read_words(record, column), most_tokens_);
+    const std::vector<std::string> words = words_of(data::required_text(record, options_.field));
+    record["tokens"] = words;
+    return words_->encode(words, most_tokens_);
+  }
+
   data::Row row_of(const Json& record) const {
     config::DatasetConfig dataset;
     dataset.field = options_.field;
@@ -144,10 +208,8 @@ class Classifier {
     const data::TextColumns columns = data::find_text_columns(record, dataset);
     std::optional<std::string_view> second;
     if (!columns.second.empty()) second = data::required_text(record, columns.second);
-    data::Row row = data::ClassificationPrompt::make_row(
+    return data::ClassificationPrompt::make_row(
         source_.tokenizer(), data::required_text(record, columns.first), second, most_tokens_);
-    if (row.input_ids.empty()) throw Error(ErrorKind::Data, "PROMPT", "a text without a token");
-    return row;
   }
 
   const Options& options_;
@@ -155,6 +217,7 @@ class Classifier {
   const std::shared_ptr<models::CausalLM> model_;
   data::ClassificationRows rows_;
   std::optional<int64_t> most_tokens_;
+  std::optional<data::WordEncoder> words_;  // set for a classifier of tokens
 };
 
 int run_classify(const Options& options) {
@@ -190,13 +253,13 @@ int run_classify(const Options& options) {
 
 void add_classify(CLI::App& app, CommandLine& line) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand("classify", "Tell the labels of texts with a classifier");
-  line.add_model(*verb, "model", options->model, "Folder of the classifier, or of its adapter")->required();
+  CLI::App* verb = app.add_subcommand("classify", "Tell the labels of texts, or of their words, with a classifier");
+  line.add_model(*verb, "model", options->model, "Folder of the model, or of its adapter")->required();
   verb->add_option("texts", options->texts, "Texts to classify");
   line.add_model(*verb, "--adapter", options->adapter, "Folder of an adapter to put on the model",
                  Takes::Adapter);
   verb->add_option("--prompts", options->prompts_file,
-                   "File of records with a text, or with two, as the datasets of a recipe have them")
+                   "File of records with a text, with two, or with words, as the datasets of a recipe have them")
       ->check(CLI::ExistingPath);
   verb->add_option("--field", options->field, "Column of the text");
   verb->add_option("--field-text-pair", options->field_text_pair, "Column of the second text");

@@ -90,10 +90,10 @@ config::Recipe recipe_of_file(const Options& options, const std::vector<std::str
   nlohmann::ordered_json keys = {
       {"base_model", options.target}, {"datasets", {dataset}}, {"learning_rate", 1e-5}};
   if (classes) {
-    keys["task"] = "classification";
+    keys["task"] = classes->of_tokens() ? "token_classification" : "classification";
     keys["excess_length_strategy"] = "truncate";
     keys["label_names"] = classes->labels;
-    keys["problem_type"] = problem_type_name(classes->problem);
+    if (!classes->of_tokens()) keys["problem_type"] = problem_type_name(classes->problem);
   }
   if (is_masked) keys["task"] = "masked_lm";
   config::Recipe recipe = config::parse_recipe(keys.dump(), "command line", overrides);

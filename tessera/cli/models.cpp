@@ -37,8 +37,10 @@ int list_families() {
   std::printf(
       "\nDecoders are trained in full and by adapters, with packed rows and under every axis of the mesh, "
       "and\n"
-      "generate with a cache. Encoders (bert, distilbert, modernbert, roberta) become classifiers or masked\n"
-      "language models, and encoder-decoders (t5, mt5) make targets of sources. `tessera models MODEL` tells "
+      "generate with a cache. Encoders (bert, distilbert, modernbert, roberta) become classifiers of texts "
+      "or\n"
+      "tokens or masked language models, and encoder-decoders (t5, mt5) make targets of sources. `tessera "
+      "models MODEL` tells "
       "about one model.\n");
   return 0;
 }

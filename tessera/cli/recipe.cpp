@@ -102,7 +102,7 @@ std::string check_run(config::Recipe recipe, const CheckOptions& options) {
                      : config::for_one_reader(std::move(recipe));
   train::check_output(recipe);
   train::check_result_upload(recipe);
-  data::refuse_unbuilt_objective(recipe);
+  if (recipe.task != config::Task::RewardModel) data::refuse_unbuilt_objective(recipe);
   train::PlannedRecipe planned = train::plan_recipe(recipe);
   std::optional<text::Tokenizer>& tokenizer = planned.tokenizer;
   if (tokenizer) data::default_chat_template(recipe, *tokenizer);

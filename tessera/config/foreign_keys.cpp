@@ -12,8 +12,8 @@ constexpr std::string_view kStages =
 constexpr std::string_view kPreference =
     "preference and reinforcement objectives are not supported yet; only supervised training is";
 constexpr std::string_view kReward =
-    "reward models, which learn from pairs of answers, are not supported yet; task: classification learns "
-    "from labels";
+    "models that rate the steps of an answer are not supported yet; reward_model learns from pairs of "
+    "answers";
 constexpr std::string_view kQuantised =
     "quantised weights are not supported yet; base weights stay in 16 or 32 bits, so leave it out";
 constexpr std::string_view kDequantized =
@@ -67,7 +67,8 @@ constexpr ForeignKey kTopKeys[] = {
     {"float32", Rule::Map, "dtype", "true=float32 false="},
     {"model_type", Rule::Special, "model_type",
      "a name that ends in ForCausalLM has no effect, one that ends in ForSequenceClassification sets "
-     "`task: classification`, one that ends in ForSeq2SeqLM or T5ForConditionalGeneration sets `task: "
+     "`task: classification` unless `reward_model` is on, one in ForTokenClassification `task: "
+     "token_classification`, one that ends in ForSeq2SeqLM or T5ForConditionalGeneration sets `task: "
      "seq2seq`, one that ends in ForMaskedLM sets `task: masked_lm`; other kinds of models are refused"},
     {"plugins", Rule::Special, "plugins",
      "Liger, CutCrossEntropy, Kernels and ExpertParallel change no result; SwanLab and LMEval have no "
@@ -177,9 +178,8 @@ constexpr ForeignKey kTopKeys[] = {
     {"rl_beta", Rule::Refuse, kPreference},
     {"precompute_ref_log_probs", Rule::Refuse, kPreference},
     {"nemo_gym_*", Rule::Refuse, kPreference},
-    {"reward_model", Rule::Refuse, kReward},
+    {"reward_model", Rule::Special, "reward_model", "sets `task: reward_model`"},
     {"process_reward_model", Rule::Refuse, kReward},
-    {"center_rewards_coefficient", Rule::Refuse, kReward},
     {"kd_*", Rule::Refuse, "distillation is not supported yet"},
     // Keys that have no effect here.
     {"tokenizer_type", Rule::Ignore, kFolder, "autotokenizer"},

@@ -31,9 +31,13 @@ using tessera::OptimizerKind;
 enum class StateType { OfWeights, BFloat16 };
 // Type of the weights of the result: that of the base model's weights, or a given one.
 enum class SaveType { OfBase, Float32, BFloat16, Float16 };
-// A task says what is learned: the next token, labels of whole texts, the targets of sources, or masked
-// tokens.
-enum class Task { CausalLm, Classification, Seq2Seq, MaskedLm };
+// A task says what is learned: the next token, labels of whole texts, the targets of sources, masked tokens,
+// labels of single tokens, or rewards that are higher for the better of two answers.
+enum class Task { CausalLm, Classification, Seq2Seq, MaskedLm, TokenClassification, RewardModel };
+// Tells whether the task trains the head of a classifier. That of a reward model tells one number.
+constexpr bool has_classifier(Task task) {
+  return task == Task::Classification || task == Task::TokenClassification || task == Task::RewardModel;
+}
 enum class AdapterKind { None, Lora, Ia3, LnTuning, Vera, PromptTuning };
 // Codes of weights of four bits.
 enum class FourBitType { Nf4, Fp4 };
@@ -135,8 +139,8 @@ struct LoraConfig {
   std::string prompt_tuning_init_text;
 };
 
-// Ours, after Transformers' names: keys of the task, of the labels of a classifier, and of the masks of a
-// masked language model.
+// Ours, after the names of Transformers and TRL: keys of the task, of the labels of a classifier, of the
+// masks of a masked language model, and of the loss of a reward model.
 struct TaskConfig {
   Task task = Task::CausalLm;
   int64_t num_labels = 0;                // 0 = by label_names, else those of the base model, else of the data
@@ -145,7 +149,9 @@ struct TaskConfig {
   double mlm_probability = 0.15;         // share of the tokens, or words, that are to be told
   // Shares of these tokens that the mask token, and any token of the vocabulary, take the place of.
   double mask_replace_prob = 0.8, random_replace_prob = 0.1;
-  bool whole_word_mask = false;  // all tokens of a word are masked together
+  bool whole_word_mask = false;   // all tokens of a word are masked together
+  bool label_all_tokens = false;  // a word's label is that of all its tokens, not of the first alone
+  double center_rewards_coefficient = 0.0;  // weight of the squared sum of the rewards of a pair
 };
 
 // Keys of a base model whose weights are quantised while they are read, under the names of Axolotl and of

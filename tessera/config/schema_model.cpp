@@ -10,8 +10,9 @@ constexpr Choice kTasks[] = {
     {"sequence_classification", as_int(Task::Classification)},
     {"seq2seq", as_int(Task::Seq2Seq)},
     {"seq2seq_lm", as_int(Task::Seq2Seq)},
-    {"token_classification", kNotBuilt, "labels of single tokens are not supported yet"},
+    {"token_classification", as_int(Task::TokenClassification)},
     {"masked_lm", as_int(Task::MaskedLm)},
+    {"reward_model", as_int(Task::RewardModel)},
 };
 constexpr Choice kProblemTypes[] = {
     {"single_label_classification"}, {"multi_label_classification"}, {"regression"}, {""}};
@@ -47,6 +48,8 @@ const Key<Recipe> kKeys[] = {
     {"mask_replace_prob", &Recipe::mask_replace_prob, 0, 1},
     {"random_replace_prob", &Recipe::random_replace_prob, 0, 1},
     {"whole_word_mask", &Recipe::whole_word_mask},
+    {"label_all_tokens", &Recipe::label_all_tokens},
+    {"center_rewards_coefficient", &Recipe::center_rewards_coefficient, 0, 1e6},
 };
 
 }  // namespace

@@ -24,6 +24,7 @@ void Translator::apply_special(const ForeignKey& key, const Origin& origin) {
       {"run_name", &Translator::set_run_name},
       {"pushed_model", &Translator::set_pushed_model},
       {"model_type", &Translator::check_model_type},
+      {"reward_model", &Translator::set_reward_model},
       {"plugins", &Translator::check_plugins},
       {"named_datasets", &Translator::set_named_datasets},
       {"of_dataset", &Translator::check_named_datasets},
@@ -192,6 +193,12 @@ void Translator::set_pushed_model(const ForeignKey&, const Origin& origin) {
 void Translator::check_model_type(const ForeignKey&, const Origin& origin) {
   const Node& value = origin.entry.value;
   if (!value.is_scalar()) throw type_error(origin, "text");
+  // A reward model is a model of this class.
+  const Entry* reward = file_->find("reward_model");
+  if (reward != nullptr && !is_off(reward->value, "") && value.text.ends_with("ForSequenceClassification"))
+    return;
+  if (value.text.ends_with("ForTokenClassification"))
+    return set_native("task", make_scalar("token_classification", value.place), origin);
   if (value.text.ends_with("ForSequenceClassification"))
     return set_native("task", make_scalar("classification", value.place), origin);
   if (value.text.ends_with("ForSeq2SeqLM") || value.text.ends_with("T5ForConditionalGeneration"))
@@ -205,7 +212,7 @@ void Translator::check_model_type(const ForeignKey&, const Origin& origin) {
         "UNSUPPORTED",
         "key '" + origin.path +
             "': this kind of model is not supported yet; only causal and masked language models, "
-            "encoder-decoders and classifiers of texts are",
+            "encoder-decoders and classifiers of texts or tokens are",
         value.place)
         .got(describe(value));
   }
@@ -214,6 +221,10 @@ void Translator::check_model_type(const ForeignKey&, const Origin& origin) {
 
 // Accepts plugins that choose kernels or report somewhere, which change no result, and refuses all others,
 // since they would have to run.
+void Translator::set_reward_model(const ForeignKey&, const Origin& origin) {
+  set_native("task", make_scalar("reward_model", origin.entry.value.place), origin);
+}
+
 void Translator::check_plugins(const ForeignKey&, const Origin& origin) {
   const Node& value = origin.entry.value;
   const std::vector<Node> one = {value};

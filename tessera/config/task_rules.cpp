@@ -26,18 +26,75 @@ void validate_labels(Rules& rules) {
 }
 
 void validate_classified(Rules& rules, const std::vector<DatasetConfig>& datasets, const std::string& key) {
+  const Task task = rules.recipe().task;
   for (size_t i = 0; i < datasets.size(); ++i) {
     const std::string prefix = key + '.' + std::to_string(i) + '.';
-    if (!datasets[i].type.empty()) {
-      rules.refuse("CONFLICT", {prefix + "type", "task"}, "task: classification reads texts with a label")
+    // Rewards are learned from the types of preferences, too (data/prompts/reward.h).
+    if (!datasets[i].type.empty() && task != Task::RewardModel) {
+      const bool of_tokens = task == Task::TokenClassification;
+      rules
+          .refuse("CONFLICT", {prefix + "type", "task"},
+                  of_tokens ? "task: token_classification reads words with a label each"
+                            : "task: classification reads texts with a label")
           .got("type: " + datasets[i].type)
-          .need("no type; field, field_text_pair and field_label name the columns");
+          .need(of_tokens ? "no type; field and field_label name the columns"
+                          : "no type; field, field_text_pair and field_label name the columns");
     }
-    if (!datasets[i].weight_from_step.empty()) {
-      rules.refuse("UNSUPPORTED", {prefix + "weight_from_step", "task"},
-                   "not supported with task: classification");
-    }
+    if (!datasets[i].weight_from_step.empty())
+      rules.refuse("UNSUPPORTED", {prefix + "weight_from_step", "task"}, "not supported with a classifier");
   }
+}
+
+void validate_classifier(Rules& rules) {
+  const Recipe& recipe = rules.recipe();
+  validate_labels(rules);
+  validate_classified(rules, recipe.datasets, "datasets");
+  validate_classified(rules, recipe.test_datasets, "test_datasets");
+  if (recipe.streaming)
+    rules.refuse("CONFLICT", {"streaming", "task"}, "a classifier needs its rows in advance");
+  if (recipe.adapter == AdapterKind::PromptTuning) {
+    rules
+        .refuse("UNSUPPORTED", {"adapter", "task"},
+                "prompt_tuning puts rows before a text, which a classifier would read, too")
+        .hint("adapter: lora trains a classifier with few parameters");
+  }
+  if (!recipe.rl.empty()) {
+    rules.refuse("CONFLICT", {"rl", "task"},
+                 recipe.task == Task::RewardModel
+                     ? "task: reward_model has an objective of its own: leave out rl"
+                     : "a classifier trains on labels, not on preferences");
+  }
+  if (recipe.task == Task::RewardModel && (recipe.num_labels > 1 || recipe.label_names.size() > 1))
+    rules.refuse("CONFLICT", {"num_labels", "label_names", "task"}, "a reward is one number").need("1");
+  if (recipe.task == Task::RewardModel && recipe.excess_length_strategy == ExcessLength::Truncate) {
+    rules
+        .refuse("CONFLICT", {"excess_length_strategy", "task"},
+                "a text that has lost its end would have the reward of another one")
+        .got("truncate")
+        .need("drop or raise; sequence_len holds both texts of a pair");
+  }
+  if (recipe.task != Task::Classification && !recipe.problem_type.empty())
+    rules.refuse("CONFLICT", {"problem_type", "task"}, "only task: classification has several problems");
+}
+
+// Refuses the keys of a task that the recipe does not have.
+void refuse_keys_of_other_tasks(Rules& rules) {
+  const Recipe& recipe = rules.recipe();
+  const auto refuse = [&](bool is_given, const char* key, const char* reason, const char* task) {
+    if (is_given) rules.refuse("UNSUPPORTED", {key}, reason).hint(std::string("task: ") + task);
+  };
+  if (!has_classifier(recipe.task)) {
+    constexpr const char* kLabels = "only a classifier has labels";
+    refuse(recipe.num_labels > 0, "num_labels", kLabels, "classification");
+    refuse(!recipe.label_names.empty(), "label_names", kLabels, "classification");
+    refuse(!recipe.problem_type.empty(), "problem_type", kLabels, "classification");
+  }
+  if (recipe.task != Task::TokenClassification)
+    refuse(recipe.label_all_tokens, "label_all_tokens", "only a classifier of tokens labels words",
+           "token_classification");
+  if (recipe.task != Task::RewardModel)
+    refuse(recipe.center_rewards_coefficient > 0.0, "center_rewards_coefficient",
+           "only a reward model has rewards", "reward_model");
 }
 
 void validate_target_fields(Rules& rules, const std::vector<DatasetConfig>& datasets,
@@ -122,29 +179,8 @@ void validate_task(Rules& rules) {
   validate_target_fields(rules, recipe.test_datasets, "test_datasets");
   if (recipe.task == Task::Seq2Seq) validate_seq2seq(rules);
   recipe.task == Task::MaskedLm ? validate_masks(rules) : refuse_masks(rules);
-  if (recipe.task != Task::Classification) {
-    const std::pair<const char*, bool> given[] = {{"num_labels", recipe.num_labels > 0},
-                                                  {"label_names", !recipe.label_names.empty()},
-                                                  {"problem_type", !recipe.problem_type.empty()}};
-    for (const auto& [key, is_given] : given) {
-      if (is_given)
-        rules.refuse("UNSUPPORTED", {key}, "only a classifier has labels").hint("task: classification");
-    }
-    return;
-  }
-  validate_labels(rules);
-  validate_classified(rules, recipe.datasets, "datasets");
-  validate_classified(rules, recipe.test_datasets, "test_datasets");
-  if (recipe.streaming)
-    rules.refuse("CONFLICT", {"streaming", "task"}, "task: classification needs its rows in advance");
-  if (recipe.adapter == AdapterKind::PromptTuning) {
-    rules
-        .refuse("UNSUPPORTED", {"adapter", "task"},
-                "prompt_tuning puts rows before a text, of which a classifier reads its first or last token")
-        .hint("adapter: lora trains a classifier with few parameters");
-  }
-  if (!recipe.rl.empty())
-    rules.refuse("CONFLICT", {"rl", "task"}, "task: classification trains on labels, not on preferences");
+  refuse_keys_of_other_tasks(rules);
+  if (has_classifier(recipe.task)) validate_classifier(rules);
 }
 
 }  // namespace tessera::config

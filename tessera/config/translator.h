@@ -54,6 +54,7 @@ class Translator {
   void set_run_name(const ForeignKey& key, const Origin& origin);
   void set_pushed_model(const ForeignKey& key, const Origin& origin);
   void check_model_type(const ForeignKey& key, const Origin& origin);
+  void set_reward_model(const ForeignKey& key, const Origin& origin);
   void check_plugins(const ForeignKey& key, const Origin& origin);
   void set_named_datasets(const ForeignKey& key, const Origin& origin);
   void check_named_datasets(const ForeignKey& key, const Origin& origin);

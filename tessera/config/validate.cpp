@@ -152,7 +152,8 @@ void validate_eval_tasks(Rules& rules) {
   rules
       .refuse("CONFLICT", {"eval_tasks", "task"},
               "tasks are scored by the likelihood of a text after another, which only a language model tells")
-      .got(recipe.task == Task::Seq2Seq ? "task: seq2seq" : "task: classification");
+      .got("another task")
+      .need("task: causal_lm");
 }
 
 // Checks the keys that read the losses of evaluations.
@@ -174,7 +175,7 @@ void validate_evaluation_readers(Rules& rules, bool has_evaluation) {
   const bool is_loss =
       metric.empty() || metric == "loss" || (metric.starts_with("eval_") && metric.ends_with("loss"));
   // The labels of a classifier decide which metrics it has, and the files of tasks which ones they have.
-  if (!is_loss && recipe.task != Task::Classification && recipe.eval_tasks.empty()) {
+  if (!is_loss && !has_classifier(recipe.task) && recipe.eval_tasks.empty()) {
     rules
         .refuse("UNSUPPORTED", {"metric_for_best_model"},
                 "evaluations of language models measure only losses, unless 'eval_tasks' names tasks")

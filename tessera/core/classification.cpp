@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/core/entity_metrics.h"
+
 namespace tessera {
 namespace {
 
@@ -76,7 +78,19 @@ NamedMetrics of_moments(int64_t numbers, std::span<const double> sums) {
   return {{"mse", ratio(mse, count)}, {"pearson", ratio(pearson, count)}};
 }
 
+NamedMetrics of_entities(const Classification& classification, std::span<const double> sums) {
+  const auto f1 = [&](size_t first) { return ratio(2.0 * sums[first + 2], sums[first] + sums[first + 1]); };
+  NamedMetrics metrics = {{"accuracy", ratio(sums[1], sums[0])},
+                          {"precision", ratio(sums[4], sums[3])},
+                          {"recall", ratio(sums[4], sums[2])},
+                          {"f1", f1(2)}};
+  if (EntityTags(classification.labels).is_iob2()) metrics.emplace_back("f1_strict", f1(5));
+  return metrics;
+}
+
 }  // namespace
+
+bool Classification::has_entities() const { return of_tokens() && EntityTags::are_tags(labels); }
 
 std::optional<int64_t> Classification::find(std::string_view name) const {
   const auto found = std::ranges::find(labels, name);
@@ -85,6 +99,7 @@ std::optional<int64_t> Classification::find(std::string_view name) const {
 }
 
 const char* problem_type_name(ProblemType problem) {
+  if (problem == ProblemType::Tokens) return "token_classification";
   return std::ranges::find(kNames, problem, &std::pair<ProblemType, const char*>::first)->second;
 }
 
@@ -102,9 +117,11 @@ std::vector<std::string> default_labels(int64_t count) {
 }
 
 int64_t num_class_statistics(const Classification& classification) {
+  if (classification.has_entities()) return EntityTags::kStatistics;
   const int64_t labels = classification.num_labels();
   switch (classification.problem) {
-    case ProblemType::SingleLabel: return labels * labels;
+    case ProblemType::SingleLabel:
+    case ProblemType::Tokens: return labels * labels;
     case ProblemType::MultiLabel: return labels * kDecisions + 1;
     case ProblemType::Regression: break;
   }
@@ -112,9 +129,11 @@ int64_t num_class_statistics(const Classification& classification) {
 }
 
 NamedMetrics class_metrics(const Classification& classification, std::span<const double> statistics) {
+  if (classification.has_entities()) return of_entities(classification, statistics);
   const int64_t labels = classification.num_labels();
   switch (classification.problem) {
-    case ProblemType::SingleLabel: return of_confusion(labels, statistics);
+    case ProblemType::SingleLabel:
+    case ProblemType::Tokens: return of_confusion(labels, statistics);
     case ProblemType::MultiLabel: return of_decisions(labels, statistics);
     case ProblemType::Regression: break;
   }

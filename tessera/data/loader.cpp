@@ -181,11 +181,17 @@ MicroBatch Loader::make_micro_batch(int64_t begin_sample, int64_t end_sample) co
       const size_t start = batch.input_ids.size();
       batch.input_ids.insert(batch.input_ids.end(), tokens.begin(), tokens.end());
       add_labels(place, start, batch);
-      if (const auto types = rows_.store->type_ids(row); !types.empty()) {
+      const auto types = rows_.store->type_ids(row);
+      size_t second = 0;  // where the second document of a pair begins
+      if (rows_.store->are_pairs()) {
+        second = static_cast<size_t>(std::ranges::find(types, 1) - types.begin());
+        batch.document_starts.push_back(static_cast<int64_t>(start + second));
+      } else if (!types.empty()) {
         batch.type_ids.resize(start, 0);
         batch.type_ids.insert(batch.type_ids.end(), types.begin(), types.end());
       }
-      for (size_t i = 0; i < tokens.size(); ++i) batch.position_ids.push_back(static_cast<int64_t>(i));
+      for (size_t i = 0; i < tokens.size(); ++i)
+        batch.position_ids.push_back(static_cast<int64_t>(i < second ? i : i - second));
       batch.document_starts.push_back(static_cast<int64_t>(batch.input_ids.size()));
       if (has_several()) batch.datasets.resize(batch.input_ids.size(), dataset_of(place));
     }

@@ -69,6 +69,7 @@ void drop_duplicates(const config::DataConfig& config, const PrepareOptions& opt
 PreparedData prepare(const PromptContext& context, const PrepareOptions& options) {
   const config::DataConfig& config = context.config;
   const auto store = std::make_shared<RowStore>();
+  store->set_pairs(context.classification != nullptr && context.classification->of_pairs);
   // A streamed dataset is not prepared here. Evaluation rows are prepared even then, as they are without a
   // stream.
   config::DataConfig eval_config = config;

@@ -81,6 +81,8 @@ std::string prepared_key(const config::DatasetConfig& dataset, const std::vector
     const ClassificationRows& rows = *context.classification;
     made_of.add(std::string(problem_type_name(rows.classes.problem)) +
                 (rows.reads_first ? " first " : " last ") + std::to_string(rows.pad_token_id.value_or(-1)));
+    if (rows.of_pairs) made_of.add("pairs");
+    if (rows.classes.of_tokens()) made_of.add(rows.labels_all_tokens ? "all tokens" : "first tokens");
     for (const std::string& label : rows.classes.labels) made_of.add(label);
   }
   if (context.seq2seq != nullptr)

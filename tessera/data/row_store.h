@@ -32,6 +32,9 @@ class RowStore {
   const std::string& dataset_name(int64_t dataset) const { return dataset_names_[dataset]; }
 
   int64_t size() const { return size_; }
+  // Says that each row is two documents: its type ids tell them apart, and are no kinds of texts.
+  void set_pairs(bool are_pairs) { are_pairs_ = are_pairs; }
+  bool are_pairs() const { return are_pairs_; }
   int64_t num_tokens() const { return num_tokens_; }
   int64_t length(int64_t row) const { return entry(row).length; }
   // Number of positions that a model is trained to predict: labels, without one at position 0, which nothing
@@ -70,6 +73,7 @@ class RowStore {
   int64_t size_ = 0, num_tokens_ = 0;
   std::vector<int64_t> dataset_begins_;
   std::vector<std::string> dataset_names_;
+  bool are_pairs_ = false;
 };
 
 // Some rows of a store, in a certain order.

@@ -69,7 +69,7 @@ class Measurement {
     batch_.labels = ids();
     if (const auto& classes = model.config().classification) {
       batch_.labels.zero_();
-      batch_.targets = at::zeros({1, classes->target_width()}, on_host(at::kDouble));
+      batch_.targets = at::zeros({2, classes->target_width()}, on_host(at::kDouble));
     }
     batch_.position_ids = at::arange(options.document_tokens, on_host(at::kLong)).repeat({options.documents});
     for (int64_t start = 0; start <= tokens_; start += options.document_tokens)

@@ -4,6 +4,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/device/device_copy.h"
+#include "tessera/nn/count_entities.h"
 
 namespace tessera::nn {
 namespace {
@@ -41,7 +42,7 @@ void add_statistics(const at::Tensor& sums, const Classification& classification
                     const at::Tensor& targets) {
   const at::NoGradGuard no_grad;
   const int64_t labels = classification.num_labels();
-  if (classification.problem == ProblemType::SingleLabel) {
+  if (classification.has_one_class()) {
     return count_into(sums, targets.select(1, 0).to(at::kLong) * labels + logits.argmax(1));
   }
   const at::Tensor p = logits.to(at::kDouble), t = targets.to(at::kDouble);
@@ -82,7 +83,8 @@ at::Tensor ClassificationHead::losses(const at::Tensor& logits, const at::Tensor
     case ProblemType::Regression: return (logits - targets).square().mean(1);
     case ProblemType::MultiLabel:
       return at::binary_cross_entropy_with_logits(logits, targets, {}, {}, at::Reduction::None).mean(1);
-    case ProblemType::SingleLabel: break;
+    case ProblemType::SingleLabel:
+    case ProblemType::Tokens: break;
   }
   const at::Tensor all =
       at::cross_entropy_loss(logits, targets.select(1, 0).to(at::kLong), {}, at::Reduction::None,
@@ -93,19 +95,42 @@ at::Tensor ClassificationHead::losses(const at::Tensor& logits, const at::Tensor
 
 at::Tensor ClassificationHead::loss(const at::Tensor& x, const TokenBatch& batch) const {
   const Labelled labelled = labelled_of(batch, classification_.target_width());
-  if (classification_.problem == ProblemType::SingleLabel)
-    check_classes(labelled.targets, classification_.num_labels());
+  if (classification_.has_one_class()) check_classes(labelled.targets, classification_.num_labels());
   const at::Tensor read = input(x).index_select(0, copy_to(labelled.positions, x.device()));
   const at::Tensor made = classify(read);
   const at::Tensor exact = made.to(made.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
   const at::Tensor targets = copy_to(labelled.targets, x.device()).to(exact.scalar_type());
-  const at::Tensor all = losses(exact, targets);
-  if (batch.statistics.defined()) add_statistics(batch.statistics, classification_, exact, targets);
+  at::Tensor all;
+  if (pairs_) {
+    const at::Tensor numbers = copy_to(batch.labels.index_select(0, labelled.positions), x.device());
+    const at::Tensor margins =
+        batch.targets.defined() ? copy_to(batch.targets, x.device()).select(1, 0) : targets.select(1, 0);
+    all = pair_losses(exact.select(1, 0), numbers, margins.to(exact.scalar_type()), *pairs_, token_sum_,
+                      batch.statistics);
+  } else {
+    all = losses(exact, targets);
+  }
+  if (batch.statistics.defined() && !pairs_) {
+    if (classification_.has_entities()) {
+      count_entities(classification_, batch, labelled.positions, targets.select(1, 0).to(at::kLong),
+                     exact.detach().argmax(1), token_sum_);
+    } else {
+      add_statistics(batch.statistics, classification_, exact, targets);
+    }
+  }
   if (batch.sources) {
     const at::Tensor sources = batch.sources->of_token.index_select(0, labelled.positions);
     batch.sources->losses.index_add_(0, copy_to(sources, x.device()), all.detach().to(at::kDouble));
   }
   return all.sum();
+}
+
+int64_t ClassificationHead::num_statistics() const {
+  return pairs_ ? kPairStatistics : num_class_statistics(classification_);
+}
+
+NamedMetrics ClassificationHead::metrics(std::span<const double> statistics) const {
+  return pairs_ ? pair_metrics(statistics) : class_metrics(classification_, statistics);
 }
 
 std::vector<at::Tensor> ClassificationHead::used_parameters() const {

@@ -3,12 +3,15 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "tessera/core/classification.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/norm.h"
+#include "tessera/nn/pair_loss.h"
 #include "tessera/nn/task_head.h"
 
 namespace tessera::nn {
@@ -45,6 +48,14 @@ class ClassificationHead : public TaskHead {
   bool backward_reads_weight() const override { return true; }
   std::vector<at::Tensor> used_parameters() const override;
 
+  int64_t num_statistics() const override;
+  NamedMetrics metrics(std::span<const double> statistics) const override;
+  void set_token_sum(ops::ChangeInPlace sum) override { token_sum_ = std::move(sum); }
+
+  // Makes the head's one number a reward: labelled positions are then those of pairs of texts, and the loss
+  // is that of pair_losses(), whose margins are the targets.
+  void learn_from_pairs(const PairTerms& terms) { pairs_ = terms; }
+
   const Classification& classification() const { return classification_; }
 
  private:
@@ -56,6 +67,8 @@ class ClassificationHead : public TaskHead {
 
   ClassifierLayers layers_;
   Classification classification_;
+  std::optional<PairTerms> pairs_;
+  ops::ChangeInPlace token_sum_;
 };
 
 }  // namespace tessera::nn

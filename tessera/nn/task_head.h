@@ -1,11 +1,15 @@
 // The last part of a model: what it makes of the hidden states behind the last block, and the loss of that.
 #pragma once
 
+#include <span>
+#include <utility>
 #include <vector>
 
+#include "tessera/core/classification.h"
 #include "tessera/nn/layer.h"
 #include "tessera/nn/sequence.h"
 #include "tessera/ops/linear_cross_entropy.h"
+#include "tessera/ops/pass_through.h"
 
 namespace tessera::nn {
 
@@ -28,6 +32,16 @@ class TaskHead : public Layer {
   virtual std::vector<at::Tensor> used_parameters() const = 0;
   // Returns x behind the final norm of the model; x itself, if it has none.
   virtual at::Tensor normed(const at::Tensor& x) const = 0;
+
+  // Returns how many sums the head adds to TokenBatch::statistics, and the metrics that follow from them.
+  virtual int64_t num_statistics() const { return 0; }
+  virtual NamedMetrics metrics(std::span<const double> statistics) const {
+    (void)statistics;
+    return {};
+  }
+  // Tells the head that other ranks hold the remaining tokens of its micro-batches (context parallelism):
+  // `sum` sums a tensor over these ranks, in place. A head that works on each token alone does not need it.
+  virtual void set_token_sum(ops::ChangeInPlace sum) { (void)sum; }
 
   // Sets the additional terms of the loss (ops::linear_cross_entropy), in training and evaluation.
   void set_loss_terms(const ops::LossTerms& terms) { loss_terms_ = terms; }

@@ -35,9 +35,10 @@ LoraOptions stored_options(LoraOptions options) {
 // Returns what every kind of adapter says. Keys stand in the order of the alphabet.
 nlohmann::ordered_json common_json(const LoraOptions& options, const LoraTargets& targets,
                                    const std::string& base_model, nlohmann::json sorted) {
-  nlohmann::json task = options.is_of_classifier ? "SEQ_CLS"
-                        : options.is_seq2seq     ? "SEQ_2_SEQ_LM"
-                                                 : "CAUSAL_LM";
+  nlohmann::json task = options.is_of_tokens       ? "TOKEN_CLS"
+                        : options.is_of_classifier ? "SEQ_CLS"
+                        : options.is_seq2seq       ? "SEQ_2_SEQ_LM"
+                                                   : "CAUSAL_LM";
   if (options.is_masked_lm) task = nullptr;
   sorted.update({
       {"task_type", task},

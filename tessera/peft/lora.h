@@ -105,6 +105,7 @@ struct LoraOptions {
   bool is_of_classifier = false;  // the files say SEQ_CLS to PEFT, and not CAUSAL_LM
   bool is_seq2seq = false;        // the files say SEQ_2_SEQ_LM
   bool is_masked_lm = false;      // the files say none, as PEFT has no such task
+  bool is_of_tokens = false;      // of a classifier of tokens: TOKEN_CLS
   // Ids of tokens whose rows of the embedding are trained beside the layers (nn::Embedding::token_rows()),
   // those of an output projection that shares the embedding's weight with them. Of Lora alone.
   std::vector<int64_t> trainable_token_indices = {};

@@ -84,8 +84,9 @@ bool brings_classifier(const std::string& adapter) {
   const std::string file = io::join_path(adapter, "config.json");
   if (!io::exists(file)) return false;
   const auto classes = io::JsonReader::open(file).texts("architectures");
-  return std::ranges::any_of(
-      classes, [](const std::string& name) { return name.ends_with("ForSequenceClassification"); });
+  return std::ranges::any_of(classes, [](const std::string& name) {
+    return name.ends_with("ForSequenceClassification") || name.ends_with("ForTokenClassification");
+  });
 }
 
 // The tokenizer comes whole from one folder: the adapter's where that has a vocabulary, else the base's. An

@@ -849,7 +849,7 @@ TEST(AliasKeysTest, PluginsThatChangeResultsAreRefused) {
         HasSubstr("E-CONFIG-UNSUPPORTED]: r.yaml:6:5: key 'plugins'"))
         << name;
   }
-  EXPECT_THAT(message_of(kMinimal + "model_type: AutoModelForTokenClassification\n"),
+  EXPECT_THAT(message_of(kMinimal + "model_type: AutoModelForQuestionAnswering\n"),
               HasSubstr("this kind of model is not supported yet"));
   EXPECT_THAT(message_of(kMinimal + "num_labels: 2\n"), HasSubstr("only a classifier has labels"));
 }

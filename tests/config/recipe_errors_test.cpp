@@ -255,13 +255,27 @@ TEST(RecipeErrorsTest, TasksTakeTheirKeysAlone) {
   const std::string head = "base_model: m\nlearning_rate: 1\ntask: classification\n";
   const std::string rows = head + "datasets: [{path: d}]\n";
   const std::string masked = "base_model: m\nlearning_rate: 1\nmodel_type: AutoModelForMaskedLM\n";
+  const std::string tags = "base_model: m\nlearning_rate: 1\nmodel_type: AutoModelForTokenClassification\n";
+  const std::string reward =
+      "base_model: m\nlearning_rate: 1\nmodel_type: AutoModelForSequenceClassification\nreward_model: true\n"
+      "datasets: [{path: d, type: bradley_terry.chat_template}]\n";
   EXPECT_EQ(parse_recipe(rows + "label_names: [a, b]\n", "r.yaml").task, Task::Classification);
+  EXPECT_EQ(parse_recipe(tags + "datasets: [{path: d}]\n", "r.yaml").task, Task::TokenClassification);
+  EXPECT_EQ(parse_recipe(reward + "num_labels: 1\n", "r.yaml").task, Task::RewardModel);
   const std::pair<std::string, const char*> cases[] = {
       {kMinimal + "num_labels: 2\n", "only a classifier has labels"},
       {rows + "num_labels: 3\nlabel_names: [a, b]\n", "got 3 and 2 names"},
       {rows + "label_names: [a, a]\n", "a name stands twice; got a"},
       {head + "datasets: [{path: d, type: alpaca}]\n", "got type: alpaca"},
       {rows + "adapter: prompt_tuning\n", "adapter: lora trains a classifier"},
+      {rows + "label_all_tokens: true\n", "only a classifier of tokens labels words"},
+      {rows + "center_rewards_coefficient: 1\n", "only a reward model has rewards"},
+      {tags + "datasets: [{path: d, type: alpaca}]\n", "reads words with a label each; got type: alpaca"},
+      {tags + "datasets: [{path: d}]\nproblem_type: regression\n", "only task: classification has several"},
+      {reward + "num_labels: 2\n", "a reward is one number"},
+      {reward + "rl: dpo\n", "leave out rl"},
+      {reward + "excess_length_strategy: truncate\n", "would have the reward of another one"},
+      {kMinimal + "process_reward_model: true\n", "models that rate the steps of an answer"},
       {kMinimal + "mlm_probability: 0.3\n", "only a masked language model has masks"},
       {rows + "whole_word_mask: true\n", "only a masked language model has masks"},
       {masked + "datasets: [{path: d, type: alpaca}]\n", "got type: alpaca, need no type, completion or"},

@@ -1,6 +1,7 @@
 // Runs every verb on a tiny model.
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <sstream>
@@ -428,14 +429,31 @@ TEST_F(VerbsTest, GenerateNamesTheLineOfABadPrompt) {
   EXPECT_NE(result.err.find("E-CONFIG-PROMPT"), std::string::npos) << result.told();
 }
 
+std::vector<nlohmann::json> lines_of(const std::string& text) {
+  std::vector<nlohmann::json> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+TEST_F(VerbsTest, ClassifyTellsTheLabelsOfWords) {
+  const std::string model = source_folder() + "/tests/reference/data/classifiers/token_training";
+  const auto all = lines_of(run_well({"classify", model, "--prompts", model + "/eval.jsonl"}).out);
+  ASSERT_EQ(all.size(), 14U);
+  for (const auto& line : all) {
+    EXPECT_EQ(line["predicted"].size(), line["tokens"].size());
+    EXPECT_EQ(line["scores"].size(), line["tokens"].size());
+  }
+  const auto cut = lines_of(run_well({"classify", model, "Anna sees  Rome", "--max-length", "3"}).out);
+  EXPECT_EQ(cut[0]["tokens"], nlohmann::json({"Anna", "sees", "Rome"}));
+  EXPECT_TRUE(cut[0]["predicted"][0].is_string());
+  EXPECT_TRUE(cut[0]["predicted"][2].is_null());
+  EXPECT_NE(run_well({"evaluate", model, "--data", model + "/eval.jsonl"}).out.find("f1_strict"),
+            std::string::npos);
+}
+
 TEST_F(VerbsTest, ClassifyTellsTheLabelsOfTexts) {
   const std::string model = source_folder() + "/tests/reference/data/classifiers/training";
-  const auto lines_of = [](const std::string& text) {
-    std::vector<nlohmann::json> lines;
-    std::istringstream in(text);
-    for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
-    return lines;
-  };
   const auto all = lines_of(run_well({"classify", model, "--prompts", model + "/eval.jsonl"}).out);
   ASSERT_EQ(all.size(), 22U);
   for (const auto& line : all) {

@@ -37,8 +37,16 @@ nn::TokenBatch pack_texts(const CausalLM& model, const TensorFile& file, int64_t
     types.push_back(file.has("types" + number) ? file.get("types" + number) : at::zeros_like(ids.back()));
     positions.push_back(at::arange(size, at::kLong));
     labels.push_back(at::full({size}, -100, at::kLong));
-    labels.back()[model.config().is_encoder ? 0 : size - 1] = text - begin;
-    targets.push_back(file.get("target" + number).to(at::kDouble).flatten());
+    const at::Tensor target = file.get("target" + number);
+    for (int64_t i = 0; model.config().tells_tokens() && i < size; ++i) {
+      if (target[i].item<int64_t>() < 0) continue;
+      labels.back()[i] = std::ssize(targets);
+      targets.push_back(target[i].to(at::kDouble).view({1}));
+    }
+    if (!model.config().tells_tokens()) {
+      labels.back()[model.config().is_encoder ? 0 : size - 1] = text - begin;
+      targets.push_back(target.to(at::kDouble).flatten());
+    }
     batch.document_starts.push_back(batch.document_starts.back() + size);
   }
   batch.input_ids = at::cat(ids);
@@ -57,10 +65,14 @@ class Classifiers : public ::testing::TestWithParam<const char*> {
 
 TEST_P(Classifiers, LogitsLossAndGradientsInFloat64) {
   const nn::TokenBatch batch = pack_texts(*model_, file_, 0, kTexts);
+  const bool of_tokens = model_->config().tells_tokens();
+  const at::Tensor logits = model_->logits(batch);
   const at::Tensor read = batch.labels.ge(0).nonzero().squeeze(1);
-  const at::Tensor logits = model_->logits(batch).index_select(0, read);
   for (int64_t text = 0; text < kTexts; ++text) {
-    EXPECT_LT(max_difference(logits[text], file_.get("logits." + std::to_string(text))), 1e-10) << text;
+    const int64_t start = batch.document_starts[text], end = batch.document_starts[text + 1];
+    const at::Tensor own =
+        of_tokens ? logits.narrow(0, start, end - start) : logits[read[text].item<int64_t>()];
+    EXPECT_LT(max_difference(own, file_.get("logits." + std::to_string(text))), 1e-10) << text;
   }
   for (const bool recomputes : {false, true}) {
     for (const auto& block : model_->blocks()) {
@@ -104,7 +116,9 @@ TEST_P(Classifiers, PackedTextsEqualTextsAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Classifiers,
                          ::testing::Values("bert", "bert_multi", "bert_number", "roberta", "distilbert",
-                                           "modernbert", "llama_score", "gpt2_score"),
+                                           "modernbert", "llama_score", "gpt2_score", "bert_tokens",
+                                           "roberta_tokens", "distilbert_tokens", "modernbert_tokens",
+                                           "llama_tokens", "gpt2_tokens"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(ClassifierConfig, LabelsAndProblems) {
@@ -129,7 +143,7 @@ TEST(ClassifierConfig, WhatWouldGiveOtherNumbersIsRefused) {
       {"distilbert", {"heads", {{"n_heads", 5}}, kConfig, "dim"}},
       {"modernbert", {"pooling", {{"classifier_pooling", "mean"}}, kUnsupported, "classifier_pooling"}},
       {"llama_score",
-       {"task", {{"architectures", {"LlamaForTokenClassification"}}}, kUnsupported, "architectures"}}};
+       {"task", {{"architectures", {"LlamaForQuestionAnswering"}}}, kUnsupported, "architectures"}}};
   for (const auto& [name, bad] : cases) {
     SCOPED_TRACE(bad.name);
     const std::string file = classifier_folder(name) + "/config.json";
@@ -159,6 +173,12 @@ TEST(ClassifierConfig, AnotherModelBecomesAClassifier) {
     EXPECT_THAT(made.files().config, ::testing::HasSubstr("\"pad_token_id\": 2"));
   }
   EXPECT_THROW(BaseModel::open(reference_folder("granite")).as_classifier(classes), Error);
+  const Classification of_tokens{ProblemType::Tokens, {"a", "b"}};
+  EXPECT_THROW(BaseModel::open(reference_folder("olmo2")).as_classifier(of_tokens), Error);
+  const BaseModel tagger = BaseModel::open(reference_folder("gpt2")).as_classifier(of_tokens);
+  EXPECT_EQ(head_modules(*build_model(tagger.config(), at::kFloat), nullptr),
+            (std::vector<std::string>{"classifier"}));
+  EXPECT_THAT(tagger.files().config, ::testing::HasSubstr("GPT2ForTokenClassification"));
   EXPECT_THROW(BaseModel::open(reference_folder("gemma3_multimodal")).as_classifier(classes), Error);
   const auto bert = load_classifier("bert");
   EXPECT_EQ(head_modules(*bert, nullptr), (std::vector<std::string>{"bert.pooler.dense", "classifier"}));

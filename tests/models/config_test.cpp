@@ -81,9 +81,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"quantised", {{"quantization_config", {{"bits", 4}}}}, kUnsupported, "quantization_config"},
         BadCase{"dropout", {{"attention_dropout", 0.1}}, kUnsupported, "attention_dropout"},
         BadCase{"architecture",
-                {{"architectures", {"LlamaForTokenClassification"}}},
+                {{"architectures", {"LlamaForQuestionAnswering"}}},
                 kUnsupported,
-                "LlamaForTokenClassification"},
+                "LlamaForQuestionAnswering"},
         BadCase{"layer_types", {{"layer_types", {"linear_attention"}}}, kUnsupported, "'linear_attention'"}),
     [](const auto& info) { return std::string(info.param.name); });
 

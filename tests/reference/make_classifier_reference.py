@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Makes tests/reference/data/classifiers/<name>/: a tiny random classifier of texts and Transformers' numbers for it.
+"""Makes tests/reference/data/classifiers/<name>/: a tiny random classifier of texts, or of tokens, and Transformers'
+numbers for it.
 
 Each folder is a Hugging Face model folder plus reference.safetensors: `ids.N`, `types.N` (models with token types) and
-`target.N` of three texts, and in float64 `logits.N`, the sum `loss` of their losses, and `grad.PARAMETER` of that sum.
+`target.N` of three texts (of tokens: a class for each, or -100), and in float64 `logits.N`, the sum `loss` of their losses, and `grad.PARAMETER` of that sum.
 usage: make_classifier_reference.py [NAME...]
 """
 import json
@@ -14,7 +15,7 @@ from reference_common import DATA, everything_in_float64, save
 
 import torch
 from safetensors.torch import load_file
-from transformers import AutoConfig, AutoModelForSequenceClassification
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 LENGTHS = (9, 2, 6)
 
@@ -60,6 +61,27 @@ CLASSIFIERS = {
         problem_type="regression")),
 }
 
+TAGS = ("O", "B-x", "I-x", "B-y", "I-y")
+
+
+def of_tokens(name, architecture, names=TAGS, **more):
+    config = {key: value for key, value in CLASSIFIERS[name]["config"].items() if key != "problem_type"}
+    return dict(config=dict(config, architectures=[architecture], **labels(*names), **more))
+
+
+CLASSIFIERS |= {
+    "bert_tokens": of_tokens("bert", "BertForTokenClassification"),
+    "roberta_tokens": of_tokens("roberta", "RobertaForTokenClassification"),
+    "distilbert_tokens": of_tokens("distilbert", "DistilBertForTokenClassification", ("noun", "verb", "other")),
+    "modernbert_tokens": of_tokens("modernbert", "ModernBertForTokenClassification"),
+    "llama_tokens": of_tokens("llama_score", "LlamaForTokenClassification"),
+    "gpt2_tokens": of_tokens("gpt2_score", "GPT2ForTokenClassification"),
+}
+
+
+def is_of_tokens(classifier):
+    return classifier["config"]["architectures"][0].endswith("ForTokenClassification")
+
 
 def randomize(model, generator):
     """Gives every parameter, norms and biases too, values that matter."""
@@ -70,13 +92,16 @@ def randomize(model, generator):
             parameter.copy_(around + scale * torch.randn(parameter.shape, generator=generator))
 
 
-def make_texts(config, generator):
+def make_texts(config, generator, of_tokens):
     count = config.num_labels
     for index, length in enumerate(LENGTHS):
         ids = torch.randint(3, config.vocab_size, (length,), generator=generator)
         types = (torch.arange(length) >= length // 2).long() if getattr(config, "type_vocab_size", 1) > 1 else None
         kind = config.problem_type or ("regression" if count == 1 else "single_label_classification")
-        if kind == "single_label_classification":
+        if of_tokens:
+            target = torch.randint(0, count, (length,), generator=generator)
+            target[torch.arange(length) % 4 == 2] = -100
+        elif kind == "single_label_classification":
             target = torch.tensor([index % count])
         elif kind == "regression":
             target = torch.randint(-8, 8, (count,), generator=generator).double() / 4
@@ -94,7 +119,8 @@ def make(name, classifier):
     with open(config_file, "w", encoding="utf-8") as file:
         file.write(config_json)
     generator = torch.Generator().manual_seed(len(name))
-    auto = AutoModelForSequenceClassification
+    of_tokens = is_of_tokens(classifier)
+    auto = AutoModelForTokenClassification if of_tokens else AutoModelForSequenceClassification
     model = auto.from_config(AutoConfig.from_pretrained(folder))
     randomize(model, generator)
     model.save_pretrained(folder)
@@ -112,14 +138,14 @@ def make(name, classifier):
         model = auto.from_config(config, dtype=torch.float64, attn_implementation="eager").eval()
         model.load_state_dict(state)
         tensors, total = {}, 0.0
-        for index, (ids, types, target) in enumerate(make_texts(config, generator)):
+        for index, (ids, types, target) in enumerate(make_texts(config, generator, of_tokens)):
             single = target.dtype == torch.int64
-            inputs = dict(input_ids=ids[None], labels=target if single else target[None])
+            inputs = dict(input_ids=ids[None], labels=target if single and not of_tokens else target[None])
             if types is not None:
                 inputs["token_type_ids"] = tensors[f"types.{index}"] = types[None]
                 tensors[f"types.{index}"] = types
             out = model(**inputs)
-            total = total + out.loss
+            total = total + out.loss * ((target >= 0).sum() if of_tokens else 1)
             tensors |= {f"ids.{index}": ids, f"target.{index}": target, f"logits.{index}": out.logits[0]}
         total.backward()
     tensors["loss"] = total

@@ -24,25 +24,42 @@ namespace {
 
 constexpr int64_t kVocabulary = 31, kRows = 11;
 
-// Returns rows of 2 to 12 tokens with a target, some of two types.
-data::RowSet rows_of(const models::ModelConfig& model) {
+// Marks every position of a row that is read, and the second text of a pair.
+void mark_read(const models::ModelConfig& model, bool is_pair, data::Row& row) {
+  const size_t size = row.input_ids.size(), second = is_pair ? 1 + size / 3 : size;
+  const auto mark = [&](size_t position) { row.labels[position] = row.input_ids[position]; };
+  if (model.tells_tokens()) {
+    for (size_t i = 0; i < size; i += 1 + i % 2) mark(i);
+    return;
+  }
+  mark(model.is_encoder ? 0 : second - 1);
+  if (!is_pair) return;
+  mark(model.is_encoder ? second : size - 1);
+  row.type_ids.assign(size, 0);
+  std::fill(row.type_ids.begin() + static_cast<int64_t>(second), row.type_ids.end(), 1);
+}
+
+// Returns rows of 2 to 12 tokens with targets, some of two types. With `are_pairs`, each is two texts.
+data::RowSet rows_of(const models::ModelConfig& model, bool are_pairs) {
   const Classification& classes = *model.classification;
   const auto store = std::make_shared<data::RowStore>();
+  store->set_pairs(are_pairs);
   data::RowSet rows{store, {}};
   for (int64_t number = 0; number < kRows; ++number) {
     const CounterRng rng(4, stream_of("rows"), static_cast<uint64_t>(number));
     data::Row row;
-    row.input_ids.resize(2 + rng.below(0, 11));
+    row.input_ids.resize((are_pairs ? 3 : 2) + rng.below(0, 11));
     for (size_t i = 0; i < row.input_ids.size(); ++i)
       row.input_ids[i] = static_cast<int32_t>(3 + rng.below(1 + i, kVocabulary - 3));
     row.labels.assign(row.input_ids.size(), static_cast<int32_t>(kIgnoreLabel));
-    const size_t read = model.is_encoder ? 0 : row.input_ids.size() - 1;
-    row.labels[read] = row.input_ids[read];
-    if (model.model_type == "bert" && number % 2 == 0) {
+    mark_read(model, are_pairs, row);
+    if (model.model_type == "bert" && number % 2 == 0 && !are_pairs) {
       row.type_ids.assign(row.input_ids.size(), 0);
       row.type_ids.back() = 1;
     }
-    for (int64_t i = 0; i < classes.target_width(); ++i) {
+    for (int64_t i = 0; i < classes.target_width() * std::max<int64_t>(1, data::count_trained(row.labels) +
+                                                                              (row.labels[0] >= 0 ? 1 : 0));
+         ++i) {
       const uint64_t drawn = rng.below(100 + static_cast<uint64_t>(i), 60);
       row.targets.push_back(classes.problem == ProblemType::Regression ? static_cast<float>(drawn) / 30.0F
                             : classes.problem == ProblemType::MultiLabel
@@ -63,7 +80,7 @@ struct Outcome {
 Outcome run(const config::Recipe& recipe, const std::shared_ptr<comm::Communicator>& world) {
   const parallel::DeviceMesh mesh(world, parallel_dims(recipe, world->size()));
   TrainedModel model = set_up_model(recipe, mesh);
-  const data::RowSet rows = rows_of(model.model->config());
+  const data::RowSet rows = rows_of(model.model->config(), recipe.task == config::Task::RewardModel);
   const int64_t rank = mesh.coordinate(parallel::kAxisDp), size = mesh.size(parallel::kAxisDp);
   Training training(recipe, mesh,
                     std::make_unique<data::Loader>(rows, data::train_loader_options(recipe, rank, size)),
@@ -85,6 +102,7 @@ struct Layout {
   int64_t config::Recipe::*axis = nullptr;  // the axis along which all ranks lie; null for dp_shard
   const char* more = "";
   int64_t most_ranks = 3;
+  const char* task = "classification";
 };
 
 class ClassifierLayouts : public ::testing::TestWithParam<Layout> {};
@@ -95,8 +113,8 @@ TEST_P(ClassifierLayouts, EqualOneProcess) {
   if (world->size() > layout.most_ranks) return;
   const auto recipe_with = [&](int64_t accumulation) {
     return config::parse_recipe(
-        "base_model: " + testing::reference_data("classifiers/") + layout.model +
-            "\ntask: classification\ndatasets:\n  - path: none.jsonl\nlearning_rate: 0.01\nmax_steps: 3\n"
+        "base_model: " + testing::reference_data("classifiers/") + layout.model + "\ntask: " + layout.task +
+            "\ndatasets:\n  - path: none.jsonl\nlearning_rate: 0.01\nmax_steps: 3\n"
             "dtype: float64\nsequence_len: 24\nmicro_batch_size: 2\ngradient_accumulation_steps: " +
             std::to_string(accumulation) + "\n" + layout.more,
         "recipe.yaml");
@@ -121,69 +139,104 @@ TEST_P(ClassifierLayouts, EqualOneProcess) {
   }
 }
 
+constexpr const char *kTokens = "token_classification", *kPairs = "reward_model";
 constexpr const char* kLora =
     "adapter: lora\nlora_r: 2\nlora_alpha: 4\nlora_target_linear: true\nlora_dropout: 0.2\n";
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, ClassifierLayouts,
-    ::testing::Values(Layout{"shard", "bert"},
-                      Layout{"packed", "bert_multi", nullptr, "sample_packing: true\n"},
-                      Layout{"ddp", "bert_number", nullptr, "zero_stage: 0\n"},
-                      Layout{"tp", "bert", &config::Recipe::tensor_parallel_size},
-                      Layout{"tp_of_lora", "bert", &config::Recipe::tensor_parallel_size, kLora},
-                      Layout{"tp_of_modernbert", "modernbert", &config::Recipe::tensor_parallel_size},
-                      Layout{"cp", "bert", &config::Recipe::context_parallel_size},
-                      Layout{"cp_of_windows", "modernbert", &config::Recipe::context_parallel_size},
-                      Layout{"cp_of_a_decoder", "llama_score", &config::Recipe::context_parallel_size},
-                      Layout{"pp", "roberta", &config::Recipe::pipeline_parallel_size, "", 2},
-                      Layout{"lora", "distilbert", nullptr, kLora},
-                      Layout{"lora_of_a_nested_head", "roberta", nullptr, kLora},
-                      Layout{"decoder", "gpt2_score"},
-                      Layout{"tp_of_a_decoder", "gpt2_score", &config::Recipe::tensor_parallel_size},
-                      Layout{"recomputed", "roberta", nullptr, "gradient_checkpointing: true\n"}),
+    ::testing::Values(
+        Layout{"shard", "bert"}, Layout{"packed", "bert_multi", nullptr, "sample_packing: true\n"},
+        Layout{"ddp", "bert_number", nullptr, "zero_stage: 0\n"},
+        Layout{"tp", "bert", &config::Recipe::tensor_parallel_size},
+        Layout{"tp_of_lora", "bert", &config::Recipe::tensor_parallel_size, kLora},
+        Layout{"tp_of_modernbert", "modernbert", &config::Recipe::tensor_parallel_size},
+        Layout{"cp", "bert", &config::Recipe::context_parallel_size},
+        Layout{"cp_of_windows", "modernbert", &config::Recipe::context_parallel_size},
+        Layout{"cp_of_a_decoder", "llama_score", &config::Recipe::context_parallel_size},
+        Layout{"pp", "roberta", &config::Recipe::pipeline_parallel_size, "", 2},
+        Layout{"lora", "distilbert", nullptr, kLora},
+        Layout{"lora_of_a_nested_head", "roberta", nullptr, kLora}, Layout{"decoder", "gpt2_score"},
+        Layout{"tp_of_a_decoder", "gpt2_score", &config::Recipe::tensor_parallel_size},
+        Layout{"recomputed", "roberta", nullptr, "gradient_checkpointing: true\n"},
+        Layout{"tokens", "roberta_tokens", nullptr, "sample_packing: true\n", 3, kTokens},
+        Layout{"tp_of_tokens", "modernbert_tokens", &config::Recipe::tensor_parallel_size, "", 3, kTokens},
+        Layout{"cp_of_tokens", "bert_tokens", &config::Recipe::context_parallel_size, "", 3, kTokens},
+        Layout{"cp_of_tagged_lora", "llama_tokens", &config::Recipe::context_parallel_size, kLora, 3,
+               kTokens},
+        Layout{"pp_of_tokens", "distilbert_tokens", &config::Recipe::pipeline_parallel_size, "", 2, kTokens},
+        Layout{"pairs", "bert_number", nullptr, kLora, 3, kPairs},
+        Layout{"tp_of_pairs", "bert_number", &config::Recipe::tensor_parallel_size, "", 3, kPairs},
+        Layout{"cp_of_pairs", "reward_training", &config::Recipe::context_parallel_size,
+               "sample_packing: true\n", 3, kPairs},
+        Layout{"pp_of_pairs", "reward_training", &config::Recipe::pipeline_parallel_size, "", 2, kPairs}),
     [](const auto& info) { return info.param.what; });
 
 // A run from texts to the saved folder, against a plain loop of Transformers in float64
-// (tests/reference/make_classifier_training_reference.py).
+// (tests/reference/make_classifier_training_reference.py and make_head_training_reference.py).
 class ClassifierRun : public ::testing::Test {
  protected:
-  config::Recipe recipe_with(const std::string& more) {
+  config::Recipe recipe_with(const std::string& more, const std::string& task = "classification") {
     return config::parse_recipe(
-        "base_model: " + data_ + "\ntask: classification\ndatasets:\n  - path: " + data_ +
+        "base_model: " + data_ + "\ntask: " + task + "\ndatasets:\n  - path: " + data_ +
             "train.jsonl\ntest_datasets:\n  - path: " + data_ + "eval.jsonl\nlearning_rate: " +
             expected_["rate"].dump() + "\nmax_steps: " + std::to_string(expected_["losses"].size()) +
             "\nsequence_len: " + expected_["max_length"].dump() +
-            "\nexcess_length_strategy: truncate\nshuffle_merged_datasets: false\nlr_scheduler: "
+            (task == kPairs ? "" : "\nexcess_length_strategy: truncate") +
+            "\nshuffle_merged_datasets: false\nlr_scheduler: "
             "constant\nwarmup_steps: 0\ndtype: float64\n"
             "eval_strategy: steps\neval_steps: " +
             std::to_string(expected_["losses"].size()) + "\noutput_dir: " + folder_ / "out" + "\n" + more,
         "recipe.yaml");
   }
 
+  // Trains on the rows of a folder below tests/reference/data/classifiers, and compares what comes of it.
+  void expect_equal(const std::string& name, const std::string& task, const std::string& more) {
+    data_ = testing::reference_data("classifiers/") + name + "/";
+    expected_ = nlohmann::json::parse(std::ifstream(data_ + "expected.json"));
+    const int64_t batch = expected_["batch"];
+    train(recipe_with(more + "\nmicro_batch_size: " + std::to_string(batch / world_->size()) + "\n", task),
+          world_);
+    if (!folder_.is_owner()) return;
+    const auto steps = testing::metrics_with(folder_ / "out/metrics.jsonl", "loss");
+    ASSERT_EQ(steps.size(), expected_["losses"].size());
+    for (size_t i = 0; i < steps.size(); ++i) {
+      const double want = expected_["losses"][i];
+      EXPECT_NEAR(steps[i]["loss"].get<double>(), want, 1e-8 * want) << i;
+    }
+    const auto evaluations = testing::metrics_with(folder_ / "out/metrics.jsonl", "eval_loss");
+    ASSERT_EQ(evaluations.size(), 1U);
+    for (const auto& [metric, value] : expected_["metrics"].items())
+      EXPECT_NEAR(evaluations[0]["eval_" + metric].get<double>(), value.get<double>(), 1e-7) << metric;
+  }
+
   const std::shared_ptr<comm::Communicator> world_ = testing::world();
   const testing::SharedFolder folder_{world_};
-  const std::string data_ = testing::reference_data("classifiers/training/");
-  const nlohmann::json expected_ = nlohmann::json::parse(std::ifstream(data_ + "expected.json"));
+  std::string data_ = testing::reference_data("classifiers/training/");
+  nlohmann::json expected_ = nlohmann::json::parse(std::ifstream(data_ + "expected.json"));
 };
 
 TEST_F(ClassifierRun, EqualsTransformers) {
-  const int64_t ranks = world_->size();
-  const int64_t batch = expected_["batch"];
-  train(recipe_with("micro_batch_size: " + std::to_string(batch / ranks) + "\n"), world_);
+  expect_equal("training", "classification", "");
   if (!folder_.is_owner()) return;
-  const auto steps = testing::metrics_with(folder_ / "out/metrics.jsonl", "loss");
-  ASSERT_EQ(steps.size(), expected_["losses"].size());
-  for (size_t i = 0; i < steps.size(); ++i) {
-    const double want = expected_["losses"][i];
-    EXPECT_NEAR(steps[i]["loss"].get<double>(), want, 1e-8 * want) << i;
-  }
-  const auto evaluations = testing::metrics_with(folder_ / "out/metrics.jsonl", "eval_loss");
-  ASSERT_EQ(evaluations.size(), 1U);
-  for (const auto& [name, value] : expected_["metrics"].items())
-    EXPECT_NEAR(evaluations[0]["eval_" + name].get<double>(), value.get<double>(), 1e-7) << name;
   const auto config = models::read_model_config(folder_ / "out");
   EXPECT_EQ(config->classification->labels, default_labels(2));
   EXPECT_EQ(config->classification->problem, ProblemType::SingleLabel);
+}
+
+TEST_F(ClassifierRun, TagsEqualTransformers) {
+  expect_equal("token_training", kTokens, "");
+  if (!folder_.is_owner()) return;
+  const auto config = models::read_model_config(folder_ / "out");
+  EXPECT_TRUE(config->tells_tokens());
+  EXPECT_EQ(config->classification->labels[1], "B-PER");
+}
+
+TEST_F(ClassifierRun, RewardsEqualTransformers) {
+  expect_equal("reward_training", kPairs, "center_rewards_coefficient: 0.05");
+  if (!folder_.is_owner()) return;
+  const auto config = models::read_model_config(folder_ / "out");
+  EXPECT_EQ(config->classification->num_labels(), 1);
 }
 
 // The result of an adapter tells the labels, and holds the head of the classifier.

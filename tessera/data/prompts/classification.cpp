@@ -101,17 +101,16 @@ size_t ClassificationPrompt::read_position(const Row& row, const ClassificationR
   return last == row.input_ids.rend() ? 0 : static_cast<size_t>(row.input_ids.rend() - last - 1);
 }
 
-float ClassificationPrompt::read_class(const Json& label) const {
-  const Classification& classes = rows_.classes;
+int64_t class_of(const Json& label, const Classification& classes, const std::string& field) {
   const std::string need = classes.num_labels() <= 20 ? join(classes.labels, ", ") + ", or its number"
                                                       : "the name or the number of a class";
   if (const auto* name = label.get_ptr<const std::string*>()) {
-    if (const auto found = classes.find(*name)) return static_cast<float>(*found);
+    if (const auto found = classes.find(*name)) return *found;
   }
   const double number = label_number(label).value_or(-1.0);
   if (number < 0.0 || number >= static_cast<double>(classes.num_labels()) || number != std::floor(number))
-    throw wrong_label(dataset_.field_label, label.dump(), need);
-  return static_cast<float>(number);
+    throw wrong_label(field, label.dump(), need);
+  return static_cast<int64_t>(number);
 }
 
 std::vector<float> ClassificationPrompt::read_targets(const Json& record) const {
@@ -122,7 +121,8 @@ std::vector<float> ClassificationPrompt::read_targets(const Json& record) const 
                                                     classes.problem != ProblemType::Regression;
   if (is_unlabelled) return {};
   const Json& value = required_value(record, dataset_.field_label);
-  if (classes.problem == ProblemType::SingleLabel) return {read_class(value)};
+  const auto read_class = [&](const Json& one) { return class_of(one, classes, dataset_.field_label); };
+  if (classes.problem == ProblemType::SingleLabel) return {static_cast<float>(read_class(value))};
   const Json list = value.is_array() ? value : Json::array({value});
   const auto count = static_cast<size_t>(classes.num_labels());
   const bool is_names = classes.problem == ProblemType::MultiLabel &&

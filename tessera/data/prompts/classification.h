@@ -13,7 +13,9 @@ namespace tessera::data {
 // The facts that the rows of a classifier depend on, beside the tokenizer.
 struct ClassificationRows {
   Classification classes;
-  bool reads_first = true;  // the classifier reads the first token of a row; else the last one
+  bool reads_first = true;         // the classifier reads the first token of a row; else the last one
+  bool labels_all_tokens = false;  // of a word with several tokens, not the first alone (Tokens)
+  bool of_pairs = false;           // rows are pairs of texts (prompts/reward.h)
   // The last token that a classifier reads is not of this id, as Transformers takes it for padding.
   std::optional<int64_t> pad_token_id;
   std::optional<int64_t> most_tokens = {};  // the longest row that the model takes
@@ -52,7 +54,6 @@ class ClassificationPrompt : public PromptType {
 
  private:
   std::vector<float> read_targets(const nlohmann::ordered_json& record) const;
-  float read_class(const nlohmann::ordered_json& label) const;
 
   const text::Tokenizer& tokenizer_;
   const config::DatasetConfig dataset_;
@@ -60,9 +61,15 @@ class ClassificationPrompt : public PromptType {
   std::optional<int64_t> most_tokens_;
 };
 
+// Returns the number of the class that a label names or is. `field` is where it stands, for the error:
+// Error(Data, "CLASS-LABEL") for anything else.
+int64_t class_of(const nlohmann::ordered_json& label, const Classification& classes,
+                 const std::string& field);
+
 // Returns the classes that the labels of `datasets` show: names in alphabetical order or as many as the
 // largest number says (LABEL_0, ...), and the problem: several labels where they are lists, numbers where
-// they are not whole. What `known` has stays. Reads all records. Throws what prepare_data() throws for
+// they are not whole. If `known` says Tokens, a list has the labels
+// of the words of a record. What `known` has stays. Reads all records. Throws what prepare_data() throws for
 // records that cannot be read, and Error(Data, "LABELS") where nothing is found.
 Classification find_classes(const config::DataConfig& config, std::optional<ProblemType> known);
 

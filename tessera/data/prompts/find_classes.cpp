@@ -10,6 +10,7 @@
 #include "tessera/data/prompts/classification.h"
 #include "tessera/data/prompts/fields.h"
 #include "tessera/data/prompts/llama_factory.h"
+#include "tessera/data/prompts/token_classification.h"
 #include "tessera/data/readers/dataset_files.h"
 #include "tessera/data/readers/parse_record.h"
 #include "tessera/data/readers/record_batches.h"
@@ -78,6 +79,7 @@ class Labels {
 }  // namespace
 
 Classification find_classes(const config::DataConfig& config, std::optional<ProblemType> known) {
+  const bool of_tokens = known == ProblemType::Tokens;
   Labels labels;
   for (const config::DatasetConfig& entry : config.datasets) {
     const config::DatasetConfig dataset = resolve_dataset_info(entry, config.source_folder);
@@ -87,7 +89,13 @@ Classification find_classes(const config::DataConfig& config, std::optional<Prob
     for (RecordBatch batch; batches.next(batch);) {
       for (const RawRecord& record : batch.records) {
         const auto fields = parse_record(record, batch.file->path);
-        if (const auto* label = find_field(fields, dataset.field_label)) labels.add(*label);
+        if (!of_tokens) {
+          if (const auto* label = find_field(fields, dataset.field_label)) labels.add(*label);
+          continue;
+        }
+        if (const auto* tags = find_field(fields, find_word_columns(fields, dataset).labels)) {
+          for (const auto& tag : *tags) labels.add(tag);
+        }
       }
     }
   }

@@ -14,8 +14,10 @@
 #include "tessera/data/prompts/pretokenized.h"
 #include "tessera/data/prompts/prompt_completion.h"
 #include "tessera/data/prompts/pygmalion.h"
+#include "tessera/data/prompts/reward.h"
 #include "tessera/data/prompts/seq2seq.h"
 #include "tessera/data/prompts/stepwise.h"
+#include "tessera/data/prompts/token_classification.h"
 #include "tessera/data/prompts/windows.h"
 
 namespace tessera::data {
@@ -45,6 +47,9 @@ std::unique_ptr<PromptType> make_prompt_type(const config::DatasetConfig& datase
         .got(dataset.path)
         .hint("set tokenizer_config to a folder that has one");
   }
+  if (has_labels && context.classification->of_pairs) return std::make_unique<RewardPrompt>(dataset, context);
+  if (has_labels && context.classification->classes.of_tokens())
+    return std::make_unique<TokenClassificationPrompt>(dataset, context);
   if (has_labels) return std::make_unique<ClassificationPrompt>(dataset, context);
   if (has_targets) return std::make_unique<Seq2SeqPrompt>(dataset, context);
   if (has_masks) return std::make_unique<MaskedLmPrompt>(dataset, context);

@@ -80,8 +80,8 @@ std::vector<std::string> prompt_type_names();
 // Returns whether the entry's rows are written by a chat template.
 bool uses_chat_template(const config::DatasetConfig& dataset);
 
-// Throws Error(Config) at the first entry on whose rows nothing trains yet: preferences, and steps with a
-// verdict.
+// Throws Error(Config) at the first entry on whose rows nothing trains yet: preferences, of which only reward
+// models learn, and steps with a verdict.
 void refuse_unbuilt_objective(const config::DataConfig& config);
 
 }  // namespace tessera::data

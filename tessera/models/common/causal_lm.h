@@ -81,7 +81,10 @@ class CausalLM : public torch::nn::Module {
   void set_embedding_noise(double alpha);
   // Tells the model that other ranks hold the remaining tokens of its micro-batches (context parallelism):
   // `sum` sums a tensor over these ranks, in place.
-  void set_token_sum(ops::ChangeInPlace sum) { token_sum_ = std::move(sum); }
+  void set_token_sum(ops::ChangeInPlace sum) {
+    head().set_token_sum(sum);
+    token_sum_ = std::move(sum);
+  }
   // Returns the logits of all tokens at once, [tokens, vocabulary] or [tokens, labels of a classifier], in
   // the model's type: for tests and scoring.
   at::Tensor logits(const nn::TokenBatch& batch);

@@ -12,6 +12,11 @@ namespace {
 // Families for which Transformers 5 has no *ForSequenceClassification.
 constexpr const char* kWithoutClassifier[] = {"cohere",  "cohere2",    "glm4_moe", "glm4_moe_lite",
                                               "granite", "granitemoe", "olmoe",    "qwen3_5_moe_text"};
+// Families for which it has no *ForTokenClassification.
+constexpr const char* kWithoutTokenClassifier[] = {
+    "cohere", "cohere2", "deepseek_v2", "gemma3_text", "gemma4_text", "glm4_moe",         "glm4_moe_lite",
+    "gptj",   "granite", "granitemoe",  "lfm2",        "lfm2_moe",    "hunyuan_v1_dense", "llama4_text",
+    "olmo",   "olmo2",   "olmo3",       "olmoe",       "opt",         "qwen3_5_moe_text"};
 
 Error refusal(const ModelConfig& config, const std::string& what) {
   return Error(ErrorKind::Model, "CLASSIFIER", what).in(config.source_file);
@@ -42,8 +47,11 @@ std::string architecture_family(const std::string& architecture) {
 std::map<std::string, std::string> classifier_config(const ModelConfig& config, const std::string& file,
                                                      const Classification& classification) {
   if (config.is_text_part) throw refusal(config, "a multimodal model cannot become a classifier");
-  if (std::ranges::count(kWithoutClassifier, config.model_type) > 0) {
-    throw refusal(config, "Transformers has no classifier of model_type '" + config.model_type +
+  const bool of_tokens = classification.of_tokens();
+  if (of_tokens ? std::ranges::count(kWithoutTokenClassifier, config.model_type) > 0
+                : std::ranges::count(kWithoutClassifier, config.model_type) > 0) {
+    throw refusal(config, std::string("Transformers has no classifier of ") +
+                              (of_tokens ? "tokens" : "texts") + " of model_type '" + config.model_type +
                               "', so that nothing could load the result");
   }
   const std::string family = family_of(config, file);
@@ -54,10 +62,12 @@ std::map<std::string, std::string> classifier_config(const ModelConfig& config, 
     numbers[label] = i;
   }
   std::map<std::string, std::string> values = {
-      {"architectures", nlohmann::json({family + "ForSequenceClassification"}).dump()},
+      {"architectures",
+       nlohmann::json({family + (of_tokens ? "ForTokenClassification" : "ForSequenceClassification")})
+           .dump()},
       {"id2label", names.dump()},
-      {"label2id", numbers.dump()},
-      {"problem_type", nlohmann::json(problem_type_name(classification.problem)).dump()}};
+      {"label2id", numbers.dump()}};
+  if (!of_tokens) values["problem_type"] = nlohmann::json(problem_type_name(classification.problem)).dump();
   if (!config.is_encoder && !config.pad_token_id && !config.eos_token_ids.empty())
     values["pad_token_id"] = std::to_string(config.eos_token_ids.front());
   return values;

@@ -10,10 +10,10 @@
 namespace tessera::models {
 
 // Returns the values of keys, a JSON text for each, that make config.json, whose text is `file`, that of
-// Transformers' *ForSequenceClassification over the same body: the class, the names of the labels and the
-// problem. A decoder without a padding token takes its end of text as one, without which Transformers refuses
-// batches. Throws Error(Model, "CLASSIFIER") for a family that has no such class, and for the text part of a
-// multimodal model.
+// Transformers' *ForSequenceClassification, or *ForTokenClassification, over the same body: the class, the
+// names of the labels and the problem. A decoder without a padding token takes its end of text as one,
+// without which Transformers refuses batches. Throws Error(Model, "CLASSIFIER") for a family that has no such
+// class, and for the text part of a multimodal model.
 std::map<std::string, std::string> classifier_config(const ModelConfig& config, const std::string& file,
                                                      const Classification& classification);
 

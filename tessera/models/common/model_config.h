@@ -49,7 +49,7 @@ struct ModelConfig {
   // Standard deviation of random initial weights.
   double initializer_range = 0.02;
   bool tie_word_embeddings = false;
-  bool has_head_bias = false;  // the output projection has a bias
+  bool has_head_bias = false;  // the output projection has a bias, or a decoder's classifier of tokens
   // Number of experts of each layer that has them, and how many of them a token takes; 0 if no layer has any.
   int64_t num_experts = 0, experts_per_token = 0;
   // Weight of the routers' balance loss (nn::RouterBalance); 0 = no such loss.
@@ -63,9 +63,11 @@ struct ModelConfig {
   // Targets begin with the token decoder_start_token_id.
   bool is_encoder_decoder = false;
   int64_t decoder_start_token_id = 0;
-  // The head is a classifier's, of whole texts (Transformers' *ForSequenceClassification); nothing: it tells
-  // the next token.
+  // The head is a classifier's, of whole texts (Transformers' *ForSequenceClassification) or of tokens
+  // (*ForTokenClassification); nothing: it tells the next token.
   std::optional<Classification> classification;
+  // Tells whether the head is that of a classifier of tokens.
+  bool tells_tokens() const { return classification && classification->of_tokens(); }
   // The head is that of a masked language model (Transformers' *ForMaskedLM), which tells the tokens that
   // were masked. Of encoders alone.
   bool is_masked_lm = false;

@@ -34,6 +34,13 @@ Classification read_classification(const io::JsonReader& reader) {
   return c;
 }
 
+Classification read_token_classification(const io::JsonReader& reader, ModelConfig& config) {
+  Classification c = read_classification(reader);
+  c.problem = ProblemType::Tokens;
+  config.has_head_bias = reader.boolean("token_classification_bias", true);
+  return c;
+}
+
 // An encoder may come with any head, in whose place another one can be trained.
 void read_head(const io::JsonReader& reader, ModelConfig& config) {
   for (const std::string& architecture : reader.texts("architectures")) {
@@ -47,10 +54,15 @@ void read_head(const io::JsonReader& reader, ModelConfig& config) {
       config.classification = read_classification(reader);
       continue;
     }
+    if (architecture.ends_with("ForTokenClassification")) {
+      config.classification = read_token_classification(reader, config);
+      continue;
+    }
     if (config.is_encoder && architecture.ends_with("ForMaskedLM")) config.is_masked_lm = true;
     if (config.is_encoder || architecture.ends_with("ForCausalLM") || architecture.ends_with("Model"))
       continue;
-    throw unsupported(reader, "architectures", "neither a causal language model nor a classifier of texts")
+    throw unsupported(reader, "architectures",
+                      "neither a causal language model nor a classifier of texts or tokens")
         .got(architecture);
   }
 }

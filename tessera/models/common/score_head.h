@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include <torch/nn/module.h>
 
@@ -11,10 +12,12 @@
 
 namespace tessera::models {
 
-// Registers the layer `score` below `model` and returns the head that it makes behind the final norm:
-// logits are score norm(x), without a bias. `config` is a classifier's.
+// Registers a layer below `model` and returns the head that it makes behind the final norm: the layer `score`
+// of a classifier of texts, without a bias, or the layer `of_tokens` of one of tokens, which has a bias
+// unless the config says otherwise (has_head_bias). `config` is a classifier's.
 std::shared_ptr<nn::TaskHead> make_score_head(torch::nn::Module& model, const ModelConfig& config,
-                                              const std::shared_ptr<nn::Norm>& norm, at::ScalarType dtype);
+                                              const std::shared_ptr<nn::Norm>& norm,
+                                              const std::string& of_tokens, at::ScalarType dtype);
 
 // Why adapters leave out the last product of a classifier, for nn::Linear::refuse_adapter().
 inline constexpr const char* kClassifierIsWhole =

@@ -30,6 +30,8 @@ struct Decoder {
   // Multiplies the embedding; in the type of the hidden states if `rounds_embedding_scale`.
   double embedding_scale = 1.0;
   bool rounds_embedding_scale = false;
+  // The layer of a classifier of tokens is `classifier`, and not `score`.
+  bool has_named_classifier = false;
   double logit_scale = 1.0, logit_soft_cap = 0.0;  // nn::OutputHead::set_logits()
   // Names of the modules in the family's files. The first four lie below `body`. A norm without a name does
   // not exist.

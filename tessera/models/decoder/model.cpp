@@ -41,7 +41,8 @@ DecoderForCausalLM::DecoderForCausalLM(const ModelConfig& config, const Decoder&
   }
   if (decoder.alibi) alibi_ = std::make_unique<nn::Alibi>(*decoder.alibi);
   if (config.classification) {
-    head_ = make_score_head(*this, config, norm, dtype);
+    head_ =
+        make_score_head(*this, config, norm, decoder_.has_named_classifier ? "classifier" : "score", dtype);
   } else {
     head_ = make_output_head(norm, dtype);
   }

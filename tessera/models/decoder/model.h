@@ -12,7 +12,7 @@
 namespace tessera::models {
 
 // A model with tied embeddings has no output projection of its own, but reads the embedding's weight; a
-// classifier has the layer `score` in its place.
+// classifier has the layer `score` in its place, or, of tokens, the family's own.
 class DecoderForCausalLM : public CausalLM {
  public:
   // Keeps what every family has of `config`.

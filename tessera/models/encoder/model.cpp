@@ -39,8 +39,8 @@ EncoderModel::EncoderModel(const EncoderConfig& config, at::ScalarType dtype) : 
     throw Error(ErrorKind::Model, "TASK",
                 "an encoder is read with the head of its task, and config.json names none that is known")
         .in(config.source_file + ": key 'architectures'")
-        .need("a *ForSequenceClassification or *ForMaskedLM")
-        .hint("task: classification or masked_lm trains one");
+        .need("a *ForSequenceClassification, *ForTokenClassification or *ForMaskedLM")
+        .hint("task: classification, token_classification or masked_lm trains one");
   }
   const int64_t hidden = config.hidden_size;
   const auto add = [&]<class M>(const std::string& name, const std::shared_ptr<M>& module) {

@@ -12,7 +12,8 @@
 namespace tessera::models {
 
 // An encoder with the head of its task. The hidden states behind its last layer are those of all tokens; a
-// classifier reads the first of each text, and a masked language model tells tokens at their own positions.
+// classifier of texts reads the first of each; a classifier of tokens and a masked language model tell
+// something at each position.
 class EncoderModel : public CausalLM {
  public:
   // Throws Error(Model, "TASK") for a config of neither head, and Error(Model, "UNSUPPORTED") for a masked

@@ -70,7 +70,7 @@ void bound_documents(EncoderConfig& c) {
 // BERT (Devlin et al., arXiv 1810.04805).
 EncoderConfig read_bert(const io::JsonReader& reader) {
   EncoderConfig c = read_bert_like(reader, "bert");
-  c.encoder.dense.name = "bert.pooler.dense";
+  if (!c.tells_tokens()) c.encoder.dense.name = "bert.pooler.dense";
   c.encoder.masked = {.dense = "cls.predictions.transform.dense",
                       .norm = "cls.predictions.transform.LayerNorm",
                       .activation = c.encoder.blocks.front().mlp.activation,
@@ -84,8 +84,10 @@ EncoderConfig read_bert(const io::JsonReader& reader) {
 EncoderConfig read_roberta(const io::JsonReader& reader) {
   EncoderConfig c = read_bert_like(reader, "roberta");
   c.encoder.first_position = c.pad_token_id.value_or(1) + 1;
-  c.encoder.dense.name = "classifier.dense";
-  c.encoder.classifier = "classifier.out_proj";
+  if (!c.tells_tokens()) {
+    c.encoder.dense.name = "classifier.dense";
+    c.encoder.classifier = "classifier.out_proj";
+  }
   c.encoder.masked = {.dense = "lm_head.dense",
                       .norm = "lm_head.layer_norm",
                       .bias = "lm_head",
@@ -120,7 +122,8 @@ EncoderConfig read_distilbert(const io::JsonReader& reader) {
   e.body = "distilbert";
   e.types = "";
   e.layers = "transformer.layer";
-  e.dense = {.name = "pre_classifier", .activation = ClassifierDense::Activation::Relu};
+  if (!c.tells_tokens())
+    e.dense = {.name = "pre_classifier", .activation = ClassifierDense::Activation::Relu};
   nn::TransformerBlockOptions block = encoder_block(c, read_activation(reader, "activation", "gelu"));
   block.attention_name = "attention";
   block.attention.q = "q_lin";

@@ -51,6 +51,7 @@ DecoderConfig read_bloom(const io::JsonReader& reader) {
     name_as_megatron(block);
   }
   c.decoder.body = "transformer";
+  c.decoder.has_named_classifier = true;
   c.decoder.embedding = "word_embeddings";
   c.decoder.embedding_norm = "word_embeddings_layernorm";
   c.decoder.layers = "h";
@@ -79,6 +80,7 @@ DecoderConfig read_gpt_neox(const io::JsonReader& reader) {
   c.decoder.embedding = "embed_in";
   c.decoder.final_norm = "final_layer_norm";
   c.decoder.head = "embed_out";
+  c.decoder.has_named_classifier = true;
   set_rope(c, read_rope(reader, c,
                         {.partial = 0.25, .theta_key = "rotary_emb_base", .partial_key = "rotary_pct"}));
   return c;
@@ -113,6 +115,7 @@ DecoderConfig read_falcon(const io::JsonReader& reader) {
     name_as_megatron(block);
   }
   c.decoder.body = "transformer";
+  c.decoder.has_named_classifier = true;
   c.decoder.embedding = "word_embeddings";
   c.decoder.layers = "h";
   c.decoder.final_norm = "ln_f";

@@ -161,6 +161,7 @@ DecoderConfig read_mpt(const io::JsonReader& reader) {
   }
   c.decoder.alibi = nn::AlibiOptions{.slopes = nn::mpt_alibi_slopes(c.num_heads, 8.0)};
   c.decoder.body = "transformer";
+  c.decoder.has_named_classifier = true;
   c.decoder.embedding = "wte";
   c.decoder.layers = "blocks";
   c.decoder.final_norm = "norm_f";

@@ -69,7 +69,7 @@ Gpt2Model::Gpt2Model(const Gpt2Config& c, at::ScalarType dtype) {
 Gpt2ForCausalLM::Gpt2ForCausalLM(const Gpt2Config& config, at::ScalarType dtype) : config_(config) {
   transformer = register_module("transformer", std::make_shared<Gpt2Model>(config, dtype));
   if (config.classification) {
-    head_ = make_score_head(*this, config, transformer->ln_f, dtype);
+    head_ = make_score_head(*this, config, transformer->ln_f, "classifier", dtype);
     return;
   }
   if (!config.tie_word_embeddings) {

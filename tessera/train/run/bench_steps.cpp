@@ -1,5 +1,6 @@
 #include "tessera/train/run/bench_steps.h"
 
+#include <numeric>
 #include <optional>
 
 #include <ATen/Parallel.h>
@@ -19,7 +20,8 @@ int64_t source_tokens(const config::Recipe& recipe) { return recipe.sequence_len
 constexpr int64_t kMaskedEvery = 7;  // every so many tokens one is told: 14 % of them
 
 int64_t labels_of_document(const config::Recipe& recipe, const models::ModelConfig& model) {
-  if (model.classification) return 1;
+  if (model.tells_tokens()) return recipe.sequence_len;
+  if (model.classification) return recipe.task == config::Task::RewardModel ? 2 : 1;
   if (model.is_masked_lm) return (recipe.sequence_len + kMaskedEvery - 1) / kMaskedEvery;
   return recipe.sequence_len - 1 - (model.is_encoder_decoder ? source_tokens(recipe) : 0);
 }
@@ -30,29 +32,36 @@ void add_sides(const config::Recipe& recipe, data::MicroBatch& batch) {
 }
 
 // Makes micro-batch `index` of a step, counted over all data-parallel ranks. Document number d of the step
-// holds the same tokens for any number of ranks. The targets of a classifier are 0.
+// holds the same tokens for any number of ranks. The targets of a classifier are 0. A pair of texts is one
+// document of other tasks, cut in the middle.
 data::MicroBatch random_batch(const config::Recipe& recipe, const models::ModelConfig& model, int64_t index) {
   const int64_t vocab_size = model.vocab_size;
+  const bool are_pairs = recipe.task == config::Task::RewardModel;
+  const int64_t first_of_pair = are_pairs ? recipe.sequence_len / 2 : 0;
   data::MicroBatch batch;
   batch.document_starts = {0};
+  batch.sequence_starts = {0};
   for (int64_t document = 0; document < recipe.micro_batch_size; ++document) {
     const CounterRng rng(static_cast<uint64_t>(recipe.seed), stream_of("bench tokens"),
                          static_cast<uint64_t>(index * recipe.micro_batch_size + document));
     for (int64_t i = 0; i < recipe.sequence_len; ++i) {
       batch.input_ids.push_back(
           static_cast<int64_t>(rng.below(static_cast<uint64_t>(i), static_cast<uint64_t>(vocab_size))));
-      batch.position_ids.push_back(i);
+      if (are_pairs && i == first_of_pair) batch.document_starts.push_back(std::ssize(batch.input_ids) - 1);
+      batch.position_ids.push_back(i < first_of_pair ? i : i - first_of_pair);
     }
-    batch.document_starts.push_back(static_cast<int64_t>(batch.input_ids.size()));
+    batch.document_starts.push_back(std::ssize(batch.input_ids));
+    batch.sequence_starts.push_back(std::ssize(batch.input_ids));
   }
-  batch.sequence_starts = batch.document_starts;
   batch.first_sequence = index * recipe.micro_batch_size;
   if (model.classification) {
     batch.labels.assign(batch.input_ids.size(), kIgnoreLabel);
-    for (int64_t d = 0; d < recipe.micro_batch_size; ++d)
-      batch.labels[static_cast<size_t>((d + (model.is_encoder ? 0 : 1)) * recipe.sequence_len -
-                                       (model.is_encoder ? 0 : 1))] = d;
-    batch.label_tokens = recipe.micro_batch_size;
+    if (model.tells_tokens()) std::iota(batch.labels.begin(), batch.labels.end(), 0);
+    for (size_t d = 0; !model.tells_tokens() && d + 1 < batch.document_starts.size(); ++d) {
+      const int64_t read = model.is_encoder ? batch.document_starts[d] : batch.document_starts[d + 1] - 1;
+      batch.labels[static_cast<size_t>(read)] = static_cast<int64_t>(d);
+    }
+    batch.label_tokens = recipe.micro_batch_size * labels_of_document(recipe, model);
     batch.targets.resize(static_cast<size_t>(batch.label_tokens * model.classification->target_width()));
     return batch;
   }

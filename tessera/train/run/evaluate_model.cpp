@@ -105,7 +105,7 @@ ModelEvaluation evaluate_model(config::Recipe recipe, const std::string& checkpo
   recipe = with_compute_type(std::move(recipe), *world);
   const parallel::DeviceMesh mesh(world, dims);
 
-  data::refuse_unbuilt_objective(recipe);
+  if (recipe.task != config::Task::RewardModel) data::refuse_unbuilt_objective(recipe);
   PlannedRecipe planned = plan_recipe(recipe);
   measure_split(recipe, planned.model, *world);
   const data::PreparedData prepared =

@@ -25,10 +25,8 @@ Evaluation::Evaluation(Training& training, const parallel::DeviceMesh& mesh, Eva
     const std::vector<std::string> names = parts_.loader->datasets();
     for (size_t i = 0; names.size() > 1 && i < names.size(); ++i)
       expected.datasets.push_back({names[i], 0.0, 0});
-    if (const auto& classes = training.trained().model->config().classification) {
-      const std::vector<double> nothing(static_cast<size_t>(num_class_statistics(*classes)));
-      expected.metrics = class_metrics(*classes, nothing);
-    }
+    const nn::TaskHead& head = training.trained().model->head();
+    expected.metrics = head.metrics(std::vector<double>(static_cast<size_t>(head.num_statistics())));
   }
   if (parts_.tasks) expected.tasks = parts_.tasks->expected();
   deciding_ = deciding_metric(training.recipe(), expected);

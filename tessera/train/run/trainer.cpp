@@ -127,7 +127,7 @@ class Run {
   // Finds everything that is wrong with model, adapter and tokenizer before data are read, and says it at
   // once. Splitting a pipeline by time runs the parts of the model, so it comes last.
   void plan() {
-    data::refuse_unbuilt_objective(recipe_);
+    if (recipe_.task != config::Task::RewardModel) data::refuse_unbuilt_objective(recipe_);
     PlannedRecipe planned = plan_recipe(recipe_);
     base_.emplace(std::move(planned.base));
     planned_ = std::move(planned.model);

@@ -52,7 +52,8 @@ peft::LoraOptions lora_options(const config::LoraConfig& keys) {
 
 peft::LoraOptions adapter_options(const config::Recipe& recipe) {
   peft::LoraOptions options = lora_options(recipe);
-  options.is_of_classifier = recipe.task == config::Task::Classification;
+  options.is_of_classifier = config::has_classifier(recipe.task);
+  options.is_of_tokens = recipe.task == config::Task::TokenClassification;
   options.is_seq2seq = recipe.task == config::Task::Seq2Seq;
   options.is_masked_lm = recipe.task == config::Task::MaskedLm;
   if (recipe.adapter == config::AdapterKind::Ia3) options.method = peft::AdapterMethod::Ia3;

@@ -10,6 +10,7 @@
 #include "tessera/models/common/assembly.h"
 #include "tessera/models/common/parallelize.h"
 #include "tessera/models/parallelize_plan.h"
+#include "tessera/nn/classification_head.h"
 #include "tessera/nn/e4m3_layers.h"
 #include "tessera/parallel/expert_parallel/expert_parallel.h"
 #include "tessera/parallel/tensor_parallel/tensor_parallel.h"
@@ -67,6 +68,10 @@ void set_loss(models::CausalLM& model, const config::Recipe& recipe) {
   model.set_router_z_loss_coef(recipe.router_z_loss_coef);
   model.set_embedding_noise(recipe.neftune_noise_alpha);
   model.head().set_loss_terms(loss_terms(recipe));
+  if (recipe.task == config::Task::RewardModel) {
+    dynamic_cast<nn::ClassificationHead&>(model.head())
+        .learn_from_pairs({.center = recipe.center_rewards_coefficient});
+  }
 }
 
 // Refuses random values for a text part alone: the rest of the whole model would be missing in the result.
@@ -133,7 +138,7 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::BaseModel& b
   // are.
   models::Assembly assembly(base, {.type = run_types(recipe).stored,
                                    .reads_files = !recipe.random_init,
-                                   .takes_new_head = recipe.task == config::Task::Classification ||
+                                   .takes_new_head = config::has_classifier(recipe.task) ||
                                                      recipe.task == config::Task::MaskedLm,
                                    .seed = static_cast<uint64_t>(recipe.seed)});
   PlannedModel planned;

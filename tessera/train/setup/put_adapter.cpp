@@ -21,7 +21,7 @@ namespace {
 // with what the files lack of it.
 std::vector<std::string> saved_modules(const config::Recipe& recipe, const models::Assembly& assembly) {
   std::vector<std::string> saved = recipe.lora_modules_to_save;
-  if (recipe.task != config::Task::Classification || !recipe.lora_model_dir.empty()) return saved;
+  if (!config::has_classifier(recipe.task) || !recipe.lora_model_dir.empty()) return saved;
   for (const std::string& module : models::head_modules(*assembly.model(), assembly.base_files().get())) {
     if (std::ranges::count(saved, module) == 0) saved.push_back(module);
   }
@@ -97,6 +97,8 @@ AdapterSetup put_adapter(models::Assembly& assembly, const config::Recipe& recip
   check_continued(recipe, *assembly.model(), continued.config, problems);
   adapter.options = continued.config.options;
   adapter.options.dropout = recipe.lora_dropout;
+  adapter.options.is_of_classifier = config::has_classifier(recipe.task);
+  adapter.options.is_of_tokens = recipe.task == config::Task::TokenClassification;
   adapter.options.is_seq2seq = recipe.task == config::Task::Seq2Seq;
   adapter.options.is_masked_lm = recipe.task == config::Task::MaskedLm;
   continued.config.options = adapter.options;

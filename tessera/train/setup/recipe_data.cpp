@@ -38,9 +38,13 @@ data::PrepareOptions prepare_options(const config::Recipe& recipe, const models:
   options.now = now;
   options.seed = static_cast<uint64_t>(recipe.seed);
   if (model.classification)
-    options.classification = {
-        *model.classification, model.is_encoder, model.pad_token_id,
-        model.document_bound ? std::optional(model.document_bound->tokens) : std::nullopt};
+    options.classification = data::ClassificationRows{
+        .classes = *model.classification,
+        .reads_first = model.is_encoder,
+        .labels_all_tokens = recipe.label_all_tokens,
+        .of_pairs = recipe.task == config::Task::RewardModel,
+        .pad_token_id = model.pad_token_id,
+        .most_tokens = model.document_bound ? std::optional(model.document_bound->tokens) : std::nullopt};
   if (model.is_masked_lm) {
     options.masked = {recipe.whole_word_mask,
                       model.document_bound ? std::optional(model.document_bound->tokens) : std::nullopt};

@@ -126,12 +126,18 @@ models::BaseModel with_recipe_config(const models::BaseModel& base, const config
 // continues, else those of the model, else those that the labels of its data show.
 Classification wanted_classes(const models::ModelConfig& model, const config::Recipe& recipe,
                               const std::optional<Classification>& continued) {
-  const auto problem = find_problem_type(recipe.problem_type);
+  const bool of_tokens = recipe.task == config::Task::TokenClassification;
+  const auto problem = of_tokens ? ProblemType::Tokens : find_problem_type(recipe.problem_type);
+  // Labels of texts say nothing about those of tokens.
+  auto own = model.classification;
+  if (own && own->of_tokens() != of_tokens) own.reset();
+  if (recipe.task == config::Task::RewardModel) {
+    if (own && own->num_labels() == 1 && recipe.label_names.empty()) return *own;
+    return {ProblemType::Regression, recipe.label_names.empty() ? default_labels(1) : recipe.label_names};
+  }
   if (recipe.label_names.empty() && recipe.num_labels == 0) {
     if (continued) return *continued;
-    if (model.classification &&
-        problem.value_or(model.classification->problem) == model.classification->problem)
-      return *model.classification;
+    if (own && problem.value_or(own->problem) == own->problem) return *own;
     const Classification found = data::find_classes(recipe, problem);
     log::info("classes of the data: " + std::to_string(found.num_labels()) + " (" +
               problem_type_name(found.problem) + ")");
@@ -139,7 +145,6 @@ Classification wanted_classes(const models::ModelConfig& model, const config::Re
   }
   Classification classes;
   classes.labels = recipe.label_names.empty() ? default_labels(recipe.num_labels) : recipe.label_names;
-  const auto& own = model.classification;
   if (recipe.label_names.empty() && own && own->num_labels() == recipe.num_labels)
     classes.labels = own->labels;
   classes.problem = problem.value_or(own                         ? own->problem
@@ -167,7 +172,7 @@ models::BaseModel with_recipe_task(const models::BaseModel& base, const config::
                                    const std::optional<Classification>& continued) {
   check_seq2seq(base.config(), recipe);
   const auto& own = base.config().classification;
-  if (recipe.task == config::Task::Classification) {
+  if (config::has_classifier(recipe.task)) {
     const Classification wanted = wanted_classes(base.config(), recipe, continued);
     if (own && own->num_labels() != wanted.num_labels()) {
       throw recipe
@@ -183,12 +188,12 @@ models::BaseModel with_recipe_task(const models::BaseModel& base, const config::
   if (base.config().is_encoder) {
     throw recipe.error("TASK", "the base model is an encoder", {"task", "base_model"})
         .got("task: causal_lm")
-        .need("task: classification or masked_lm");
+        .need("task: classification, token_classification or masked_lm");
   }
   if (!own) return base;
   throw recipe.error("TASK", "the base model is a classifier", {"task", "base_model"})
       .got("task: causal_lm")
-      .need("task: classification");
+      .need(own->of_tokens() ? "task: token_classification" : "task: classification");
 }
 
 }  // namespace

@@ -243,9 +243,8 @@ std::optional<Evaluated> evaluate(TrainedModel& trained, const parallel::DeviceM
   trained.model->eval();
   const std::vector<std::string> datasets = loader.datasets();
   const bool has_several = datasets.size() > 1;
-  const auto& classes = trained.model->config().classification;
-  LossSum loss_sum(mesh.device(), has_several ? std::ssize(datasets) : 0, false,
-                   classes ? num_class_statistics(*classes) : 0);
+  const nn::TaskHead& head = trained.model->head();
+  LossSum loss_sum(mesh.device(), has_several ? std::ssize(datasets) : 0, false, head.num_statistics());
   std::vector<int64_t> of_datasets(datasets.size(), 0);
   int64_t label_tokens = 0;
   loader.seek({});
@@ -273,7 +272,7 @@ std::optional<Evaluated> evaluate(TrainedModel& trained, const parallel::DeviceM
   Evaluated evaluated;
   evaluated.loss = total.loss / static_cast<double>(std::max<int64_t>(1, label_tokens));
   evaluated.label_tokens = label_tokens;
-  if (classes) evaluated.metrics = class_metrics(*classes, total.statistics);
+  evaluated.metrics = head.metrics(total.statistics);
   if (has_several) evaluated.datasets = dataset_losses(datasets, total.datasets, of_datasets);
   return evaluated;
 }
