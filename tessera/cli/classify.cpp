@@ -36,7 +36,7 @@ struct Options {
   std::string model, adapter, prompts_file, output_file, field = "text", field_text_pair;
   std::vector<std::string> texts;
   ComputeOptions compute;
-  int64_t batch_size = 32, max_length = 0;
+  int64_t batch_size = 32, max_length = 0, top_k = 5;
   bool overwrite = false;
 };
 
@@ -105,8 +105,8 @@ void add_prediction(const Classification& classes, const at::Tensor& logits, Jso
 
 // Adds what the model tells of the words of a record: "predicted", a label for each, and their probabilities,
 // "scores". `logits`: [words with a token, labels]; a word without a token has null.
-void add_tags(const Classification& classes, const at::Tensor& logits, const std::vector<int64_t>& first_tokens,
-              Json& out) {
+void add_tags(const Classification& classes, const at::Tensor& logits,
+              const std::vector<int64_t>& first_tokens, Json& out) {
   const auto [scores, labels] = logits.softmax(1).max(1);
   Json named = Json::array(), probabilities = Json::array();
   int64_t row = 0;
@@ -123,6 +123,28 @@ void add_tags(const Classification& classes, const at::Tensor& logits, const std
   out["scores"] = probabilities;
 }
 
+// Adds what the model tells of the mask tokens of a record, "masks": for each, the `top_k` likeliest tokens,
+// as the fill-mask pipeline of Transformers has them. `logits`: [masks, vocabulary].
+void add_fills(const text::Tokenizer& tokenizer, const at::Tensor& logits, const data::Row& row,
+               const std::vector<int64_t>& masks, int64_t top_k, Json& out) {
+  const auto [scores, tokens] = logits.softmax(1).topk(std::min(top_k, logits.size(1)), 1);
+  Json all = Json::array();
+  for (int64_t mask = 0; mask < std::ssize(masks); ++mask) {
+    Json fills = Json::array();
+    for (int64_t i = 0; i < scores.size(1); ++i) {
+      std::vector<int32_t> ids = row.input_ids;
+      const auto token = static_cast<int32_t>(tokens[mask][i].item<int64_t>());
+      ids[static_cast<size_t>(masks[static_cast<size_t>(mask)])] = token;
+      fills.push_back({{"score", scores[mask][i].item<double>()},
+                       {"token", token},
+                       {"token_str", tokenizer.decode(std::vector<int32_t>{token})},
+                       {"sequence", tokenizer.decode(ids, /*skip_special_tokens=*/masks.size() == 1)}});
+    }
+    all.push_back(fills);
+  }
+  out["masks"] = all;
+}
+
 // Returns the words of a text, which white space separates.
 std::vector<std::string> words_of(const std::string& text) {
   std::istringstream stream(text);
@@ -137,10 +159,12 @@ class Classifier {
         model_(source_.load(compute, parallel::DeviceMesh(comm::Communicator::single(), {}))) {
     const models::ModelConfig& config = model_->config();
     if (options.max_length > 0) most_tokens_ = options.max_length;
+    if (config.is_masked_lm && source_.tokenizer().mask_id()) return;
     if (!config.classification) {
       throw Error(ErrorKind::Model, "TASK", "the model is no classifier")
           .in(config.source_file)
-          .need("a *ForSequenceClassification or *ForTokenClassification")
+          .need(
+              "a *ForSequenceClassification or *ForTokenClassification, or a *ForMaskedLM with a mask token")
           .hint("tessera generate asks language models");
     }
     rows_ = {.classes = *config.classification,
@@ -157,7 +181,10 @@ class Classifier {
     std::vector<int64_t> read;                    // the same in the line of all rows
     int64_t start = 0;
     for (Json& record : records) {
-      if (words_) {
+      if (model_->config().is_masked_lm) {
+        rows.push_back(masked_row_of(record));
+        positions.push_back(masks_of(rows.back()));
+      } else if (words_) {
         data::WordRow made = word_row_of(record);
         rows.push_back(std::move(made.row));
         positions.push_back(std::move(made.first_tokens));
@@ -179,7 +206,9 @@ class Classifier {
     for (size_t i = 0; i < records.size(); ++i) {
       const auto count = std::ranges::count_if(positions[i], [](int64_t position) { return position >= 0; });
       const at::Tensor own = logits.narrow(0, first, count);
-      if (words_) {
+      if (model_->config().is_masked_lm) {
+        add_fills(source_.tokenizer(), own, rows[i], positions[i], options_.top_k, records[i]);
+      } else if (words_) {
         add_tags(rows_.classes, own, positions[i], records[i]);
       } else {
         add_prediction(rows_.classes, own[0].contiguous(), records[i]);
@@ -189,6 +218,24 @@ class Classifier {
   }
 
  private:
+  data::Row masked_row_of(const Json& record) const {
+    data::Row row;
+    row.input_ids = source_.tokenizer().encode(data::required_text(record, options_.field),
+                                               {.parse_special = true, .add_special_tokens = true});
+    return row;
+  }
+
+  std::vector<int64_t> masks_of(const data::Row& row) const {
+    std::vector<int64_t> masks;
+    const int32_t mask = *source_.tokenizer().mask_id();
+    for (size_t i = 0; i < row.input_ids.size(); ++i) {
+      if (row.input_ids[i] == mask) masks.push_back(static_cast<int64_t>(i));
+    }
+    if (!masks.empty()) return masks;
+    throw Error(ErrorKind::Data, "PROMPT", "a text without a mask token")
+        .need("the token " + source_.tokenizer().id_to_token(mask) + " where the model is to tell one");
+  }
+
   // Adds the words of a text to its record.
   data::WordRow word_row_of(Json& record) const {
     config::DatasetConfig dataset;
@@ -253,13 +300,16 @@ int run_classify(const Options& options) {
 
 void add_classify(CLI::App& app, CommandLine& line) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand("classify", "Tell the labels of texts, or of their words, with a classifier");
+  CLI::App* verb = app.add_subcommand("classify",
+                                      "Tell the labels of texts, or of their words, with a classifier,\nor "
+                                      "the tokens behind masks with a masked language model");
   line.add_model(*verb, "model", options->model, "Folder of the model, or of its adapter")->required();
   verb->add_option("texts", options->texts, "Texts to classify");
   line.add_model(*verb, "--adapter", options->adapter, "Folder of an adapter to put on the model",
                  Takes::Adapter);
-  verb->add_option("--prompts", options->prompts_file,
-                   "File of records with a text, with two, or with words, as the datasets of a recipe have them")
+  verb->add_option(
+          "--prompts", options->prompts_file,
+          "File of records with a text, with two, or with words, as the datasets of a recipe have them")
       ->check(CLI::ExistingPath);
   verb->add_option("--field", options->field, "Column of the text");
   verb->add_option("--field-text-pair", options->field_text_pair, "Column of the second text");
@@ -271,6 +321,8 @@ void add_classify(CLI::App& app, CommandLine& line) {
   verb->add_option("--max-length", options->max_length,
                    "Cut texts to this many tokens; 0 = as the model takes")
       ->check(CLI::Range(0, 1 << 24));
+  verb->add_option("--top-k", options->top_k, "Tokens to tell for each mask of a masked language model")
+      ->check(CLI::Range(1, 1 << 24));
   add_compute_options(*verb, options->compute);
   line.set_action(*verb, [options] { return run_classify(*options); });
 }

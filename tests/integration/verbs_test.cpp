@@ -452,6 +452,63 @@ TEST_F(VerbsTest, ClassifyTellsTheLabelsOfWords) {
             std::string::npos);
 }
 
+// The values are those of the fill-mask pipeline of Transformers.
+TEST_F(VerbsTest, ClassifyTellsTheTokensBehindMasks) {
+  namespace fs = std::filesystem;
+  const std::string data = source_folder() + "/tests/reference/data/masked_lm/bert", model = here / "masked";
+  fs::create_directories(model);
+  fs::copy(data + "/model.safetensors", model);
+  std::string config = read_text(data + "/config.json");
+  config.replace(config.find("BertForPreTraining"), 18, "BertForMaskedLM");
+  std::ofstream(model + "/config.json") << config;
+  nlohmann::json vocab, added;
+  for (const char* special : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}) {
+    const auto id = static_cast<int>(added.size());
+    vocab[special] = id;
+    added.push_back({{"id", id},
+                     {"content", special},
+                     {"special", true},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false}});
+  }
+  for (int id = 5; id < 31; ++id) vocab["w" + std::to_string(id)] = id;
+  const auto piece = [](const char* kind, const char* id) {
+    return nlohmann::json{{kind, {{"id", id}, {"type_id", 0}}}};
+  };
+  const auto special = [](const char* token, int id) {
+    return nlohmann::json{{"id", token}, {"ids", {id}}, {"tokens", {token}}};
+  };
+  std::ofstream(model + "/tokenizer.json") << nlohmann::json{
+      {"added_tokens", added},
+      {"pre_tokenizer", {{"type", "WhitespaceSplit"}}},
+      {"post_processor",
+       {{"type", "TemplateProcessing"},
+        {"single", {piece("SpecialToken", "[CLS]"), piece("Sequence", "A"), piece("SpecialToken", "[SEP]")}},
+        {"pair", {piece("Sequence", "A"), piece("Sequence", "B")}},
+        {"special_tokens", {{"[CLS]", special("[CLS]", 2)}, {"[SEP]", special("[SEP]", 3)}}}}},
+      {"model", {{"type", "WordLevel"}, {"vocab", vocab}, {"unk_token", "[UNK]"}}}};
+  std::ofstream(model + "/tokenizer_config.json") << R"({"mask_token": "[MASK]", "pad_token": "[PAD]"})";
+
+  const auto lines =
+      lines_of(run_well({"classify", model, "w7 [MASK] w9", "w7 [MASK] w9 [MASK]", "--top-k", "2"}).out);
+  ASSERT_EQ(lines.size(), 2U);
+  const auto& one = lines[0]["masks"];
+  ASSERT_EQ(one.size(), 1U);
+  ASSERT_EQ(one[0].size(), 2U);
+  EXPECT_EQ(one[0][0]["token"], 6);
+  EXPECT_EQ(one[0][0]["token_str"], "w6");
+  EXPECT_EQ(one[0][1]["sequence"], "w7 w16 w9");
+  EXPECT_NEAR(one[0][0]["score"].get<double>(), 0.1770755648612976, 1e-5);
+  EXPECT_NEAR(one[0][1]["score"].get<double>(), 0.10498913377523422, 1e-5);
+  const auto& second = lines[1]["masks"][1][1];
+  EXPECT_EQ(second["sequence"], "[CLS] w7 [MASK] w9 w17 [SEP]");
+  EXPECT_NEAR(second["score"].get<double>(), 0.0955212414264679, 1e-5);
+  EXPECT_NE(run({"classify", model, "w7"}).err.find("a text without a mask token; need the token [MASK]"),
+            std::string::npos);
+}
+
 TEST_F(VerbsTest, ClassifyTellsTheLabelsOfTexts) {
   const std::string model = source_folder() + "/tests/reference/data/classifiers/training";
   const auto all = lines_of(run_well({"classify", model, "--prompts", model + "/eval.jsonl"}).out);
