@@ -19,7 +19,6 @@
 namespace tessera::checkpoint {
 namespace {
 
-constexpr int64_t kPieceBytes = int64_t{16} << 20;
 constexpr int64_t kMaxSideFile = int64_t{512} << 20;
 
 // Throws if a value that was finite is not finite after the cast.
@@ -70,22 +69,17 @@ DType written_dtype(const StoredTensors& files, const io::TensorSpec& tensor, st
 void copy_tensor(const StoredTensors& files, const io::TensorSpec& tensor, DType dtype,
                  io::ShardedSafetensorsWriter& writer) {
   const at::NoGradGuard no_grad;
-  const int64_t rows = tensor.shape.empty() ? 1 : tensor.shape.front();
-  const int64_t row_elements = rows == 0 ? 0 : whole_box(tensor.shape).numel() / rows;
-  if (row_elements == 0) return;
   // Read in the wider of the two types: the values of a quantised weight may be wider than its folder's type.
   const DType read_as = dtype_size(dtype) > dtype_size(tensor.dtype) ? dtype : tensor.dtype;
-  const int64_t step = std::max<int64_t>(1, kPieceBytes / (dtype_size(read_as) * row_elements));
-  for (int64_t first = 0; first < rows; first += step) {
-    const int64_t count = std::min(step, rows - first);
+  for_each_rows(tensor.shape, dtype_size(read_as), [&](int64_t first, int64_t count) {
     const auto box = row_box(tensor.shape, first, count);
     const at::Tensor values = at::empty(box.size, on_host(to_scalar_type(read_as)));
     files.read(tensor.name, box, values);
     const at::Tensor cast = values.to(to_scalar_type(dtype));
     if (dtype != tensor.dtype) check_fits(files, tensor, values, cast);
-    writer.write(tensor.name, first * row_elements * dtype_size(dtype), host_span<const char>(cast).data(),
-                 static_cast<int64_t>(cast.nbytes()));
-  }
+    const auto bytes = static_cast<int64_t>(cast.nbytes());
+    writer.write(tensor.name, bytes / count * first, host_span<const char>(cast).data(), bytes);
+  });
 }
 
 int64_t rewrite_folder(const std::string& folder, DType dtype, io::ResultFolder& result) {

@@ -1,6 +1,7 @@
 // Tensors as files keep them, under the files' own names, read by boxes.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -25,6 +26,17 @@ bool is_weight_dtype(DType dtype);
 parallel::Box whole_box(const std::vector<int64_t>& shape);
 // Returns the box of rows [first, first + count) along dim 0. A scalar counts as one row.
 parallel::Box row_box(const std::vector<int64_t>& shape, int64_t first, int64_t count);
+// Calls f(first, count) for the rows of a tensor of this shape in their order, so many at a time that they
+// take 16 MiB at most, or one row; an element takes `element_bytes`.
+template <class F>
+void for_each_rows(const std::vector<int64_t>& shape, int64_t element_bytes, const F& f) {
+  constexpr int64_t kPieceBytes = int64_t{16} << 20;
+  const int64_t rows = shape.empty() ? 1 : shape.front();
+  const int64_t row_elements = rows == 0 ? 0 : whole_box(shape).numel() / rows;
+  if (row_elements == 0) return;
+  const int64_t step = std::max<int64_t>(1, kPieceBytes / (element_bytes * row_elements));
+  for (int64_t first = 0; first < rows; first += step) f(first, std::min(step, rows - first));
+}
 
 // Reads `box` of a stored tensor, which may be cut along any of its dims, into `destination`: a tensor of the
 // box's size with any strides on any device. Values are converted to its type, floating ones to floating ones

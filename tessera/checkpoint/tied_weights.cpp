@@ -11,23 +11,21 @@
 namespace tessera::checkpoint {
 
 bool equal_values(const StoredTensors& files, const std::string& a, const std::string& b) {
-  constexpr int64_t kPieceBytes = int64_t{16} << 20;
   const DType dtype = files.find(a)->dtype;
   const std::vector<int64_t>& shape = files.find(a)->shape;
   if (files.find(b)->shape != shape) return false;
   const bool are_alike = files.find(b)->dtype == dtype && is_weight_dtype(dtype);
   const at::ScalarType type = are_alike ? to_scalar_type(dtype) : at::kDouble;
-  const int64_t rows = shape.empty() ? 1 : shape.front();
-  const int64_t row_bytes = 8 * whole_box(shape).numel() / std::max<int64_t>(1, rows);
-  const int64_t step = std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(1, row_bytes));
-  for (int64_t row = 0; row < rows; row += step) {
-    const parallel::Box box = row_box(shape, row, std::min(step, rows - row));
+  bool are_equal = true;
+  for_each_rows(shape, 8, [&](int64_t first, int64_t count) {
+    if (!are_equal) return;
+    const parallel::Box box = row_box(shape, first, count);
     const at::Tensor of_a = at::empty(box.size, on_host(type)), of_b = at::empty_like(of_a);
     files.read(a, box, of_a);
     files.read(b, box, of_b);
-    if (!at::equal(of_a, of_b)) return false;
-  }
-  return true;
+    are_equal = at::equal(of_a, of_b);
+  });
+  return are_equal;
 }
 
 std::string find_embedding(const StoredTensors& files) {

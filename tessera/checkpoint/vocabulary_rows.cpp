@@ -20,20 +20,17 @@
 namespace tessera::checkpoint {
 namespace {
 
-constexpr int64_t kPieceBytes = int64_t{16} << 20;
 constexpr double kCovarianceShare = 1e-9;  // the factor of Transformers
 
 // Calls work(first row, rows [count, columns] float64) for the table's rows in order.
 template <class Work>
 void for_each_piece(const StoredTensors& files, const io::TensorSpec& table, const Work& work) {
-  const int64_t rows = table.shape[0], columns = table.shape[1];
-  const int64_t step = std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(1, columns * 8));
-  for (int64_t first = 0; first < rows; first += step) {
-    const parallel::Box box = row_box(table.shape, first, std::min(step, rows - first));
+  for_each_rows(table.shape, 8, [&](int64_t first, int64_t count) {
+    const parallel::Box box = row_box(table.shape, first, count);
     const at::Tensor piece = at::empty(box.size, on_host(at::kDouble));
     files.read(table.name, box, piece);
     work(first, piece);
-  }
+  });
 }
 
 // Returns `count` rows, [count, columns] float64, drawn around the mean m of the table's rows x_i with their

@@ -103,7 +103,7 @@ checkpoint::StateDictAdapter adapter_table(const torch::nn::Module& model, const
     const bool is_norm = targets.are_norms && carried == nullptr;
     const std::string stored = is_norm ? to_peft_norm_name(name) : to_peft_name(name);
     table.push_back({name, parameter.sizes().vec(), parts.of(parameter, stored, aliases)});
-    for (const auto& [end, is_b] : {std::pair(".lora_A.weight", false), std::pair(".lora_B.weight", true)}) {
+    for (const auto& [end, is_b] : {std::pair(kFactorA, false), std::pair(kFactorB, true)}) {
       if (!name.ends_with(end)) continue;
       const auto expert = targets.experts.find(name.substr(0, name.size() - std::string(end).size()));
       if (expert != targets.experts.end())

@@ -26,10 +26,8 @@ constexpr const char* kTokenRows = ".token_adapter.trainable_tokens_delta";
 constexpr const char* kPromptRows = ".prompt_adapter.weight";
 constexpr const char* kMagnitude = ".lora_magnitude_vector.weight";
 // The factors, and whether each is A or B.
-constexpr std::pair<const char*, bool> kFactors[] = {{".lora_A.weight", true},
-                                                     {".lora_A_start.weight", true},
-                                                     {".lora_B.weight", false},
-                                                     {".lora_B_start.weight", false}};
+constexpr std::pair<const char*, bool> kFactors[] = {
+    {kFactorA, true}, {".lora_A_start.weight", true}, {kFactorB, false}, {".lora_B_start.weight", false}};
 // Elements of a weight that are read at once.
 constexpr int64_t kPieceElements = int64_t{1} << 20;
 
@@ -156,15 +154,14 @@ class AdapterStart : public checkpoint::ParameterSource {
     const Layer& layer = layers_.at(name);
     const bool is_same = start_.takes_from_base();
     const at::Tensor a = is_same ? at::zeros({1, layer.in}, on_host(at::kDouble))
-                                 : read_rows(*this, name + ".lora_A.weight", 0, layer.rank, layer.in);
+                                 : read_rows(*this, name + kFactorA, 0, layer.rank, layer.in);
     const at::Tensor norms = at::empty({count}, on_host(at::kDouble));
     const int64_t step = std::max<int64_t>(1, kPieceElements / layer.in);
     for (int64_t begin = 0; begin < count; begin += step) {
       const int64_t size = std::min(step, count - begin);
       const at::Tensor weight = read_rows(*values_, name + ".weight", first + begin, size, layer.in);
-      const at::Tensor b = is_same
-                               ? at::zeros({size, 1}, on_host(at::kDouble))
-                               : read_rows(*this, name + ".lora_B.weight", first + begin, size, layer.rank);
+      const at::Tensor b = is_same ? at::zeros({size, 1}, on_host(at::kDouble))
+                                   : read_rows(*this, name + kFactorB, first + begin, size, layer.rank);
       norms.narrow(0, begin, size).copy_(row_norms(weight, a, b, layer.scaling));
     }
     return norms;

@@ -24,9 +24,6 @@
 namespace tessera::peft {
 namespace {
 
-constexpr const char* kFactorA = ".lora_A.weight";
-constexpr const char* kFactorB = ".lora_B.weight";
-
 struct Member {
   AdapterConfig config;
   io::ModelFiles files;

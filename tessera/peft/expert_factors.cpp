@@ -91,7 +91,7 @@ void put_in_experts(std::vector<StoredPart>& parts, const ExpertPlace& place, bo
       place.parameter.ends_with(kGateUp) &&
       std::ranges::any_of(places, [&](const auto& item) { return item.second.parameter == module + kDown; });
   const std::string tensor =
-      to_peft_name(module + (is_inner ? ".base_layer" : "") + (is_b ? ".lora_B.weight" : ".lora_A.weight"));
+      to_peft_name(module + (is_inner ? ".base_layer" : "") + (is_b ? kFactorB : kFactorA));
   for (StoredPart& part : parts) {
     if (is_b) {
       checkpoint::put_in_stack(part, place.index, place.count, tensor);
@@ -104,7 +104,7 @@ void put_in_experts(std::vector<StoredPart>& parts, const ExpertPlace& place, bo
 }
 
 bool is_expert_factor(const checkpoint::StateDictAdapter::StoredTensor& tensor) {
-  return tensor.shape.size() == 3 && tensor.name.ends_with(".lora_B.weight");
+  return tensor.shape.size() == 3 && tensor.name.ends_with(kFactorB);
 }
 
 std::shared_ptr<const StoredTensors> with_expert_factors(std::shared_ptr<const StoredTensors> files,

@@ -19,7 +19,7 @@ ExpertMerge::ExpertMerge(const ExpertBase& base, const AdapterConfig& config,
   source_ = adapter_source(*base.model, targets, adapter);
   const LayerOptions options_of(config.options);
   for (const auto& [layer, place] : targets.experts) {
-    for (const char* factor : {".lora_A.weight", ".lora_B.weight"})
+    for (const char* factor : {kFactorA, kFactorB})
       factors_.insert(table.find(layer + factor)->parts.front().name);
     const checkpoint::StoredParameter* weight = base_table_.find(layer + ".weight");
     TESSERA_ASSERT(weight != nullptr, "the base's table has " + layer);
@@ -44,8 +44,8 @@ const ExpertMerge::Factors& ExpertMerge::factors_of(const Part& part) const {
     throw Error(ErrorKind::Model, "ADAPTER", "the adapter contains a value that is not finite")
         .in("parameter '" + part.layer + factor + "'");
   };
-  last_.a = read(".lora_A.weight", {part.rank, part.shape[1]});
-  last_.b = read(".lora_B.weight", {part.shape[0], part.rank});
+  last_.a = read(kFactorA, {part.rank, part.shape[1]});
+  last_.b = read(kFactorB, {part.shape[0], part.rank});
   last_.layer = part.layer;
   return last_;
 }

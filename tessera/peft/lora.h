@@ -50,6 +50,10 @@ struct PromptOptions {
   std::vector<int64_t> init_ids = {};  // the tokens of the text
 };
 
+// Ends of the names of the factors A and B of a layer's adapter.
+inline constexpr const char* kFactorA = ".lora_A.weight";
+inline constexpr const char* kFactorB = ".lora_B.weight";
+
 class VeraProjections;
 
 // Options of AdapterMethod::Vera, named as in PEFT.

@@ -36,7 +36,6 @@ namespace {
 
 using checkpoint::StoredTensors;
 
-constexpr int64_t kPieceBytes = int64_t{16} << 20;
 // Merged weights above this are refused. It is far above any trained weight: a sum of a few hundred products
 // of two such values overflows float32.
 constexpr double kLargestWeight = 1e18;
@@ -52,23 +51,15 @@ void check_weight(const io::TensorSpec& tensor, const at::Tensor& piece) {
       .hint("the adapter's values or its scaling are wrong; the training has probably diverged");
 }
 
-// Calls f(first, count) for the rows of a tensor in pieces.
-template <class F>
-void for_each_piece(const io::TensorSpec& tensor, const F& f) {
-  const int64_t rows = tensor.shape.empty() ? 1 : tensor.shape.front();
-  const int64_t row_elements = rows == 0 ? 0 : checkpoint::whole_box(tensor.shape).numel() / rows;
-  if (row_elements == 0) return;
-  // A row takes 8 bytes an element at most, as the widest intermediate is float64.
-  const int64_t step = std::max<int64_t>(1, kPieceBytes / (8 * row_elements));
-  for (int64_t first = 0; first < rows; first += step) f(first, std::min(step, rows - first));
-}
+// A row takes 8 bytes an element at most, as the widest intermediate is float64.
+constexpr int64_t kElementBytes = 8;
 
 // Writes the rows of a tensor in pieces, as type `dtype`: `make(first, count)` returns `count` rows from
 // `first` on, in any type.
 template <class Make>
 void write_rows(io::ShardedSafetensorsWriter& writer, const io::TensorSpec& tensor, DType dtype,
                 const Make& make) {
-  for_each_piece(tensor, [&](int64_t first, int64_t count) {
+  checkpoint::for_each_rows(tensor.shape, kElementBytes, [&](int64_t first, int64_t count) {
     const at::Tensor piece = make(first, count).to(to_scalar_type(dtype)).contiguous();
     check_weight(tensor, piece);
     const int64_t row_bytes = piece.numel() / count * dtype_size(dtype);
@@ -165,7 +156,7 @@ void write_changed(const StoredTensors& base, const io::ModelFiles& adapter, con
 
   // DoRA's rows run over the inputs, which are the rows of a stored W^T.
   const at::Tensor squares = at::zeros({b.size(0)}, on_host(at::kDouble));
-  for_each_piece(tensor, [&](int64_t first, int64_t count) {
+  checkpoint::for_each_rows(tensor.shape, kElementBytes, [&](int64_t first, int64_t count) {
     const at::Tensor square = changed(first, count).square_();
     is_transposed ? squares.add_(square.sum(0)) : squares.narrow(0, first, count).copy_(square.sum(1));
   });

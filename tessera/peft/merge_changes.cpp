@@ -19,8 +19,6 @@ namespace {
 using checkpoint::StoredTensors;
 using Changes = std::map<std::string, Change>;
 
-constexpr const char* kFactorA = ".lora_A.weight";
-constexpr const char* kFactorB = ".lora_B.weight";
 constexpr const char* kBiasB = ".lora_B.bias";
 constexpr const char* kMultiplier = ".ia3_l.weight";
 constexpr const char* kTokenRows = ".token_adapter.trainable_tokens_delta";
