@@ -102,9 +102,8 @@ std::exception_ptr Generator::decode() {
     draws.push_back(running.next_draw());
   }
   // If this throws, nothing has changed: running_ still holds all sequences, and the cache their old lengths.
-  is_in_pass_ = true;
-  const NextLogits logits = decoder_.decode(batch, draws);
-  is_in_pass_ = false;
+  NextLogits logits;
+  in_pass([&] { logits = decoder_.decode(batch, draws); });
   for (RunningRequest& running : running_) {
     ++running.num_fed;
     give_keys(running);
@@ -141,9 +140,7 @@ bool Generator::admit() {
   if (group.members.empty()) return false;
   NextLogits logits;
   try {
-    is_in_pass_ = true;
-    logits = read_prompts(group.members);
-    is_in_pass_ = false;
+    in_pass([&] { logits = read_prompts(group.members); });
   } catch (...) {
     // Nobody knows which one failed: all of them end.
     end_all(group.members);
@@ -201,9 +198,7 @@ bool Generator::read_part() {
   if (!is_long(*reading_)) return false;
   const Timer timer;
   try {
-    is_in_pass_ = true;
-    read_beginning(*reading_, count);
-    is_in_pass_ = false;
+    in_pass([&] { read_beginning(*reading_, count); });
   } catch (...) {
     reading_->result.reason = FinishReason::Callback;
     finish(*reading_);

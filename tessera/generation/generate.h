@@ -15,6 +15,7 @@
 #include "tessera/generation/continuation.h"
 #include "tessera/generation/decoder.h"
 #include "tessera/generation/running_request.h"
+#include "tessera/generation/token_log_probs.h"
 #include "tessera/models/common/causal_lm.h"
 #include "tessera/scoring/token_log_probs.h"
 
@@ -43,7 +44,7 @@ struct GeneratorOptions {
   bool shares_pages = false;
   // The most elements of the logits of one pass over prompts whose log-probabilities are wanted; a longer
   // prompt is read in parts.
-  int64_t max_logits = int64_t{1} << 26;
+  int64_t max_logits = kMaxLogits;
   bool records = true;  // whether decoding steps are recorded, if the device can (Decoder)
   // A step may check a draft of up to this many tokens behind each text that repeats itself (drafts.h), and
   // then makes several tokens of it at once; 0 = no drafts. There are none either for a model for which
@@ -205,6 +206,13 @@ class Generator {
   void take_heard(std::vector<RunningRequest> batch);
   // Tells a sequence its token and the log-probabilities that it wants; returns whether it goes on.
   bool give(RunningRequest& running, const Chosen& chosen);
+  // Calls `work`, which runs the model; has_broken_off() if it throws.
+  template <class Work>
+  void in_pass(const Work& work) {
+    is_in_pass_ = true;
+    work();
+    is_in_pass_ = false;
+  }
   // Frees the sequence's part of the cache and stores its result.
   void finish(RunningRequest& running);
 

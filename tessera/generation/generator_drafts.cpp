@@ -62,9 +62,8 @@ std::exception_ptr Generator::decode_with_drafts() {
     batch.push_back({running.sequence, std::move(ids), count, running.options.adapter});
   }
   // If this throws, nothing has changed.
-  is_in_pass_ = true;
-  const at::Tensor logits = model_.next_logits(cache_, batch);
-  is_in_pass_ = false;
+  at::Tensor logits;
+  in_pass([&] { logits = model_.next_logits(cache_, batch); });
   std::exception_ptr failure;
   for (auto round = std::exchange(running_, {}); !round.empty(); round = take_right_drafts()) {
     const NextLogits next = logits_of_round(round, logits);

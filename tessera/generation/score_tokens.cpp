@@ -17,8 +17,6 @@ namespace {
 
 using scoring::TokenRequest;
 
-constexpr int64_t kMaxLogits = int64_t{1} << 26;  // elements of the logits of one pass
-
 // Requests with the same input, which is all of their tokens but the last.
 struct Sequence {
   std::vector<size_t> requests;  // the first one has the most scored tokens

@@ -11,6 +11,9 @@
 
 namespace tessera::generation {
 
+// The most elements of the logits that one pass makes.
+inline constexpr int64_t kMaxLogits = int64_t{1} << 26;
+
 // Returns the log-probability of token ids[i] in row rows[i] of logits, [any rows, vocabulary] (any floating
 // type, any device), with the `num_top` likeliest tokens there. Logits become float32 (float64 if they are
 // that) before the softmax; no temperature or penalty is applied. The host waits for the values.
