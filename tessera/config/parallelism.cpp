@@ -128,10 +128,10 @@ Recipe for_one_rank(Recipe recipe) {
   for (const auto size :
        {&Recipe::dp_replicate_size, &Recipe::dp_shard_size, &Recipe::context_parallel_size,
         &Recipe::tensor_parallel_size, &Recipe::pipeline_parallel_size, &Recipe::pipeline_stages_per_rank,
-        &Recipe::pipeline_microbatches, &Recipe::expert_parallel_size, &Recipe::zero_hpz_partition_size,
-        &Recipe::global_batch_size}) {
+        &Recipe::pipeline_microbatches, &Recipe::expert_parallel_size, &Recipe::zero_hpz_partition_size}) {
     recipe.*size = defaults.*size;
   }
+  recipe.global_batch_size = defaults.global_batch_size;
   recipe.pipeline_schedule = defaults.pipeline_schedule;
   recipe.pipeline_split.clear();
   recipe.pipeline_split_by = defaults.pipeline_split_by;

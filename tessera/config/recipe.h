@@ -80,6 +80,101 @@ struct RateConfig {
   double loraplus_lr_ratio = 0.0;  // 0 = off
 };
 
+// Keys of the learning rate from the first step to the last.
+struct ScheduleConfig : RateConfig {
+  LrScaling lr_scaling = LrScaling::None;  // ours
+  int64_t base_batch_size = 0;             // ours: sequences of a step that learning_rate is meant for
+  ScheduleKind lr_scheduler = ScheduleKind::Cosine;
+  double cosine_min_lr_ratio = 0.0;
+  double cosine_constant_lr_ratio = 0.0;  // share of the steps after which cosine stays at its end; 0 = off
+  bool lr_quadratic_warmup = false;
+  // Transformers' lr_scheduler_kwargs, under names of their own; optim::Schedule says what each means.
+  double lr_cycles = 0.0;
+  double lr_end = 1e-7, lr_power = 1.0;
+  double lr_min = 0.0;  // lowest learning rate; 0 = by cosine_min_lr_ratio
+  int64_t lr_timescale = 0;
+  double lr_decay_steps = 0.1;  // below 1: a share of the steps
+  std::optional<int64_t> lr_stable_steps;
+  RampKind lr_warmup_type = RampKind::Linear, lr_decay_type = RampKind::Cosine;
+  double lr_div_factor = 25.0, lr_final_div_factor = 1e4;
+  // DeepSpeed's LRRangeTest, of which lr_range_test_min_lr is learning_rate; lr_range_test_max_lr is ours.
+  int64_t lr_range_test_step_size = 2000;
+  double lr_range_test_step_rate = 1.0, lr_range_test_max_lr = 0.0;
+  bool lr_range_test_staircase = false;
+  // Options of lr_scheduler reduce_lr_on_plateau; see optim::PlateauOptions.
+  double lr_plateau_factor = 0.1, lr_plateau_threshold = 1e-4;
+  PlateauMode lr_plateau_threshold_mode = PlateauMode::Relative;
+  int64_t lr_plateau_patience = 10, lr_plateau_cooldown = 0;
+  int64_t jagged_restart_steps = 0;  // steps between restarts of the learning rate; 0 = never
+  int64_t jagged_restart_warmup_steps = 10, jagged_restart_anneal_steps = 1;
+  // If neither of the two is given, the warm-up takes 3 % of the steps, at most 100.
+  std::optional<double> warmup_ratio;
+  std::optional<double> warmup_steps;  // below 1: a share of the steps
+};
+
+// Keys of the number of sequences of a step, and of the steps.
+struct BatchConfig {
+  int64_t micro_batch_size = 1;
+  int64_t gradient_accumulation_steps = 1;
+  double num_epochs = 1.0;
+  int64_t max_steps = 0;  // 0 = as many as num_epochs has
+  // torchtitan's: sequences of a step over all ranks; 0 = not given. with_accumulation() makes
+  // gradient_accumulation_steps of it.
+  int64_t global_batch_size = 0;
+};
+
+// Keys of the types in which a run computes, and of the loss scaling that one of them needs.
+struct PrecisionConfig {
+  ComputeType dtype = ComputeType::Float32;  // ours; `bf16: true` sets BFloat16, `fp16: true` Float16
+  bool pure_bf16 = false;                    // trained weights are in bfloat16, too; sets dtype BFloat16
+  bool fp8 = false;  // the blocks' linear layers multiply in e4m3; sets dtype BFloat16
+  // Loss scaling with dtype Float16, under DeepSpeed's names.
+  double loss_scale = 0.0;           // 0 = dynamic
+  int64_t initial_scale_power = 16;  // the first dynamic scale is 2 to this power
+  int64_t loss_scale_window = 2000;  // steps in a row without overflow after which the scale doubles
+  double min_loss_scale = 1.0;
+};
+
+// Keys of evaluations, and logging_steps, after which a run evaluates if no other key says when.
+struct EvaluationConfig {
+  double logging_steps = 1.0;  // below 1: a share of the steps
+  Cadence eval_strategy = Cadence::Epoch;
+  double eval_steps = 0.0;  // below 1: a share of the steps; 0 with evals_per_epoch 0: logging_steps
+  double evals_per_epoch = 0.0;
+  // Evaluations in a row without a better loss after which the run ends; 0 = never.
+  int64_t early_stopping_patience = 0;
+  double early_stopping_threshold = 0.0;
+  std::string metric_for_best_model;  // name of a loss; "" = the loss of all evaluation data
+  // Ours: names of tasks, or task files, that each evaluation scores, and scoring::TaskOptions for them.
+  std::vector<std::string> eval_tasks;
+  std::string eval_tasks_data;
+  double eval_tasks_limit = 0.0;
+  std::optional<int64_t> eval_tasks_num_fewshot;
+  bool eval_tasks_apply_chat_template = false;
+  bool scores_tasks() const { return !eval_tasks.empty() && eval_strategy != Cadence::No; }
+};
+
+// Keys of what stops a run, or passes over a step, that goes wrong.
+struct GuardConfig {
+  double loss_watchdog_threshold = 0.0;  // 0 = off
+  int64_t loss_watchdog_patience = 3;
+  SpikeAction spike_action = SpikeAction::Warn;  // ours
+  double spike_threshold = 10.0;                 // ours: in standard deviations above the mean
+  int64_t replica_check_steps = 500;             // ours: steps between comparisons of copies; 0 = never
+  bool strict_finite = false;                    // ours: refuse weights that hold NaN or infinity
+};
+
+// Keys of the memory, or drive, that holds parameters and optimizer states beside the device.
+struct OffloadConfig {
+  // Accelerate's names. offload_param_device Cpu also puts the parameters' optimizer states on the host.
+  OffloadDevice offload_optimizer_device = OffloadDevice::None, offload_param_device = OffloadDevice::None;
+  std::string offload_optimizer_nvme_path;     // folder on a local drive, for Nvme
+  int64_t offload_optimizer_buffer_count = 4;  // blocks of states in memory
+  // DeepSpeed's section `aio`: bytes of a request to the drive, and requests in flight.
+  int64_t aio_block_size = int64_t{1} << 20, aio_queue_depth = 16;
+  std::string host_memory_limit;  // ours: "6GB", of all ranks of a machine; "" = what the machine has
+};
+
 // Keys of checkpoints, and of the folder in which they lie.
 struct CheckpointConfig {
   std::string output_dir = "./model-out";
@@ -193,7 +288,12 @@ struct UploadConfig {
 
 // All keys of a recipe. Those that other code reads apart from the rest are in its bases.
 struct Recipe : DataConfig,
-                RateConfig,
+                ScheduleConfig,
+                BatchConfig,
+                PrecisionConfig,
+                EvaluationConfig,
+                GuardConfig,
+                OffloadConfig,
                 CheckpointConfig,
                 LoraConfig,
                 TaskConfig,
@@ -222,57 +322,17 @@ struct Recipe : DataConfig,
   std::optional<bool> eval_sample_packing;
   bool sample_packing_sequentially = false;
   bool group_by_length = false;
-  int64_t micro_batch_size = 1;
-  int64_t gradient_accumulation_steps = 1;
-  double num_epochs = 1.0;
-  int64_t max_steps = 0;                   // 0 = as many as num_epochs has
-  LrScaling lr_scaling = LrScaling::None;  // ours
-  int64_t base_batch_size = 0;             // ours: sequences of a step that learning_rate is meant for
   OptimizerKind optimizer = OptimizerKind::AdamW;
   std::map<std::string, std::string> optimizer_args;  // ours: options that have no key of their own
   // Names or parts of names of modules, or regular expressions for whole names; empty or all-linear: all.
   std::vector<std::string> optim_target_modules;
   StateType optimizer_state_dtype = StateType::OfWeights;  // ours
-  ScheduleKind lr_scheduler = ScheduleKind::Cosine;
-  double cosine_min_lr_ratio = 0.0;
-  double cosine_constant_lr_ratio = 0.0;  // share of the steps after which cosine stays at its end; 0 = off
-  bool lr_quadratic_warmup = false;
-  // Transformers' lr_scheduler_kwargs, under names of their own; optim::Schedule says what each means.
-  double lr_cycles = 0.0;
-  double lr_end = 1e-7, lr_power = 1.0;
-  double lr_min = 0.0;  // lowest learning rate; 0 = by cosine_min_lr_ratio
-  int64_t lr_timescale = 0;
-  double lr_decay_steps = 0.1;  // below 1: a share of the steps
-  std::optional<int64_t> lr_stable_steps;
-  RampKind lr_warmup_type = RampKind::Linear, lr_decay_type = RampKind::Cosine;
-  double lr_div_factor = 25.0, lr_final_div_factor = 1e4;
-  // DeepSpeed's LRRangeTest, of which lr_range_test_min_lr is learning_rate; lr_range_test_max_lr is ours.
-  int64_t lr_range_test_step_size = 2000;
-  double lr_range_test_step_rate = 1.0, lr_range_test_max_lr = 0.0;
-  bool lr_range_test_staircase = false;
-  // Options of lr_scheduler reduce_lr_on_plateau; see optim::PlateauOptions.
-  double lr_plateau_factor = 0.1, lr_plateau_threshold = 1e-4;
-  PlateauMode lr_plateau_threshold_mode = PlateauMode::Relative;
-  int64_t lr_plateau_patience = 10, lr_plateau_cooldown = 0;
-  int64_t jagged_restart_steps = 0;  // steps between restarts of the learning rate; 0 = never
-  int64_t jagged_restart_warmup_steps = 10, jagged_restart_anneal_steps = 1;
-  // If neither of the two is given, the warm-up takes 3 % of the steps, at most 100.
-  std::optional<double> warmup_ratio;
-  std::optional<double> warmup_steps;  // below 1: a share of the steps
   double weight_decay = 0.0;
   bool decay_norm_and_bias = false;  // ours: by default norms and biases get no decay
   double max_grad_norm = 1.0;        // 0 = no clipping
   int64_t gradient_noise_steps = 0;  // ours: the noise of every n-th step's gradient is measured; 0 = never
   bool update_in_backward = false;   // ours: updates each block when its gradients are there
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
-  ComputeType dtype = ComputeType::Float32;  // ours; `bf16: true` sets BFloat16, `fp16: true` Float16
-  bool pure_bf16 = false;                    // trained weights are in bfloat16, too; sets dtype BFloat16
-  bool fp8 = false;  // the blocks' linear layers multiply in e4m3; sets dtype BFloat16
-  // Loss scaling with dtype Float16, under DeepSpeed's names.
-  double loss_scale = 0.0;           // 0 = dynamic
-  int64_t initial_scale_power = 16;  // the first dynamic scale is 2 to this power
-  int64_t loss_scale_window = 2000;  // steps in a row without overflow after which the scale doubles
-  double min_loss_scale = 1.0;
   Checkpointing gradient_checkpointing = Checkpointing::Off;
   int64_t gradient_checkpointing_every = 1;  // with Block, every n-th block is recomputed
   Offloading activation_offloading = Offloading::Off;
@@ -286,31 +346,8 @@ struct Recipe : DataConfig,
   double z_loss_coef = 0.0;  // ours: see ops::LossTerms
 
   // Output
-  double logging_steps = 1.0;  // below 1: a share of the steps
-  Cadence eval_strategy = Cadence::Epoch;
-  double eval_steps = 0.0;  // below 1: a share of the steps; 0 with evals_per_epoch 0: logging_steps
-  double evals_per_epoch = 0.0;
-  // Evaluations in a row without a better loss after which the run ends; 0 = never.
-  int64_t early_stopping_patience = 0;
-  double early_stopping_threshold = 0.0;
-  std::string metric_for_best_model;  // name of a loss; "" = the loss of all evaluation data
-  // Ours: names of tasks, or task files, that each evaluation scores, and scoring::TaskOptions for them.
-  std::vector<std::string> eval_tasks;
-  std::string eval_tasks_data;
-  double eval_tasks_limit = 0.0;
-  std::optional<int64_t> eval_tasks_num_fewshot;
-  bool eval_tasks_apply_chat_template = false;
-  bool scores_tasks() const { return !eval_tasks.empty() && eval_strategy != Cadence::No; }
   bool save_final = true;             // ours
   bool overwrite_output_dir = false;  // replace an older result in output_dir
-
-  // Guards
-  double loss_watchdog_threshold = 0.0;  // 0 = off
-  int64_t loss_watchdog_patience = 3;
-  SpikeAction spike_action = SpikeAction::Warn;  // ours
-  double spike_threshold = 10.0;                 // ours: in standard deviations above the mean
-  int64_t replica_check_steps = 500;             // ours: steps between comparisons of copies; 0 = never
-  bool strict_finite = false;                    // ours: refuse weights that hold NaN or infinity
 
   // Adapter
   AdapterKind adapter = AdapterKind::None;
@@ -335,21 +372,10 @@ struct Recipe : DataConfig,
   int64_t pipeline_microbatches = 0;
   int64_t expert_parallel_size = 1;  // divides the ranks of dp_shard x context parallel
   ZeroStage zero_stage = ZeroStage::Zero3;
-  // Accelerate's names. offload_param_device Cpu also puts the parameters' optimizer states on the host.
-  OffloadDevice offload_optimizer_device = OffloadDevice::None, offload_param_device = OffloadDevice::None;
-  std::string offload_optimizer_nvme_path;     // folder on a local drive, for Nvme
-  int64_t offload_optimizer_buffer_count = 4;  // blocks of states in memory
-  // DeepSpeed's section `aio`: bytes of a request to the drive, and requests in flight.
-  int64_t aio_block_size = int64_t{1} << 20, aio_queue_depth = 16;
-  std::string host_memory_limit;        // ours: "6GB", of all ranks of a machine; "" = what the machine has
   int64_t zero_hpz_partition_size = 1;  // DeepSpeed: neighbouring ranks that cut secondary shards; 1 = none
   // DeepSpeed's: sends gathered parameters in codes of 8 bits, and gradients in codes of 4 bits.
   bool zero_quantized_weights = false, zero_quantized_gradients = false;
   double collective_timeout_s = 600.0;  // Transformers' ddp_timeout
-
-  // torchtitan's: sequences of a step over all ranks; 0 = not given. with_accumulation() makes
-  // gradient_accumulation_steps of it.
-  int64_t global_batch_size = 0;
 
   // Position of each given native key ("learning_rate", "datasets.0.path"); keys left at their defaults are
   // absent. Later checks name these places in their errors.

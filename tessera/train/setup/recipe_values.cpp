@@ -26,10 +26,10 @@ at::Device device_of(const config::Recipe& recipe) {
   }
 }
 
-RunTypes run_types(const config::Recipe& recipe) {
-  switch (recipe.dtype) {
+RunTypes run_types(const config::PrecisionConfig& keys) {
+  switch (keys.dtype) {
     case config::ComputeType::Float64: return {at::kDouble, at::kDouble};
-    case config::ComputeType::BFloat16: return {recipe.pure_bf16 ? at::kBFloat16 : at::kFloat, at::kBFloat16};
+    case config::ComputeType::BFloat16: return {keys.pure_bf16 ? at::kBFloat16 : at::kFloat, at::kBFloat16};
     case config::ComputeType::Float16: return {at::kFloat, at::kHalf};
     default: return {at::kFloat, at::kFloat};
   }

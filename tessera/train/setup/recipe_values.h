@@ -25,7 +25,7 @@ at::Device device_of(const config::Recipe& recipe);
 struct RunTypes {
   at::ScalarType stored, compute;
 };
-RunTypes run_types(const config::Recipe& recipe);
+RunTypes run_types(const config::PrecisionConfig& keys);
 
 // Returns the terms that the recipe adds to the loss of a position.
 ops::LossTerms loss_terms(const config::Recipe& recipe);

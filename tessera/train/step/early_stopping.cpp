@@ -4,8 +4,8 @@
 
 namespace tessera::train {
 
-void EarlyStopping::judge(const config::Recipe& recipe, double eval_loss) {
-  if (best_loss_ && !(eval_loss < *best_loss_ - recipe.early_stopping_threshold)) {
+void EarlyStopping::judge(const config::EvaluationConfig& keys, double eval_loss) {
+  if (best_loss_ && !(eval_loss < *best_loss_ - keys.early_stopping_threshold)) {
     ++num_worse_;
     return;
   }

@@ -16,10 +16,10 @@ class EarlyStopping {
  public:
   // Takes in the loss of an evaluation. It counts as better where it is below the best one by more than the
   // recipe's early_stopping_threshold.
-  void judge(const config::Recipe& recipe, double eval_loss);
+  void judge(const config::EvaluationConfig& keys, double eval_loss);
   // Tells whether the last early_stopping_patience evaluations were no better.
-  bool has_ended(const config::Recipe& recipe) const {
-    return recipe.early_stopping_patience > 0 && num_worse_ >= recipe.early_stopping_patience;
+  bool has_ended(const config::EvaluationConfig& keys) const {
+    return keys.early_stopping_patience > 0 && num_worse_ >= keys.early_stopping_patience;
   }
   double best_loss() const { return best_loss_.value_or(0.0); }
 

@@ -11,27 +11,26 @@
 namespace tessera::train {
 namespace {
 
-bool is_dynamic(const config::Recipe& recipe) { return recipe.loss_scale == 0.0; }
+bool is_dynamic(const config::PrecisionConfig& keys) { return keys.loss_scale == 0.0; }
 
-double first_scale(const config::Recipe& recipe) {
-  if (!LossScaler::is_on(recipe)) return 1.0;
-  return is_dynamic(recipe) ? std::ldexp(1.0, static_cast<int>(recipe.initial_scale_power))
-                            : recipe.loss_scale;
+double first_scale(const config::PrecisionConfig& keys) {
+  if (!LossScaler::is_on(keys)) return 1.0;
+  return is_dynamic(keys) ? std::ldexp(1.0, static_cast<int>(keys.initial_scale_power)) : keys.loss_scale;
 }
 
-double least_scale(const config::Recipe& recipe) {
-  const double first = first_scale(recipe);
-  return is_dynamic(recipe) ? std::min(recipe.min_loss_scale, first) : first;
+double least_scale(const config::PrecisionConfig& keys) {
+  const double first = first_scale(keys);
+  return is_dynamic(keys) ? std::min(keys.min_loss_scale, first) : first;
 }
 
 }  // namespace
 
-LossScaler::LossScaler(const config::Recipe& recipe) : scale_(first_scale(recipe)) {}
+LossScaler::LossScaler(const config::PrecisionConfig& keys) : scale_(first_scale(keys)) {}
 
-void LossScaler::update(const config::Recipe& recipe, bool is_finite, int64_t step) {
-  if (!is_on(recipe)) return;
+void LossScaler::update(const config::PrecisionConfig& keys, bool is_finite, int64_t step) {
+  if (!is_on(keys)) return;
   if (is_finite) {
-    if (!is_dynamic(recipe) || ++num_finite_ < recipe.loss_scale_window) return;
+    if (!is_dynamic(keys) || ++num_finite_ < keys.loss_scale_window) return;
     // Above this bound the scaled loss itself, a float32 number, would come near its end.
     constexpr double kMost = 1e30;
     scale_ = std::min(2.0 * scale_, std::max(scale_, kMost));
@@ -40,7 +39,7 @@ void LossScaler::update(const config::Recipe& recipe, bool is_finite, int64_t st
   }
   ++num_skipped_;
   num_finite_ = 0;
-  const double least = least_scale(recipe);
+  const double least = least_scale(keys);
   if (scale_ <= least) {
     throw Error(
         ErrorKind::Numerics, "LOSS-SCALE",
@@ -51,12 +50,12 @@ void LossScaler::update(const config::Recipe& recipe, bool is_finite, int64_t st
   scale_ = std::max(0.5 * scale_, least);
 }
 
-void LossScaler::fit(const config::Recipe& recipe) {
-  if (is_on(recipe) && is_dynamic(recipe)) {
-    scale_ = std::max(scale_, least_scale(recipe));
+void LossScaler::fit(const config::PrecisionConfig& keys) {
+  if (is_on(keys) && is_dynamic(keys)) {
+    scale_ = std::max(scale_, least_scale(keys));
     return;
   }
-  scale_ = first_scale(recipe);
+  scale_ = first_scale(keys);
   num_finite_ = 0;
 }
 

@@ -17,18 +17,20 @@ class LossScaler {
  public:
   LossScaler() = default;
   // Begins with the scale that the recipe gives.
-  explicit LossScaler(const config::Recipe& recipe);
+  explicit LossScaler(const config::PrecisionConfig& keys);
 
   // Tells whether steps that overflow are skipped.
-  static bool is_on(const config::Recipe& recipe) { return recipe.dtype == config::ComputeType::Float16; }
+  static bool is_on(const config::PrecisionConfig& keys) {
+    return keys.dtype == config::ComputeType::Float16;
+  }
   double scale() const { return scale_; }
   int64_t num_skipped() const { return num_skipped_; }  // steps skipped so far
 
   // Takes in whether the loss and gradients of step number `step` (0-based) were finite. Throws
   // Error(Numerics) where they overflow at the least scale.
-  void update(const config::Recipe& recipe, bool is_finite, int64_t step);
+  void update(const config::PrecisionConfig& keys, bool is_finite, int64_t step);
   // Makes what a run of another recipe has found out fit this one.
-  void fit(const config::Recipe& recipe);
+  void fit(const config::PrecisionConfig& keys);
 
   nlohmann::ordered_json to_json() const;
   // Reads what to_json() gave. Throws nlohmann::json::exception for anything else.

@@ -303,14 +303,14 @@ optim::AdamWOptions adamw_options(const config::Recipe& recipe) {
   return options;
 }
 
-std::optional<optim::SpillPlace> spill_place(const config::Recipe& recipe) {
-  if (recipe.offload_optimizer_device != config::OffloadDevice::Nvme) return std::nullopt;
+std::optional<optim::SpillPlace> spill_place(const config::OffloadConfig& keys) {
+  if (keys.offload_optimizer_device != config::OffloadDevice::Nvme) return std::nullopt;
   optim::SpillPlace place;
-  place.folder = recipe.offload_optimizer_nvme_path;
+  place.folder = keys.offload_optimizer_nvme_path;
   // One block is updated while another one moves.
-  place.buffer_count = std::max<int64_t>(2, recipe.offload_optimizer_buffer_count);
-  place.file.request_bytes = recipe.aio_block_size;
-  place.file.depth = recipe.aio_queue_depth;
+  place.buffer_count = std::max<int64_t>(2, keys.offload_optimizer_buffer_count);
+  place.file.request_bytes = keys.aio_block_size;
+  place.file.depth = keys.aio_queue_depth;
   return place;
 }
 

@@ -65,6 +65,6 @@ std::vector<optim::OptimizedTile> optimized_tiles(const parallel::ShardedModel& 
 // Returns the options that the recipe gives for AdamW.
 optim::AdamWOptions adamw_options(const config::Recipe& recipe);
 // Returns the place of states on a drive; nothing where the recipe keeps them elsewhere.
-std::optional<optim::SpillPlace> spill_place(const config::Recipe& recipe);
+std::optional<optim::SpillPlace> spill_place(const config::OffloadConfig& keys);
 
 }  // namespace tessera::train

@@ -51,35 +51,35 @@ SpikeWatch SpikeWatch::from_json(const nlohmann::ordered_json& json) {
   return watch;
 }
 
-bool StepGuard::may_refuse(const config::Recipe& recipe) {
-  return recipe.loss_watchdog_threshold > 0.0 || recipe.spike_action == config::SpikeAction::Skip ||
-         recipe.spike_action == config::SpikeAction::Rollback;
+bool StepGuard::may_refuse(const config::GuardConfig& keys) {
+  return keys.loss_watchdog_threshold > 0.0 || keys.spike_action == config::SpikeAction::Skip ||
+         keys.spike_action == config::SpikeAction::Rollback;
 }
 
-StepGuard::Verdict StepGuard::judge(const config::Recipe& recipe, int64_t step, double loss,
+StepGuard::Verdict StepGuard::judge(const config::GuardConfig& keys, int64_t step, double loss,
                                     double grad_norm) {
-  if (recipe.loss_watchdog_threshold > 0.0) {
-    high_losses_ = loss > recipe.loss_watchdog_threshold ? high_losses_ + 1 : 0;
-    if (high_losses_ >= recipe.loss_watchdog_patience) {
+  if (keys.loss_watchdog_threshold > 0.0) {
+    high_losses_ = loss > keys.loss_watchdog_threshold ? high_losses_ + 1 : 0;
+    if (high_losses_ >= keys.loss_watchdog_patience) {
       throw Error(ErrorKind::Numerics, "LOSS-WATCHDOG",
                   "the loss is above loss_watchdog_threshold for " + std::to_string(high_losses_) +
                       " steps in a row, the last one step " + std::to_string(step))
           .got(number(loss))
-          .need("at most " + number(recipe.loss_watchdog_threshold))
+          .need("at most " + number(keys.loss_watchdog_threshold))
           .hint("resume from an earlier checkpoint with a lower learning_rate");
     }
   }
-  if (recipe.spike_action == config::SpikeAction::Off) return Verdict::Update;
+  if (keys.spike_action == config::SpikeAction::Off) return Verdict::Update;
   const double usual_loss = losses_.mean(), usual_norm = norms_.mean();
-  const bool leaps = losses_.is_spike(loss, recipe.spike_threshold);
-  const bool steepens = norms_.is_spike(grad_norm, recipe.spike_threshold);
+  const bool leaps = losses_.is_spike(loss, keys.spike_threshold);
+  const bool steepens = norms_.is_spike(grad_norm, keys.spike_threshold);
   if (!leaps && !steepens) return Verdict::Update;
   std::string told = "step " + std::to_string(step) + ": ";
   if (leaps) told += "the loss spikes to " + number(loss) + " from about " + number(usual_loss);
   if (leaps && steepens) told += ", ";
   if (steepens)
     told += "the gradient norm spikes to " + number(grad_norm) + " from about " + number(usual_norm);
-  switch (recipe.spike_action) {
+  switch (keys.spike_action) {
     case config::SpikeAction::Skip: log::warn(told + "; its update is skipped"); return Verdict::Skip;
     case config::SpikeAction::Rollback: log::warn(told); return Verdict::RollBack;
     default: log::warn(told); return Verdict::Update;

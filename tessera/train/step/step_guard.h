@@ -36,11 +36,11 @@ class StepGuard {
   enum class Verdict { Update, Skip, RollBack };
 
   // Tells whether judge() may refuse an update, by another verdict than Update or by an error.
-  static bool may_refuse(const config::Recipe& recipe);
+  static bool may_refuse(const config::GuardConfig& keys);
 
   // Judges step number `step` (1-based) as the recipe's loss_watchdog_* and spike_* keys say, and warns of a
   // leap. Throws Error(Numerics, "LOSS-WATCHDOG").
-  Verdict judge(const config::Recipe& recipe, int64_t step, double loss, double grad_norm);
+  Verdict judge(const config::GuardConfig& keys, int64_t step, double loss, double grad_norm);
 
   nlohmann::ordered_json to_json() const;
   static StepGuard from_json(const nlohmann::ordered_json& json);

@@ -51,9 +51,9 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const config::Recipe& recipe, c
                                static_cast<uint64_t>(recipe.seed), spill_place(recipe));
 }
 
-int64_t total_steps_of(const config::Recipe& recipe, const data::StepSource& data) {
-  if (recipe.max_steps > 0) return recipe.max_steps;
-  const double steps = recipe.num_epochs * static_cast<double>(data.steps_per_epoch());
+int64_t total_steps_of(const config::BatchConfig& keys, const data::StepSource& data) {
+  if (keys.max_steps > 0) return keys.max_steps;
+  const double steps = keys.num_epochs * static_cast<double>(data.steps_per_epoch());
   return std::max<int64_t>(1, static_cast<int64_t>(std::llround(steps)));
 }
 

@@ -22,7 +22,7 @@ inline constexpr const char* kParameterPrefix = "parameter/";
 inline constexpr const char* kOptimizerPrefix = "optimizer/";
 
 // Returns how many steps a run of the recipe makes: max_steps, or as many as num_epochs have, at least one.
-int64_t total_steps_of(const config::Recipe& recipe, const data::StepSource& data);
+int64_t total_steps_of(const config::BatchConfig& keys, const data::StepSource& data);
 
 // Makes the recipe's optimizer of the model's trained tiles.
 std::unique_ptr<optim::Optimizer> make_optimizer(const config::Recipe& recipe, const TrainedModel& trained);
