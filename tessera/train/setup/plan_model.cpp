@@ -136,11 +136,11 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::BaseModel& b
   // global shapes. Adapters then freeze the base's parameters, and their own table takes the place of the
   // base's, as it is what the run saves. fp8 and the stages come last, since both depend on all layers there
   // are.
-  models::Assembly assembly(base, {.type = run_types(recipe).stored,
-                                   .reads_files = !recipe.random_init,
-                                   .takes_new_head = config::has_classifier(recipe.task) ||
-                                                     recipe.task == config::Task::MaskedLm,
-                                   .seed = static_cast<uint64_t>(recipe.seed)});
+  models::Assembly assembly(
+      base, {.type = run_types(recipe).stored,
+             .reads_files = !recipe.random_init,
+             .takes_new_head = config::has_classifier(recipe.task) || recipe.task == config::Task::MaskedLm,
+             .seed = static_cast<uint64_t>(recipe.seed)});
   PlannedModel planned;
   planned.model = assembly.model();
   planned.saved = assembly.table();
