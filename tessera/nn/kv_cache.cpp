@@ -11,6 +11,7 @@
 #include "tessera/core/error.h"
 #include "tessera/device/device_event.h"
 #include "tessera/ops/attention.h"
+#include "tessera/ops/cache_pages.h"
 
 namespace tessera::nn {
 
@@ -19,11 +20,12 @@ CachedHeads KvCacheOptions::heads_of(int64_t layer) const {
 }
 
 int64_t KvCacheOptions::elements_before(int64_t layers) const {
-  if (heads.empty()) return ops::cache_page_elements(layers, num_kv_heads, head_dim);
+  const auto count = dtype == ops::kCodedCache ? ops::coded_page_bytes : ops::cache_page_elements;
+  if (heads.empty()) return count(layers, num_kv_heads, head_dim);
   int64_t elements = 0;
   for (int64_t layer = 0; layer < layers; ++layer) {
     const CachedHeads own = heads_of(layer);
-    elements += ops::cache_page_elements(1, own.num_kv_heads, own.head_dim);
+    elements += count(1, own.num_kv_heads, own.head_dim);
   }
   return elements;
 }
@@ -33,6 +35,7 @@ KvCache::KvCache(const KvCacheOptions& options) : options_(options) {
                      options.max_pages >= 0 && options.window >= 0 &&
                      (options.heads.empty() || std::ssize(options.heads) == options.num_layers),
                  "shape of the cache");
+  TESSERA_ASSERT(options.dtype != ops::kCodedCache || !has_streams(options.device), "a cache in 8 bits");
 }
 
 int64_t KvCache::add() {
@@ -322,8 +325,9 @@ at::Tensor CacheStep::attend_in(const ops::CachedBatch& batch, int64_t layer, co
                                 const ops::AttentionFormula& formula) const {
   ops::write_cache(batch, layer, k, v);
   // If no sequence has earlier tokens, the new ones see only themselves, which the kernel for whole documents
-  // does faster.
-  if (is_fresh_) return ops::document_attention(q, k, v, starts_, formula);
+  // does faster. But those that are not what the cache keeps of them must not depend on the rest of the
+  // batch.
+  if (is_fresh_ && batch.dtype != ops::kCodedCache) return ops::document_attention(q, k, v, starts_, formula);
   return ops::cached_attention(q, batch, layer, formula);
 }
 

@@ -20,7 +20,7 @@ namespace tessera::nn {
 struct KvCacheOptions {
   // Shape of the cache. It covers the layers [first_layer, first_layer + num_layers) of the model.
   int64_t num_layers = 0, num_kv_heads = 0, head_dim = 0, first_layer = 0;
-  at::ScalarType dtype = at::kFloat;
+  at::ScalarType dtype = at::kFloat;  // of keys and values, or ops::kCodedCache, on the host alone
   at::Device device = kHost;
   int64_t max_pages = 0;  // pages of kPageTokens tokens; 0 = bounded by memory alone
   // Largest number of tokens that the queries of any layer look back over, themselves included; 0 = all.

@@ -15,7 +15,7 @@
 #include "tessera/core/check_argument.h"
 #include "tessera/core/round_up.h"
 #include "tessera/core/trace.h"
-#include "tessera/ops/attention_blocks.h"
+#include "tessera/ops/attention_tasks.h"
 #include "tessera/ops/host.h"
 #include "tessera/ops/kernels/attention.h"
 #include "tessera/ops/kernels/gemm.h"
@@ -47,24 +47,11 @@ using torch::autograd::variable_list;
 
 constexpr const char* kName = "document_attention";
 
-// Rows of queries, over all heads of a forward task: enough to be worth the packing of the keys, which every
-// task does for itself.
-constexpr int64_t kTaskRows = 768, kMaxTaskHeads = 8;
-
 // Returns the tensor with dense heads whose rows do not overlap, as the products need it.
 at::Tensor dense_heads(const at::Tensor& tensor) {
   const bool has_dense_heads = tensor.size(2) <= 1 || tensor.stride(2) == 1;
   const bool has_rows = tensor.size(0) <= 1 || tensor.stride(0) >= tensor.size(2);
   return has_dense_heads && has_rows ? tensor : tensor.contiguous();
-}
-
-// Returns one head of a [tokens, heads, head_dim] tensor, from `first_token` on.
-template <class T>
-HeadRows<T> head_rows(const at::Tensor& tensor, int64_t first_token, int64_t head) {
-  T* data = const_cast<T*>(read<std::remove_const_t<T>>(tensor));
-  // The stride of a tensor with a single row is arbitrary.
-  return {data + first_token * tensor.stride(0) + head * tensor.stride(1),
-          std::max(tensor.stride(0), tensor.size(2))};
 }
 
 // Tells whether the spans' queries (or keys, which `count` chooses) are all of the tokens.
@@ -83,97 +70,6 @@ double mean_queries(const std::vector<SeenSpan>& spans) {
 // Returns memory for results of `sizes`, [tokens, ...]: not set if every token gets a result, else zeros.
 at::Tensor results(at::IntArrayRef sizes, const at::TensorOptions& options, bool all_are_set) {
   return all_are_set ? at::empty(sizes, options) : at::zeros(sizes, options);
-}
-
-// Runs run(worker, task) for every task. A thread takes the next task when it is done with one, in the order
-// of their numbers, so costly tasks should come first. Each thread makes a worker, with its own scratch
-// memory and tile units.
-template <class Make, class Run>
-void for_each_task(int64_t num_tasks, const Make& make_worker, const Run& run) {
-  std::atomic<int64_t> next{0};
-  const int64_t num_workers = std::min<int64_t>(at::get_num_threads(), num_tasks);
-  at::parallel_for(0, num_workers, 1, [&](int64_t begin, int64_t end) {
-    const kernels::GemmOnThisThread alone;
-    for (int64_t i = begin; i < end; ++i) {
-      auto worker = make_worker();
-      for (int64_t task = next++; task < num_tasks; task = next++) run(worker, task);
-    }
-  });
-}
-
-struct ForwardTask {
-  SeenSpan span;
-  int64_t first, rows;         // queries of the span: [first, first + rows)
-  int64_t kv_head, head, end;  // query heads [head, end)
-};
-
-// Cuts the spans into tasks, sorted by falling cost. group: query heads for each key head.
-std::vector<ForwardTask> forward_tasks(const std::vector<SeenSpan>& spans, int64_t kv_heads, int64_t group) {
-  const int64_t parts = (group + kMaxTaskHeads - 1) / kMaxTaskHeads, heads = (group + parts - 1) / parts;
-  const int64_t rows = round_up<int64_t>(kTaskRows / heads, 64);
-  std::vector<ForwardTask> tasks;
-  for (const SeenSpan& span : spans) {
-    for (int64_t first = 0; first < span.queries; first += rows) {
-      for (int64_t kv_head = 0; kv_head < kv_heads; ++kv_head) {
-        for (int64_t head = 0; head < group; head += heads) {
-          tasks.push_back({span, first, std::min(rows, span.queries - first), kv_head, kv_head * group + head,
-                           kv_head * group + std::min(head + heads, group)});
-        }
-      }
-    }
-  }
-  const auto work = [](const ForwardTask& task) {
-    return task.rows * task.span.band.from(task.first, 0).keys_seen(task.rows).size();
-  };
-  std::stable_sort(tasks.begin(), tasks.end(),
-                   [&](const ForwardTask& a, const ForwardTask& b) { return work(a) > work(b); });
-  return tasks;
-}
-
-struct ForwardTensors {
-  const at::Tensor &q, &k, &v, &out, &log_sum;
-};
-
-template <class T>
-struct ForwardWorker {
-  std::unique_ptr<ForwardBlocks<T>> blocks;
-  Buffer<kernels::ComputeType<T>> states;
-};
-
-template <class T>
-void attend(ForwardWorker<T>& worker, const ForwardTensors& tensors, const ForwardTask& task) {
-  using C = kernels::ComputeType<T>;
-  ForwardBlocks<T>& blocks = *worker.blocks;
-  const SeenSpan& span = task.span;
-  const int64_t end = task.first + task.rows, size = blocks.max_queries();
-  const int64_t per_head = (task.rows + size - 1) / size;
-  const kernels::IndexRange seen = span.band.from(task.first, 0).keys_seen(task.rows);
-  // Blocks of keys begin on multiples of `size`, so that diagonals of the band stay diagonals of panels.
-  const int64_t first_key = seen.begin / size * size;
-  // Queries that meet a single block of keys need their state for a moment only, and all take turns in one.
-  const bool keeps_states = seen.end > first_key + kBlockKeys;
-  C* states =
-      worker.states.of_size(blocks.state_size() * (keeps_states ? per_head * (task.end - task.head) : 1));
-  const auto k = head_rows<const T>(tensors.k, span.first_key, task.kv_head),
-             v = head_rows<const T>(tensors.v, span.first_key, task.kv_head);
-  for (int64_t key = first_key; key < seen.end; key += kBlockKeys) {
-    blocks.set_keys(k.from(key), v.from(key), std::min(kBlockKeys, seen.end - key));
-    for (int64_t head = task.head; head < task.end; ++head) {
-      const auto q = head_rows<const T>(tensors.q, span.first_query, head);
-      const auto out = head_rows<T>(tensors.out, span.first_query, head);
-      const auto log_sum = head_rows<C>(tensors.log_sum, span.first_query, head);
-      for (int64_t i = 0; i < per_head; ++i) {
-        const int64_t first = task.first + i * size, rows = std::min(size, end - first);
-        const auto [own_first, own_end] = span.band.from(first, 0).keys_seen(rows);
-        // Blocks of keys come in rising order: the first one that holds a key which these queries see starts
-        // their state, and the one that holds the last such key finishes it.
-        if (own_end <= key || own_first >= key + kBlockKeys) continue;
-        C* state = states + (keeps_states ? (head - task.head) * per_head + i : 0) * blocks.state_size();
-        blocks.attend(q.from(first), rows, span.band.from(first, key), own_first >= key, state);
-        if (own_end <= key + kBlockKeys) blocks.finish(state, rows, out.from(first), log_sum.from(first));
-      }
-    }
-  }
 }
 
 // Tells whether the span's keys fill more than a block. Each query head is then a task of the backward;
@@ -303,14 +199,22 @@ AttentionResult host::attend_spans(const at::Tensor& q_in, const at::Tensor& k_i
   const std::vector<ForwardTask> tasks = forward_tasks(spans, kv_heads, heads / kv_heads);
   dispatch(q.scalar_type(), [&](auto tag) {
     using T = decltype(tag);
-    const ForwardTensors tensors{q, k, v, out, log_sum};
+    const ForwardTensors tensors{q, out, log_sum};
     for_each_task(
         static_cast<int64_t>(tasks.size()),
         [&] {
           return ForwardWorker<T>{make_forward_blocks<T>(head_dim, {formula.scale, formula.soft_cap}, length),
                                   {}};
         },
-        [&](ForwardWorker<T>& worker, int64_t i) { attend<T>(worker, tensors, tasks[i]); });
+        [&](ForwardWorker<T>& worker, int64_t i) {
+          const ForwardTask& task = tasks[static_cast<size_t>(i)];
+          const auto of_keys = [&](const at::Tensor& x) {
+            return head_rows<const T>(x, task.span.first_key, task.kv_head);
+          };
+          attend<T>(worker, tensors, task, [&, keys = of_keys(k), values = of_keys(v)](int64_t key, int64_t) {
+            return KeyRows<T>{keys.from(key), values.from(key)};
+          });
+        });
   });
   return {out, log_sum};
 }

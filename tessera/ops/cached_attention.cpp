@@ -6,6 +6,8 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include "tessera/ops/cache_pages.h"
+#include "tessera/ops/cached_blocks.h"
 #include "tessera/ops/host.h"
 #include "tessera/ops/plain.h"
 #include "tessera/ops/support.h"
@@ -36,12 +38,10 @@ struct Part {
   bool is_sinks() const { return num_pages == 0; }
 };
 
-struct Shape {
-  int64_t heads, kv_heads, head_dim;
+struct Shape : PageShape {
+  int64_t heads = 0;
   int64_t group() const { return heads / kv_heads; }
   int64_t width() const { return heads * head_dim; }
-  // Number of elements of one head's keys, or values, in a page.
-  int64_t block() const { return head_dim * kPageTokens; }
 };
 
 // The unfinished softmax that the kernel leaves of every part, [parts, heads] and, for `out` and the scaled
@@ -62,11 +62,12 @@ class Attention {
  public:
   using C = ComputeType<T>;
 
-  Attention(const at::Tensor& q, const at::Tensor& y, const Shape& shape, int64_t layer,
+  Attention(const at::Tensor& q, const at::Tensor& y, const Shape& shape, bool is_coded, int64_t layer,
             const AttentionFormula& formula)
       : q_(read<T>(q)),
         y_(write<T>(y)),
         shape_(shape),
+        is_coded_(is_coded),
         layer_(layer),
         scale_(static_cast<C>(formula.scale)),
         cap_(static_cast<C>(formula.soft_cap)) {
@@ -84,9 +85,10 @@ class Attention {
     const int64_t grain =
         std::max<int64_t>(1, 16 * static_cast<int64_t>(parts.size()) / std::max<int64_t>(pages, 1));
     at::parallel_for(0, items, grain, [&](int64_t begin, int64_t end) {
+      std::vector<C> decoded(static_cast<size_t>(is_coded_ ? 2 * shape_.block() : 0));
       for (int64_t item = begin; item < end; ++item) {
         attend(parts[static_cast<size_t>(item / shape_.kv_heads)], item / shape_.kv_heads,
-               item % shape_.kv_heads, scratch);
+               item % shape_.kv_heads, scratch, decoded.data());
       }
     });
     for (size_t first = 0, last = 0; first < parts.size(); first = last) {
@@ -99,7 +101,16 @@ class Attention {
   }
 
  private:
-  void attend(const Part& part, int64_t index, int64_t kv_head, Scratch<C>& scratch) const {
+  // Returns the head of a page in 8 bits as numbers, in the memory `to`.
+  PageHead<C> decode(char* page, int64_t kv_head, C* to) const {
+    const CodedPageHead coded = shape_.coded_head(page, layer_, kv_head);
+    C* const values = to + shape_.block();
+    kernels::decode_columns(coded.keys, coded.key_scales, shape_.head_dim, to);
+    kernels::decode_rows_of(coded.values, coded.value_scales, kPageTokens, shape_.head_dim, values);
+    return {to, values};
+  }
+
+  void attend(const Part& part, int64_t index, int64_t kv_head, Scratch<C>& scratch, C* decoded) const {
     const int64_t group = shape_.group(), head_dim = shape_.head_dim;
     const int64_t head = kv_head * group, row = index * shape_.heads + head;
     C* q = scratch.q.data() + row * head_dim;
@@ -114,14 +125,20 @@ class Attention {
     for (int64_t i = 0; i < group * head_dim; ++i) q[i] = widened(from[i]) * scale_;
     std::fill(maximum, maximum + group, -std::numeric_limits<C>::infinity());
     for (int64_t page = part.first_page; page < part.first_page + part.num_pages; ++page) {
-      const T* keys = reinterpret_cast<const T*>(part.pages[page]) +
-                      (2 * layer_ * shape_.kv_heads + kv_head) * shape_.block();
-      const T* values = keys + shape_.kv_heads * shape_.block();
       const int64_t first = page * kPageTokens;
       const kernels::IndexRange tokens{std::max<int64_t>(0, part.visible.begin - first),
                                        std::min(kPageTokens, part.visible.end - first)};
-      kernels::attend_page(q, keys, values, tokens, group, head_dim, cap_, maximum, scratch.sum.data() + row,
-                           scratch.out.data() + row * head_dim);
+      const auto add = [&](const auto* keys, const auto* values) {
+        kernels::attend_page(q, keys, values, tokens, group, head_dim, cap_, maximum,
+                             scratch.sum.data() + row, scratch.out.data() + row * head_dim);
+      };
+      if (is_coded_) {
+        const PageHead<C> own = decode(part.pages[page], kv_head, decoded);
+        add(own.keys, own.values);
+      } else {
+        const PageHead<const T> own = shape_.head<const T>(part.pages[page], layer_, kv_head);
+        add(own.keys, own.values);
+      }
     }
     if (part.is_alone) merge(part.query, index, 1, head, group, scratch);
   }
@@ -141,6 +158,7 @@ class Attention {
   const T* q_;
   T* y_;
   Shape shape_;
+  bool is_coded_;
   int64_t layer_;
   C scale_, cap_;
   at::Tensor sinks_;
@@ -155,12 +173,14 @@ std::vector<std::vector<char*>> page_memory(const CachedBatch& batch) {
   return memory;
 }
 
+// Runs run(parts) for the sequences that have few new tokens.
 template <class Run>
-void for_all_parts(const CachedBatch& batch, const AttentionFormula& formula, const Run& run) {
-  const std::vector<std::vector<char*>> memory = page_memory(batch);
+void for_all_parts(const CachedBatch& batch, const std::vector<std::vector<char*>>& memory,
+                   const AttentionFormula& formula, const Run& run) {
   std::vector<Part> parts;
   for (size_t s = 0; s < memory.size(); ++s) {
     const CachedSequence& sequence = batch.sequences[s];
+    if (sequence.added >= kManyNewTokens) continue;
     for (int64_t i = 0; i < sequence.added; ++i) {
       const int64_t past = sequence.length - sequence.added;
       const kernels::IndexRange visible =
@@ -181,27 +201,34 @@ void for_all_parts(const CachedBatch& batch, const AttentionFormula& formula, co
   if (!parts.empty()) run(parts);
 }
 
-// Writes k and v, [tokens, kv_heads, head_dim], into the pages from token `past` of the sequence on.
+// Writes a token's key and value of a head into a page.
 template <class T>
-void write_pages(const CachedSequence& sequence, const std::vector<char*>& pages, const T* k, const T* v,
-                 int64_t layer, const Shape& shape) {
+void write_token(const PageHead<T>& page, int64_t slot, const T* key, const T* value, int64_t head_dim) {
+  for (int64_t i = 0; i < head_dim; ++i) page.keys[i * kPageTokens + slot] = key[i];
+  std::copy_n(value, head_dim, page.values + slot * head_dim);
+}
+template <class T>
+void write_token(const CodedPageHead& page, int64_t slot, const T* key, const T* value, int64_t head_dim) {
+  kernels::encode_token(key, head_dim, page.keys + slot, kPageTokens, page.key_scales + slot);
+  kernels::encode_token(value, head_dim, page.values + slot * head_dim, 1, page.value_scales + slot);
+}
+
+// Writes k and v, [tokens, kv_heads, head_dim], into the pages from token `past` of the sequence on.
+// head_of(page, kv_head) returns where one head lies.
+template <class T, class HeadOf>
+void write_pages(const CachedSequence& sequence, const T* k, const T* v, const PageShape& shape,
+                 const HeadOf& head_of) {
   const int64_t head_dim = shape.head_dim, kv_width = shape.kv_heads * head_dim;
   const int64_t past = sequence.length - sequence.added;
   const int64_t first_page = past / kPageTokens, end_page = (sequence.length - 1) / kPageTokens + 1;
   const auto write_page = [&](int64_t page) {
     const int64_t begin = std::max(past, page * kPageTokens),
                   end = std::min(sequence.length, (page + 1) * kPageTokens);
-    T* keys =
-        reinterpret_cast<T*>(pages[static_cast<size_t>(page)]) + 2 * layer * shape.kv_heads * shape.block();
-    T* values = keys + shape.kv_heads * shape.block();
     for (int64_t token = begin; token < end; ++token) {
-      const T* key = k + (sequence.first + token - past) * kv_width;
-      const T* value = v + (sequence.first + token - past) * kv_width;
-      const int64_t slot = token - page * kPageTokens;
+      const int64_t row = (sequence.first + token - past) * kv_width;
       for (int64_t head = 0; head < shape.kv_heads; ++head) {
-        T* column = keys + head * shape.block() + slot;
-        for (int64_t i = 0; i < head_dim; ++i) column[i * kPageTokens] = key[head * head_dim + i];
-        std::copy_n(value + head * head_dim, head_dim, values + head * shape.block() + slot * head_dim);
+        write_token(head_of(page, head), token - page * kPageTokens, k + row + head * head_dim,
+                    v + row + head * head_dim, head_dim);
       }
     }
   };
@@ -210,14 +237,42 @@ void write_pages(const CachedSequence& sequence, const std::vector<char*>& pages
   });
 }
 
-// Returns the keys, [kv_heads, head_dim, kPageTokens], and the values, [kv_heads, kPageTokens, head_dim], of
-// a layer in a page.
-std::pair<at::Tensor, at::Tensor> page_of(const at::Tensor& page, const CachedBatch& batch, int64_t layer) {
-  const at::Tensor both =
-      page.view({-1, 2, batch.num_kv_heads, batch.head_dim * kPageTokens}).select(0, layer);
-  return {both.select(0, 0).view({batch.num_kv_heads, batch.head_dim, kPageTokens}),
-          both.select(0, 1).view({batch.num_kv_heads, kPageTokens, batch.head_dim})};
-}
+// A layer in a page: keys, [kv_heads, head_dim, kPageTokens], and values, [kv_heads, kPageTokens, head_dim];
+// for codes also their scales, which can be multiplied with them.
+struct PageTensors {
+  at::Tensor keys, values, key_scales, value_scales;
+
+  PageTensors(const at::Tensor& page, const CachedBatch& batch, int64_t layer) {
+    const int64_t heads = batch.num_kv_heads, count = cache_page_elements(1, heads, batch.head_dim);
+    at::Tensor own = page;
+    if (batch.dtype == kCodedCache) {
+      own = page.narrow(0, coded_page_bytes(layer, heads, batch.head_dim),
+                        coded_page_bytes(1, heads, batch.head_dim));
+      const at::Tensor scales = own.slice(0, count).view(at::kFloat).view({2, heads, kPageTokens});
+      key_scales = scales[0].unsqueeze(1);
+      value_scales = scales[1].unsqueeze(2);
+      own = own.narrow(0, 0, count);
+    } else {
+      own = page.narrow(0, layer * count, count);
+    }
+    const at::Tensor both = own.view({2, heads, batch.head_dim * kPageTokens});
+    keys = both[0].view({heads, batch.head_dim, kPageTokens});
+    values = both[1].view({heads, kPageTokens, batch.head_dim});
+  }
+
+  // Writes x, of the shape of `to` but for the type.
+  static void write(const at::Tensor& to, const at::Tensor& scales, const at::Tensor& x, int64_t dim) {
+    if (!scales.defined()) {
+      to.copy_(x);
+      return;
+    }
+    scales.copy_(x.abs().amax({dim}, /*keepdim=*/true).to(at::kFloat) / 127.0);
+    to.copy_(at::where(scales > 0, x / scales, 0.0).nan_to_num(0.0, 0.0, 0.0).round());
+  }
+  static at::Tensor read(const at::Tensor& from, const at::Tensor& scales, at::ScalarType type) {
+    return scales.defined() ? from.to(compute_type(type)).mul_(scales).to(type) : from;
+  }
+};
 
 }  // namespace
 
@@ -227,10 +282,15 @@ void plain::write_cache(const CachedBatch& batch, int64_t layer, const at::Tenso
     for (int64_t token = past; token < sequence.length;) {
       const int64_t page = token / kPageTokens, slot = token % kPageTokens;
       const int64_t count = std::min(kPageTokens - slot, sequence.length - token);
-      const auto [keys, values] = page_of(sequence.pages[static_cast<size_t>(page)], batch, layer);
+      const PageTensors own(sequence.pages[static_cast<size_t>(page)], batch, layer);
       const int64_t row = sequence.first + token - past;
-      keys.narrow(2, slot, count).copy_(k.narrow(0, row, count).permute({1, 2, 0}));
-      values.narrow(1, slot, count).copy_(v.narrow(0, row, count).transpose(0, 1));
+      const auto part = [&](const at::Tensor& x, int64_t dim) {
+        return x.defined() ? x.narrow(dim, slot, count) : x;
+      };
+      PageTensors::write(part(own.keys, 2), part(own.key_scales, 2),
+                         k.narrow(0, row, count).permute({1, 2, 0}), 1);
+      PageTensors::write(part(own.values, 1), part(own.value_scales, 1),
+                         v.narrow(0, row, count).transpose(0, 1), 2);
       token += count;
     }
   }
@@ -248,9 +308,9 @@ at::Tensor plain::cached_attention(const at::Tensor& q, const CachedBatch& batch
         held -= kPageTokens;
         continue;
       }
-      const auto [k, v] = page_of(page, batch, layer);
-      keys.push_back(k.permute({2, 0, 1}));
-      values.push_back(v.transpose(0, 1));
+      const PageTensors own(page, batch, layer);
+      keys.push_back(PageTensors::read(own.keys, own.key_scales, q.scalar_type()).permute({2, 0, 1}));
+      values.push_back(PageTensors::read(own.values, own.value_scales, q.scalar_type()).transpose(0, 1));
     }
     spans.push_back({sequence.first, sequence.added, first_key, held, held - sequence.added});
   }
@@ -262,12 +322,21 @@ at::Tensor plain::cached_attention(const at::Tensor& q, const CachedBatch& batch
 void host::write_cache(const CachedBatch& batch, int64_t layer, const at::Tensor& k_in,
                        const at::Tensor& v_in) {
   const at::Tensor k = k_in.contiguous(), v = v_in.contiguous();
-  const Shape shape{batch.num_kv_heads, batch.num_kv_heads, batch.head_dim};
-  dispatch(batch.dtype, [&](auto tag) {
+  const PageShape shape{batch.num_kv_heads, batch.head_dim};
+  const std::vector<std::vector<char*>> memory = page_memory(batch);
+  dispatch(k.scalar_type(), [&](auto tag) {
     using T = decltype(tag);
-    const std::vector<std::vector<char*>> memory = page_memory(batch);
     for (size_t s = 0; s < memory.size(); ++s) {
-      write_pages<T>(batch.sequences[s], memory[s], read<T>(k), read<T>(v), layer, shape);
+      const auto write_all = [&](const auto& head_of) {
+        write_pages<T>(batch.sequences[s], read<T>(k), read<T>(v), shape, [&](int64_t page, int64_t head) {
+          return head_of(memory[s][static_cast<size_t>(page)], head);
+        });
+      };
+      if (batch.dtype == kCodedCache) {
+        write_all([&](char* page, int64_t head) { return shape.coded_head(page, layer, head); });
+      } else {
+        write_all([&](char* page, int64_t head) { return shape.head<T>(page, layer, head); });
+      }
     }
   });
 }
@@ -276,10 +345,12 @@ at::Tensor host::cached_attention(const at::Tensor& q_in, const CachedBatch& bat
                                   const AttentionFormula& formula) {
   const at::Tensor q = q_in.contiguous();
   at::Tensor y = at::empty(q.sizes(), q.options());
-  const Shape shape{q.size(1), batch.num_kv_heads, batch.head_dim};
-  dispatch(batch.dtype, [&](auto tag) {
-    Attention<decltype(tag)> attention(q, y, shape, layer, formula);
-    for_all_parts(batch, formula, [&](const std::vector<Part>& parts) { attention.run(parts); });
+  const Shape shape{{batch.num_kv_heads, batch.head_dim}, q.size(1)};
+  const std::vector<std::vector<char*>> memory = page_memory(batch);
+  attend_in_blocks(q, batch, memory, layer, formula, y);
+  dispatch(q.scalar_type(), [&](auto tag) {
+    Attention<decltype(tag)> attention(q, y, shape, batch.dtype == kCodedCache, layer, formula);
+    for_all_parts(batch, memory, formula, [&](const std::vector<Part>& parts) { attention.run(parts); });
   });
   return y;
 }
@@ -288,7 +359,8 @@ namespace {
 
 void check_batch(const CachedBatch& batch, const at::Tensor& tokens) {
   check_operands(kName, {&tokens});
-  TESSERA_ASSERT(tokens.dim() == 3 && tokens.size(2) == batch.head_dim && tokens.scalar_type() == batch.dtype,
+  TESSERA_ASSERT(tokens.dim() == 3 && tokens.size(2) == batch.head_dim &&
+                     (tokens.scalar_type() == batch.dtype || batch.dtype == kCodedCache),
                  "cached_attention: tokens must be [tokens, heads, head_dim] of the cache's type");
   TESSERA_ASSERT(batch.num_kv_heads > 0 && batch.head_dim > 0 && tokens.size(1) > 0 &&
                      tokens.size(1) % batch.num_kv_heads == 0,

@@ -27,7 +27,7 @@ struct CachedSequence {
 
 struct CachedBatch {
   int64_t num_kv_heads = 0, head_dim = 0;
-  at::ScalarType dtype = at::kFloat;
+  at::ScalarType dtype = at::kFloat;  // kCodedCache (cache_pages.h) for any type of tokens
   std::vector<CachedSequence> sequences;
 };
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/core/error.h"
+#include "tessera/ops/cache_pages.h"
 
 #include "tests/testing/gradcheck.h"
 
@@ -93,8 +94,11 @@ at::Tensor plain_cached(const World& world, const at::Tensor& q,
 }
 
 TEST(CachedAttention, EqualsThePlainFormula) {
-  const std::vector<std::vector<Lengths>> batches = {
-      {{1, 1}}, {{33, 1}}, {{31, 31}, {5, 1}, {64, 1}}, {{1100, 1}, {40, 7}, {513, 3}, {512, 1}}};
+  const std::vector<std::vector<Lengths>> batches = {{{1, 1}},
+                                                     {{33, 1}},
+                                                     {{31, 31}, {5, 1}, {64, 1}},
+                                                     {{1100, 1}, {40, 7}, {513, 3}, {512, 1}},
+                                                     {{24, 24}, {1100, 90}, {600, 23}, {65, 1}, {700, 24}}};
   struct Heads {
     int64_t heads, kv_heads, head_dim;
   };
@@ -127,7 +131,7 @@ TEST(CachedAttention, WindowsSoftCapsAndSinksEqualThePlainFormula) {
     for (const auto& [type, tolerance] :
          {std::pair{at::kDouble, 1e-13}, {at::kFloat, 4e-6}, {at::kBFloat16, 5e-3}}) {
       SCOPED_TRACE(::testing::Message() << "window " << formula.window << ", " << at::toString(type));
-      World world = make_world({{1100, 1}, {40, 7}, {513, 3}, {5, 1}}, 3, 33, type);
+      World world = make_world({{1100, 1}, {40, 7}, {513, 3}, {5, 1}, {1150, 40}}, 3, 33, type);
       for (CachedSequence& sequence : world.batch.sequences) {
         const int64_t first_query = sequence.length - sequence.added;
         for (size_t page = 0; formula.window > 0 && page < sequence.pages.size(); ++page) {
@@ -144,8 +148,8 @@ TEST(CachedAttention, WindowsSoftCapsAndSinksEqualThePlainFormula) {
 
 TEST(CachedAttention, ATokenDependsOnItsOwnSequenceAloneToTheLastBit) {
   for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16}) {
-    World world = make_world({{1100, 1}, {40, 1}, {20, 5}}, 2, 16, type);
-    const at::Tensor q = random_tensor({7, 4, 16}, 5, type);
+    World world = make_world({{1100, 1}, {40, 1}, {20, 5}, {600, 50}, {30, 30}}, 2, 16, type);
+    const at::Tensor q = random_tensor({87, 4, 16}, 5, type);
     const at::Tensor together = cached_attention(q, world.batch, 1, {kCacheScale});
     const int threads = at::get_num_threads();
     for (const int count : {1, 3}) {
@@ -160,6 +164,57 @@ TEST(CachedAttention, ATokenDependsOnItsOwnSequenceAloneToTheLastBit) {
       }
     }
     at::set_num_threads(threads);
+  }
+}
+
+// Returns x with each row of its last dimension as signed bytes and a scale would keep it.
+at::Tensor through_codes(const at::Tensor& x) {
+  const at::Tensor scale = x.to(at::kFloat).abs().amax({-1}, /*keepdim=*/true) / 127.0;
+  const at::Tensor codes = x.to(at::kFloat).to(at::kDouble) * scale.reciprocal().to(at::kDouble);
+  return codes.round() * scale.to(at::kDouble);
+}
+
+// A number half-way between two codes may get either, which the tolerances allow for.
+TEST(CachedAttention, PagesInEightBitsKeepCodesWithAScaleForEachHead) {
+  for (const auto& [type, tolerance] :
+       {std::pair{at::kDouble, 2e-4}, {at::kFloat, 2e-4}, {at::kBFloat16, 8e-3}}) {
+    for (const AttentionFormula& formula :
+         {AttentionFormula{kCacheScale}, AttentionFormula{kCacheScale, true, 40}}) {
+      SCOPED_TRACE(::testing::Message() << "window " << formula.window << ", " << at::toString(type));
+      World world = make_world({{1100, 1}, {40, 7}, {31, 31}, {513, 70}}, 3, 40, type);
+      world.batch.dtype = kCodedCache;
+      std::vector<at::Tensor> keys, values;
+      for (size_t i = 0; i < world.lengths.size(); ++i) {
+        CachedSequence& sequence = world.batch.sequences[i];
+        // The elements of a page that belong to no token must not matter.
+        for (at::Tensor& page : sequence.pages)
+          page = at::full({coded_page_bytes(kLayers, 3, 40)}, 0x7f, at::TensorOptions().dtype(kCodedCache));
+        const auto [length, added] = world.lengths[i];
+        if (const int64_t past = length - added; past > 0) {
+          CachedBatch earlier{3, 40, kCodedCache, {{0, past, past, sequence.pages}}};
+          write_cache(earlier, 1, world.keys[i].narrow(0, 0, past), world.values[i].narrow(0, 0, past));
+        }
+        keys.push_back(world.keys[i].narrow(0, length - added, added));
+        values.push_back(world.values[i].narrow(0, length - added, added));
+        world.keys[i] = through_codes(world.keys[i]);
+        world.values[i] = through_codes(world.values[i]);
+      }
+      write_cache(world.batch, 1, at::cat(keys), at::cat(values));
+      const at::Tensor q = random_tensor({world.new_tokens, 9, 40}, 95, type);
+      expect_near(cached_attention(q, world.batch, 1, formula), plain_cached(world, q, formula), tolerance,
+                  "attention");
+    }
+  }
+}
+
+TEST(CachedAttention, ANumberThatIsNotFiniteShowsThroughEightBits) {
+  for (const double bad : {double(NAN), double(INFINITY)}) {
+    CachedBatch batch{1, 8, kCodedCache, {{0, 1, 1, {at::zeros({coded_page_bytes(1, 1, 8)}, kCodedCache)}}}};
+    at::Tensor x = at::ones({1, 1, 8});
+    x[0][0][3] = bad;
+    write_cache(batch, 0, at::ones({1, 1, 8}), x);
+    const at::Tensor out = cached_attention(at::ones({1, 1, 8}), batch, 0, {1.0});
+    EXPECT_FALSE(at::isfinite(out).any().item<bool>());
   }
 }
 
