@@ -18,7 +18,9 @@
 namespace tessera::generation {
 namespace {
 
-nn::KvCacheOptions cache_options(const models::CausalLM& model, const GeneratorOptions& options) {
+constexpr int64_t kPassesPerPart = 4;  // see [Note: parts of prompts]
+
+nn::KvCacheOptions bounded_cache(const models::CausalLM& model, const GeneratorOptions& options) {
   TESSERA_ASSERT(options.max_batch > 0 && options.max_cache_tokens >= 0 && options.max_prefill_tokens > 0,
                  "options of a Generator");
   nn::KvCacheOptions result = model.cache_options();
@@ -40,7 +42,7 @@ Generator::Generator(models::CausalLM& model, const GeneratorOptions& options)
     : model_(model),
       options_(options),
       max_logits_(std::max<int64_t>(1, options.max_logits / model.config().vocab_size)),
-      cache_(cache_options(model, options)),
+      cache_(bounded_cache(model, options)),
       decoder_(model, cache_, options.records),
       share_unit_(share_unit(model, options)),
       // A cache of windows may not hold all of a text at once, as a pass over the whole of it would need; and
@@ -78,7 +80,7 @@ bool Generator::step() {
   int64_t num_prefills = 0;
   // If no sequence runs, nobody is kept waiting, and all places are filled at once.
   while ((options_.max_prefills == 0 || num_prefills < options_.max_prefills ||
-          (running_.empty() && !reading_)) &&
+          (running_.empty() && reading_.empty())) &&
          admit()) {
     has_worked = true;
     ++num_prefills;
@@ -112,19 +114,48 @@ std::exception_ptr Generator::decode() {
   return take_tokens(std::exchange(running_, {}), logits);
 }
 
+// [Note: parts of prompts] A prompt that is longer than a part is read in parts, each in a pass of its own,
+// and several prompts may be in their middles. Whoever has least to read goes first, since others lose little
+// by that: prompts that one pass reads before parts, and of several long prompts the one with the fewest
+// unread tokens. So that no prompt waits for ever, every kPassesPerPart-th pass reads a part, and every
+// kPassesPerPart-th part is of the oldest prompt.
+//
+// All who wait for a token wait for the pass that is under way, so parts have a bound in work and not in
+// tokens: the attention of a token to a long beginning takes longer than the products with the weights. In a
+// usual block (12 h^2 weights for a width of h) it takes as long if the beginning has 6 h tokens. A part
+// therefore becomes a half, a quarter and so on of max_part_tokens as soon as the whole would take more than
+// twice the time that it takes at the beginning. Where a part ends depends on nothing but the place in the
+// prompt, and multiples of max_part_tokens are such places.
+
+int64_t Generator::part_size(const RunningRequest& request) const {
+  constexpr int64_t kFewest = 24;  // the blocks of attention want so many (ops/cached_blocks.h)
+  const int64_t whole = options_.max_part_tokens, per_width = 6 * model_.config().hidden_size;
+  const bool waits = request.sequence == RunningRequest::kNowhere;
+  const int64_t begin = waits ? std::ssize(known_pages(request)) * nn::KvCache::kPageTokens : request.num_fed;
+  int64_t size = whole;
+  while (size % 2 == 0 && size / 2 >= kFewest &&
+         size * (per_width + begin / whole * whole) > 2 * whole * per_width)
+    size /= 2;
+  return size;
+}
+
 bool Generator::can_join(const Group& group) const {
   if (!has_room(group)) return false;
-  const RunningRequest& next = waiting_.front();
-  return !is_long(next) && !will_share(group, next) &&
+  const RunningRequest& next = *next_waiting();
+  return !is_long(next) && !will_share(group.members, next) &&
          (group.members.empty() || (group.tokens + num_unread(next) <= options_.max_prefill_tokens &&
                                     group.num_logits + num_logits(next) <= max_logits_));
 }
 
 bool Generator::admit() {
-  // The parts of a long prompt and shorter prompts take turns.
-  const bool takes_turns = was_part_ && can_join({});
-  was_part_ = !takes_turns && read_part();
-  if (was_part_) return true;
+  while (has_room({}) && is_long(*next_waiting())) reading_.push_back(take_waiting());
+  // The last part of a long prompt is read as a short one is.
+  const auto long_ones = std::ranges::partition(reading_, [&](const auto& each) { return !is_long(each); });
+  const bool are_others = long_ones.begin() != reading_.begin() || can_join({});
+  if (!long_ones.empty() && (!are_others || num_passes_ + 1 >= kPassesPerPart)) {
+    read_part();
+    return true;
+  }
   const Timer timer;
   Group group;
   const auto take = [&](RunningRequest request) {
@@ -132,12 +163,20 @@ bool Generator::admit() {
     group.num_logits += num_logits(request);
     group.members.push_back(std::move(request));
   };
-  if (reading_ && !is_long(*reading_)) {
-    take(*std::move(reading_));
-    reading_.reset();
+  for (auto each = reading_.begin(); each != reading_.end();) {
+    const bool fits =
+        group.members.empty() || (group.tokens + num_unread(*each) <= options_.max_prefill_tokens &&
+                                  group.num_logits + num_logits(*each) <= max_logits_);
+    if (is_long(*each) || !fits) {
+      ++each;
+      continue;
+    }
+    take(std::move(*each));
+    each = reading_.erase(each);
   }
   while (can_join(group)) take(take_waiting());
   if (group.members.empty()) return false;
+  ++num_passes_;
   NextLogits logits;
   try {
     in_pass([&] { logits = read_prompts(group.members); });
@@ -188,26 +227,25 @@ NextLogits Generator::read_prompts(std::vector<RunningRequest>& group) {
   return logits;
 }
 
-bool Generator::read_part() {
-  const int64_t count = options_.max_part_tokens;
-  if (count == 0) return false;
-  if (!reading_) {
-    if (!has_room({}) || !is_long(waiting_.front())) return false;
-    reading_.emplace(take_waiting());
-  }
-  if (!is_long(*reading_)) return false;
+void Generator::read_part() {
   const Timer timer;
+  num_passes_ = 0;
+  const bool is_turn_of_oldest = ++num_parts_ % kPassesPerPart == 0;
+  // The last parts are left to admit(). Of equals the oldest one is read.
+  const auto least = std::ranges::min_element(reading_, {}, [&](const RunningRequest& each) {
+    return std::tuple{!is_long(each), is_turn_of_oldest ? 0 : num_unread(each), each.request};
+  });
+  const int64_t count = part_size(*least);
   try {
-    in_pass([&] { read_beginning(*reading_, count); });
+    in_pass([&] { read_beginning(*least, count); });
   } catch (...) {
-    reading_->result.reason = FinishReason::Callback;
-    finish(*reading_);
-    reading_.reset();
+    least->result.reason = FinishReason::Callback;
+    finish(*least);
+    reading_.erase(least);
     throw;
   }
   times_.prefill_tokens += count;
   times_.prefill_s += timer.seconds();
-  return true;
 }
 
 void Generator::read_beginning(RunningRequest& request, int64_t count) {
@@ -361,10 +399,10 @@ void Generator::cancel(int64_t request) {
     finish(*found);
     running_.erase(found);
   }
-  if (reading_ && is_it(*reading_)) {
-    reading_->result.reason = FinishReason::Callback;
-    finish(*reading_);
-    reading_.reset();
+  if (const auto found = std::find_if(reading_.begin(), reading_.end(), is_it); found != reading_.end()) {
+    found->result.reason = FinishReason::Callback;
+    finish(*found);
+    reading_.erase(found);
   }
   if (is_taking_) cancelled_.insert(request);
 }

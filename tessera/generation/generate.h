@@ -32,8 +32,8 @@ struct GeneratorOptions {
   // The most passes over prompts between two decoding steps while sequences run, so that many prompts do not
   // keep these waiting; 0 = no bound.
   int64_t max_prefills = 0;
-  // A longer prompt is read in parts of this many tokens, one pass each; 0 = prompts are read whole. Shorter
-  // prompts are read between the parts of a longer one.
+  // A longer prompt is read in parts of at most this many tokens, one pass each, and smaller ones far from
+  // its beginning ([Note: parts of prompts]); 0 = prompts are read whole.
   int64_t max_part_tokens = 0;
   // If set, requests that begin alike share the pages of their beginning, and pages outlive their requests
   // until their memory is needed. A request is then fed only what lies behind the pages that are known. Needs
@@ -111,7 +111,7 @@ class Generator {
   std::optional<Generation> take(int64_t request);
 
   int64_t num_waiting() const { return static_cast<int64_t>(waiting_.size()); }
-  int64_t num_running() const { return std::ssize(running_) + (reading_ ? 1 : 0); }
+  int64_t num_running() const { return std::ssize(running_) + std::ssize(reading_); }
   const GenerationTimes& times() const { return times_; }
   const GeneratorCounts& counts() const { return counts_; }
   const nn::KvCache& cache() const { return cache_; }
@@ -146,8 +146,8 @@ class Generator {
   // holds.
   std::span<const nn::PageKey> sharable_pages(const RunningRequest& request) const;
   std::span<const nn::PageKey> known_pages(const RunningRequest& request) const;
-  // Tells whether the group is about to fill a page with which a waiting request may begin.
-  bool will_share(const Group& group, const RunningRequest& next) const;
+  // Tells whether one of the requests is about to fill a page with which a waiting one may begin.
+  bool will_share(std::span<const RunningRequest> requests, const RunningRequest& next) const;
   // Gives the cache the keys of the pages that it now holds of a request.
   void give_keys(RunningRequest& request);
   // The number of tokens that the cache holds of a request besides its text: virtual ones, and the start of
@@ -159,27 +159,32 @@ class Generator {
   int64_t num_logits(const RunningRequest& request) const {
     return request.scores_prompt() ? num_unread(request) : 1;
   }
-  // Tells whether a request is read in parts.
+  // The number of tokens of the next part of a request, if it has more.
+  int64_t part_size(const RunningRequest& request) const;
+  // Tells whether more than one part of a request is unread.
   bool is_long(const RunningRequest& request) const {
-    return options_.max_part_tokens > 0 && num_unread(request) > options_.max_part_tokens;
+    return options_.max_part_tokens > 0 && num_unread(request) > part_size(request);
   }
-  // The pages that the unread tokens of a request in the cache will take.
-  int64_t pages_to_read(const RunningRequest& request) const;
-  // Tells whether the next waiting request may start beside the group.
+  // The pages that the unread tokens of requests in the cache will take.
+  int64_t pages_to_read(std::span<const RunningRequest> requests) const;
+  // Returns the waiting request that starts next: the oldest one that need not wait for pages of a prompt
+  // that is being read; the end if there is none.
+  std::deque<RunningRequest>::const_iterator next_waiting() const;
+  // Tells whether this one may start beside the group.
   bool has_room(const Group& group) const;
-  // Tells whether the next waiting request may be read in one pass with the group.
+  // Tells whether it may be read in one pass with the group.
   bool can_join(const Group& group) const;
-  // Reads the prompts of the next waiting requests, or a part of a long one; returns whether there were any.
+  // Reads prompts, or a part of a long one; returns whether there were any.
   bool admit();
-  // Takes the next waiting request, with a sequence of its own.
+  // Takes the waiting request that starts next, with a sequence of its own.
   RunningRequest take_waiting();
-  // Reads the next part of a long prompt, but not the last; returns whether there was one.
-  bool read_part();
+  // Reads the next part of one of the long prompts.
+  void read_part();
   // Reads the prompts of the group, whose sequences are there.
   NextLogits read_prompts(std::vector<RunningRequest>& group);
   // Reads the next `count` tokens of a prompt that has more.
   void read_beginning(RunningRequest& request, int64_t count);
-  // The pages that one more token of each running sequence and the prompt that is being read in parts need.
+  // The pages that one more token of each running sequence and the prompts that are being read in parts need.
   int64_t pages_of_step() const;
   // Puts the youngest requests back until the cache has the pages of the next decoding step.
   void make_room_for_step();
@@ -226,8 +231,9 @@ class Generator {
   int64_t next_ = 0;          // number of the next request
   std::deque<RunningRequest> waiting_;  // the oldest first
   std::vector<RunningRequest> running_;
-  std::optional<RunningRequest> reading_;  // the request whose prompt is being read in parts
-  bool was_part_ = false;                  // the last pass over prompts was such a part
+  std::vector<RunningRequest> reading_;  // requests whose prompts are being read in parts
+  int64_t num_passes_ = 0;               // over whole prompts since the last part of a long one
+  int64_t num_parts_ = 0;                // that were read so far
   std::map<int64_t, Generation> finished_;
   bool is_in_pass_ = false;      // whether the model is at work, or was when an exception came
   bool is_taking_ = false;       // whether take_tokens() is handing tokens to callbacks

@@ -15,13 +15,15 @@ constexpr int64_t kPage = nn::KvCache::kPageTokens;
 // [Note: pages of requests] In a cache with a bound, a request starts when there are pages for its text and
 // one more for each request that runs, itself included, which then have some steps before them. Nobody knows
 // how long the answers will be. Before each decoding step, the youngest requests are put back until there are
-// pages for all others: their sequences leave the cache, and they wait in front of all that have not started,
-// who are younger. They keep their tokens, and their texts are fed again. The oldest request therefore always
+// pages for all others: their sequences leave the cache, and they wait in front of all that have not started.
+// They keep their tokens, and their texts are fed again. The oldest request that has started therefore always
 // goes on, and ends: add() has refused any that is larger than the whole cache. If nothing runs, the next
 // request always fits.
 //
 // A request that has not finished is in waiting_, in running_, in reading_, or in the local batch of the call
-// that is giving it a token. The pages that reading_ is yet to take count as taken.
+// that is giving it a token. The pages that those in reading_ are yet to take count as taken. A waiting
+// request that begins like one of them waits for the pages of that one, if it would read them in parts
+// itself, and younger requests may start before it.
 
 int64_t Generator::num_tokens_besides() const {
   return model_.num_virtual_tokens() + (model_.config().is_encoder_decoder ? 1 : 0);
@@ -53,11 +55,11 @@ std::span<const nn::PageKey> Generator::known_pages(const RunningRequest& reques
   return keys.first(static_cast<size_t>(cache_.count_known(keys) / unit * unit));
 }
 
-bool Generator::will_share(const Group& group, const RunningRequest& next) const {
+bool Generator::will_share(std::span<const RunningRequest> requests, const RunningRequest& next) const {
   const size_t first = known_pages(next).size();
   if (first == sharable_pages(next).size()) return false;
-  return std::ranges::any_of(group.members, [&](const RunningRequest& member) {
-    return first < member.keys.size() && member.keys[first] == next.keys[first];
+  return std::ranges::any_of(requests, [&](const RunningRequest& other) {
+    return shares(other) && first < other.keys.size() && other.keys[first] == next.keys[first];
   });
 }
 
@@ -70,19 +72,30 @@ void Generator::give_keys(RunningRequest& request) {
     cache_.set_key(request.sequence, next, request.keys[static_cast<size_t>(next)]);
 }
 
-int64_t Generator::pages_to_read(const RunningRequest& request) const {
-  const int64_t before = request.num_fed == 0 ? num_tokens_besides() : 0;
-  return cache_.missing_pages(request.sequence,
-                              cache_.length(request.sequence) + before + num_unread(request));
+int64_t Generator::pages_to_read(std::span<const RunningRequest> requests) const {
+  int64_t pages = 0;
+  for (const RunningRequest& request : requests) {
+    const int64_t before = request.num_fed == 0 ? num_tokens_besides() : 0;
+    pages += cache_.missing_pages(request.sequence,
+                                  cache_.length(request.sequence) + before + num_unread(request));
+  }
+  return pages;
+}
+
+std::deque<RunningRequest>::const_iterator Generator::next_waiting() const {
+  if (reading_.empty()) return waiting_.begin();
+  return std::ranges::find_if(
+      waiting_, [&](const RunningRequest& each) { return !is_long(each) || !will_share(reading_, each); });
 }
 
 bool Generator::has_room(const Group& group) const {
-  if (waiting_.empty() || num_running() + std::ssize(group.members) >= options_.max_batch) return false;
+  const auto found = next_waiting();
+  if (found == waiting_.end() || num_running() + std::ssize(group.members) >= options_.max_batch)
+    return false;
   const int64_t most = cache_.options().max_pages;
   if (most == 0) return true;
-  int64_t left = most - cache_.used_pages() - (reading_ ? pages_to_read(*reading_) : 0);
-  for (const RunningRequest& member : group.members) left -= pages_to_read(member);
-  const RunningRequest& next = waiting_.front();
+  const int64_t left = most - cache_.used_pages() - pages_to_read(reading_) - pages_to_read(group.members);
+  const RunningRequest& next = *found;
   const int64_t before = num_tokens_besides();
   const auto known = known_pages(next);
   const int64_t pages = cache_.most_pages(before + next.prompt_size(), before + next.text_size()) -
@@ -92,8 +105,9 @@ bool Generator::has_room(const Group& group) const {
 }
 
 RunningRequest Generator::take_waiting() {
-  RunningRequest request = std::move(waiting_.front());
-  waiting_.pop_front();
+  const auto next = waiting_.begin() + (next_waiting() - waiting_.cbegin());
+  RunningRequest request = std::move(*next);
+  waiting_.erase(next);
   const auto known = known_pages(request);
   request.sequence = cache_.add();
   if (!known.empty()) cache_.share(request.sequence, known);
@@ -108,7 +122,7 @@ RunningRequest Generator::take_waiting() {
 }
 
 int64_t Generator::pages_of_step() const {
-  int64_t pages = reading_ ? pages_to_read(*reading_) : 0;
+  int64_t pages = pages_to_read(reading_);
   for (const RunningRequest& running : running_)
     pages += cache_.missing_pages(running.sequence, cache_.length(running.sequence) + 1);
   return pages;
@@ -117,16 +131,19 @@ int64_t Generator::pages_of_step() const {
 void Generator::make_room_for_step() {
   const int64_t most = cache_.options().max_pages;
   if (most == 0) return;
+  const auto take_youngest = [&](std::vector<RunningRequest>& from) {
+    const auto youngest = std::ranges::max_element(from, {}, &RunningRequest::request);
+    put_back(std::move(*youngest));
+    from.erase(youngest);
+  };
+  const auto age = [](const std::vector<RunningRequest>& of) {
+    int64_t youngest = -1;
+    for (const RunningRequest& each : of) youngest = std::max(youngest, each.request);
+    return youngest;
+  };
   while (pages_of_step() > most - cache_.used_pages()) {
-    const auto youngest = std::ranges::max_element(running_, {}, &RunningRequest::request);
-    if (reading_ && (youngest == running_.end() || reading_->request > youngest->request)) {
-      put_back(*std::move(reading_));
-      reading_.reset();
-    } else {
-      TESSERA_ASSERT(youngest != running_.end(), "a request that runs alone fits in the cache");
-      put_back(std::move(*youngest));
-      running_.erase(youngest);
-    }
+    TESSERA_ASSERT(num_running() > 0, "a request that runs alone fits in the cache");
+    take_youngest(age(reading_) > age(running_) ? reading_ : running_);
   }
 }
 
