@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/cli/answering.h"
+#include "tessera/cli/cache_option.h"
 #include "tessera/cli/compute_options.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/core/median.h"
@@ -32,6 +33,7 @@ struct Options {
   RankOptions ranks;
   int64_t batch = 1, prompt_tokens = 64, new_tokens = 128;
   generation::SamplingOptions sampling;
+  generation::CacheType cache_type = generation::CacheType::Model;
   bool as_json = false;
 };
 
@@ -72,7 +74,7 @@ double bytes_per_token(const models::CausalLM& model, const Options& options) {
     const bool is_lookup = table != nullptr && !table->weight.is_same(model.head().weight());
     if (is_lookup) weights -= static_cast<double>(table->weight.nbytes());
   }
-  const nn::KvCacheOptions cache = model.cache_options();
+  const nn::KvCacheOptions cache = generation::cache_options(model, options.cache_type);
   const double per_token = static_cast<double>(cache.elements_before(cache.num_layers)) /
                            static_cast<double>(nn::KvCache::kPageTokens) *
                            static_cast<double>(c10::elementSize(cache.dtype));
@@ -114,7 +116,7 @@ Result measure(const Options& options, const generation::InferenceRank& rank) {
   Result result;
   result.load_rss_bytes = current_rss_bytes();
   const Timer timer;
-  generation::Generator generator(*model, {.max_batch = options.batch});
+  generation::Generator generator(*model, {.max_batch = options.batch, .cache_type = options.cache_type});
   std::vector<int64_t> requests;
   for (int64_t i = 0; i < options.batch; ++i) {
     const int64_t sequence = i * copies.size() + copies.rank();
@@ -203,11 +205,13 @@ void add_bench_generate(CLI::App& bench, CommandLine& line) {
       ->check(CLI::Range(2, 1 << 20));
   add_sampling_options(*verb, options->sampling);
   add_compute_options(*verb, options->compute);
+  add_cache_option(*verb, options->cache_type);
   add_rank_options(*verb, options->ranks);
   verb->add_flag("--json", options->as_json, "Print one JSON object as the last line");
   line.set_action(*verb, [options, &line] {
     options->sampling.check();
     const at::Device device = options->compute.resolved().device();
+    generation::check_cache_type(options->cache_type, device);
     if (const auto code = start_ranks(options->ranks, line)) return *code;
     const generation::InferenceRank rank = join_ranks(options->ranks, device);
     const Result result = measure(*options, rank);

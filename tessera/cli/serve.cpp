@@ -14,6 +14,7 @@
 
 #include "tessera/cli/adapters.h"
 #include "tessera/cli/answering.h"
+#include "tessera/cli/cache_option.h"
 #include "tessera/cli/compute_options.h"
 #include "tessera/cli/draft_option.h"
 #include "tessera/cli/listening.h"
@@ -184,6 +185,7 @@ int run_serve(Options options, const CommandLine& command_line) {
   if (!options.tool_format.empty() && options.tool_format != "none")
     text::find_tool_format(options.tool_format);
   const at::TensorOptions compute = options.compute.resolved();
+  generation::check_cache_type(options.engine.cache_type, compute.device());
   if (const auto code = start_ranks(options.ranks, command_line)) return *code;
   const generation::InferenceRank rank = join_ranks(options.ranks, compute.device());
   options.listen.http.max_body = options.max_body_mb << 20;
@@ -269,6 +271,7 @@ void add_serve(CLI::App& app, CommandLine& line) {
   verb->add_flag("--no-prefix-cache", options->has_no_prefix_cache,
                  "Read every prompt whole, also where the cache holds its beginning from another request");
   add_draft_option(*verb, options->engine.max_draft_tokens);
+  add_cache_option(*verb, options->engine.cache_type);
   verb->add_option("--max-context", options->engine.max_context,
                    "Tokens of a prompt and its answer; 0 = what the model takes")
       ->check(CLI::Range(0, 1 << 24));

@@ -23,7 +23,7 @@ constexpr int64_t kPassesPerPart = 4;  // see [Note: parts of prompts]
 nn::KvCacheOptions bounded_cache(const models::CausalLM& model, const GeneratorOptions& options) {
   TESSERA_ASSERT(options.max_batch > 0 && options.max_cache_tokens >= 0 && options.max_prefill_tokens > 0,
                  "options of a Generator");
-  nn::KvCacheOptions result = model.cache_options();
+  nn::KvCacheOptions result = cache_options(model, options.cache_type);
   result.max_pages = nn::KvCache::pages_for(options.max_cache_tokens);
   return result;
 }

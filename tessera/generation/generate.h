@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/generation/cache_type.h"
 #include "tessera/generation/continuation.h"
 #include "tessera/generation/decoder.h"
 #include "tessera/generation/running_request.h"
@@ -50,6 +51,7 @@ struct GeneratorOptions {
   // then makes several tokens of it at once; 0 = no drafts. There are none either for a model for which
   // why_no_drafts() has a reason. Answers are the same but for the rounding of products of other sizes.
   int64_t max_draft_tokens = 0;
+  CacheType cache_type = CacheType::Model;
   // For ranks that share a model and make the same calls while the first one alone has the requests'
   // callbacks and constraints: `tell` takes, on the first rank, what each sequence of a batch got: its token,
   // kEnded if it has ended, or kNoToken if it goes on without one. `hear` returns, on the others, what `tell`

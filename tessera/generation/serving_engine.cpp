@@ -91,8 +91,8 @@ int64_t part_tokens(const ServingEngineOptions& options) {
 
 }  // namespace
 
-int64_t default_cache_tokens(const models::CausalLM& model, int64_t context) {
-  const nn::KvCache one(model.cache_options());
+int64_t default_cache_tokens(const models::CausalLM& model, CacheType type, int64_t context) {
+  const nn::KvCache one(cache_options(model, type));
   const at::Device device = model.device();
   const int64_t free = device == kHost ? available_memory_bytes() : device_room(device).free_bytes;
   const int64_t pages = free / 4 / std::max<int64_t>(1, one.page_bytes());
@@ -118,7 +118,7 @@ serving::EngineFacts engine_facts(const models::CausalLM& model, const ServingEn
   facts.cache_tokens = options.max_cache_tokens;
   // By default it need not hold more than all answers at once may need; prompts to come would profit.
   if (facts.cache_tokens == 0) {
-    facts.cache_tokens = std::min(default_cache_tokens(model, facts.context),
+    facts.cache_tokens = std::min(default_cache_tokens(model, options.cache_type, facts.context),
                                   options.max_batch * (facts.context + nn::KvCache::kPageTokens));
   }
   if (options.orders == nullptr) return facts;
@@ -141,7 +141,8 @@ GeneratorOptions generator_options(const serving::EngineFacts& facts, const Serv
           .max_prefills = 1,
           .max_part_tokens = part_tokens(options),
           .shares_pages = options.has_prefix_cache,
-          .max_draft_tokens = options.max_draft_tokens};
+          .max_draft_tokens = options.max_draft_tokens,
+          .cache_type = options.cache_type};
 }
 
 // The lists below are handed over under the mutex; the generator and the open answers belong to the thread.

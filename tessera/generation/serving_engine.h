@@ -23,7 +23,8 @@ struct ServingEngineOptions {
   int64_t max_context = 0;            // the most tokens of a prompt; 0 = what the model takes
   bool has_prefix_cache = true;       // GeneratorOptions::shares_pages
   int64_t max_draft_tokens = 0;       // GeneratorOptions::max_draft_tokens
-  EmbeddingOptions embeddings = {};   // how texts are embedded, or why not
+  CacheType cache_type = CacheType::Model;
+  EmbeddingOptions embeddings = {};  // how texts are embedded, or why not
   // Ranks that share the model have orders: the engine of the first one tells the others what it does
   // (ServingFollower). Null for a model that is whole in this process.
   std::shared_ptr<RankOrders> orders = nullptr;
@@ -33,8 +34,8 @@ struct ServingEngineOptions {
 };
 
 // Returns how many tokens a cache of the model may hold: as many as fit into a quarter of the memory that is
-// free on the model's device, but at least `context`.
-int64_t default_cache_tokens(const models::CausalLM& model, int64_t context);
+// free on the model's device, but at least `context`. Throws what cache_options() throws.
+int64_t default_cache_tokens(const models::CausalLM& model, CacheType type, int64_t context);
 
 // Returns the facts of an engine with these options. With `orders` it is collective, and the cache is as
 // small as that of any rank; throws Error(Config, "PARALLELISM") if the parts of the model on several ranks
