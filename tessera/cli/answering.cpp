@@ -7,6 +7,8 @@
 #include <CLI/CLI.hpp>
 #include <unistd.h>
 
+#include "tessera/cli/cache_option.h"
+#include "tessera/cli/draft_option.h"
 #include "tessera/cli/launch.h"
 #include "tessera/cli/rank_link.h"
 #include "tessera/core/error.h"
@@ -53,6 +55,9 @@ void add_answering_options(CLI::App& verb, CommandLine& line, AnsweringOptions& 
       ->check(CLI::Validator([](const std::string& text) { return text.empty() ? "the text is empty" : ""; },
                              ""));
   add_sampling_options(verb, options.generate.sampling);
+  add_bias_options(verb, options.biases);
+  add_draft_option(verb, options.speculate_tokens);
+  add_cache_option(verb, options.cache_type);
   verb.add_option("--seed", options.seed, "Random seed for sampling; default: a new one in every run")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 53));
 }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tessera/cli/adapters.h"
+#include "tessera/cli/bias_options.h"
 #include "tessera/cli/compute_options.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/generation/answers.h"
@@ -23,6 +24,9 @@ struct AnsweringOptions : generation::AnswerOptions {
   ComputeOptions compute;
   RankOptions ranks;
   std::optional<int64_t> seed;
+  TypedBiases biases;
+  int64_t speculate_tokens = 0;
+  generation::CacheType cache_type = generation::CacheType::Model;
 };
 
 void add_answering_options(CLI::App& verb, CommandLine& line, AnsweringOptions& options);

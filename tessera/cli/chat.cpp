@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/cli/answering.h"
+#include "tessera/cli/draft_option.h"
 #include "tessera/cli/message_input.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/comm/flight_recorder.h"
@@ -115,7 +116,9 @@ class Conversation {
                  options.system},
         model_(source.load(compute, rank.mesh())),
         stop_ids_(source.stop_ids(*model_)),
-        session_(*model_, rank.mesh()) {}
+        session_(*model_, rank.mesh(), {options.speculate_tokens, options.cache_type}) {
+    if (rank.is_first()) tell_of_drafts(options.speculate_tokens, *model_);
+  }
 
   void reset() {
     messages_ = nlohmann::ordered_json::array();
@@ -194,11 +197,14 @@ void settle_sampling_of_all(AnsweringOptions& options, const generation::Inferen
 
 int run_chat(AnsweringOptions options, const CommandLine& command_line) {
   const at::TensorOptions compute = options.compute.resolved();
+  generation::check_cache_type(options.cache_type, compute.device());
+  check_draft_option(options.speculate_tokens, 0, options.ranks.pipeline_parallel);
   if (const auto code = start_ranks(options.ranks, command_line)) return *code;
   const generation::InferenceRank rank = join_ranks(options.ranks, compute.device());
   settle_sampling_of_all(options, rank);
   const Listening listening(rank);
   const generation::ModelSource source(options.model, options.adapters.folder());
+  settle_biases(options.biases, source.tokenizer(), options.generate.biases);
   Conversation conversation(options, compute, source, rank, listening);
   const bool is_terminal = listening.are_typed();
   if (is_terminal) log::info("/help lists the commands; /exit or the end of the input ends the program");

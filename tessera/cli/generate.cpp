@@ -34,7 +34,7 @@ struct Options : AnsweringOptions {
   std::vector<std::string> prompts, more_prompts;
   std::string schema_file, regex, grammar_file;
   std::vector<std::string> choices;
-  int64_t batch_size = 8, prefill_tokens = 1024, speculate_tokens = 0;
+  int64_t batch_size = 8, prefill_tokens = 1024;
   bool is_chat = false, shows_stats = false, overwrite = false;
 };
 
@@ -175,6 +175,7 @@ std::optional<text::ConstraintSource> read_answer_constraint(const Options& opti
 int run_generate(Options options, const CommandLine& line) {
   const at::TensorOptions compute = options.compute.resolved();
   check_output(options);
+  generation::check_cache_type(options.cache_type, compute.device());
   check_draft_option(options.speculate_tokens, options.prefill_tokens, options.ranks.pipeline_parallel);
   const auto constraint = read_answer_constraint(options);
   if (const auto code = start_ranks(options.ranks, line)) return *code;
@@ -195,6 +196,7 @@ int run_generate(Options options, const CommandLine& line) {
   generation::PromptEncoder encoder{source.tokenizer(), nullptr, options.system, options.is_chat};
   if (any_chat)
     encoder.chat_template = text::select_chat_template(options.chat_template, "", "", encoder.tokenizer);
+  settle_biases(options.biases, encoder.tokenizer, options.generate.biases);
   const auto model = source.load(compute, rank.mesh());
   options.generate.stop_ids = source.stop_ids(*model);
   if (constraint) {
@@ -203,7 +205,8 @@ int run_generate(Options options, const CommandLine& line) {
   }
   generation::Generator generator(*model, {.max_batch = options.batch_size,
                                            .max_prefill_tokens = options.prefill_tokens,
-                                           .max_draft_tokens = options.speculate_tokens});
+                                           .max_draft_tokens = options.speculate_tokens,
+                                           .cache_type = options.cache_type});
   if (rank.is_first()) tell_of_drafts(options.speculate_tokens, *model);
   if (rank.is_first() && !output) output.emplace("");
   const generation::Work work =
@@ -248,7 +251,6 @@ void add_generate(CLI::App& app, CommandLine& line) {
                    "which makes an answer bit-identical in any batch")
       ->check(CLI::Range(1, 1 << 20));
   verb->add_flag("--chat", options->is_chat, "Treat each prompt as a user's message in the chat template");
-  add_draft_option(*verb, options->speculate_tokens);
   verb->add_flag("--stats", options->shows_stats, "Print tokens/s on standard error");
   line.set_action(*verb, [options, &line] { return run_generate(*options, line); });
 }

@@ -5,24 +5,49 @@
 #include <string>
 #include <utility>
 
+#include "tessera/generation/answer_requests.h"
+#include "tessera/generation/drafts.h"
+
 namespace tessera::generation {
 
-Session::Session(models::CausalLM& model, const parallel::DeviceMesh& mesh)
+Session::Session(models::CausalLM& model, const parallel::DeviceMesh& mesh, const SessionOptions& options)
     : model_(model),
+      options_(options),
       stages_(mesh.group(parallel::kAxisPp)),
-      cache_(model.cache_options()),
+      cache_(cache_options(model, options.cache_type)),
       decoder_(model, cache_),
       sequence_(cache_.add()) {
   model.check_continues_texts("a chat");
+  const bool has_drafts = options.max_draft_tokens > 0 && mesh.size(parallel::kAxisPp) == 1;
+  if (has_drafts && why_no_drafts(model).empty() && why_no_shared_pages(model).empty()) start_generator();
+}
+
+void Session::start_generator() {
+  generator_.emplace(model_,
+                     GeneratorOptions{.max_batch = 1,
+                                      .max_cache_tokens = scored_length(model_) + nn::KvCache::kPageTokens,
+                                      .shares_pages = true,
+                                      .max_draft_tokens = options_.max_draft_tokens,
+                                      .cache_type = options_.cache_type});
+}
+
+Generation Session::generate_with_drafts(const std::vector<int64_t>& prompt, const GenerateOptions& options) {
+  const int64_t before = generator_->times().prefill_tokens, number = generator_->add({prompt, options});
+  while (generator_->step()) {
+  }
+  num_fed_ = generator_->times().prefill_tokens - before;
+  return generator_->take(number).value();
 }
 
 void Session::reset() {
+  if (generator_) return start_generator();
   cache_.free(sequence_);
   sequence_ = cache_.add();
   ids_.clear();
 }
 
 Generation Session::answer(const std::vector<int64_t>& prompt, const GenerateOptions& options) {
+  if (generator_) return generate_with_drafts(prompt, options);
   Continuation text(model_, {prompt, options});
   num_fed_ = 0;
   if (text.budget <= 0) return {};

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "tessera/text/bad_words.h"
+
 namespace tessera::serving {
 namespace {
 
@@ -44,15 +46,11 @@ std::vector<std::vector<int64_t>> read_bad_words(Fields& fields, const ServedMod
     throw fields.problem(name, "an array of at most " + std::to_string(kMostBadWords) + " texts is needed");
   std::vector<std::vector<int64_t>> words;
   for (const Json& each : *value) {
-    const std::string text = each.is_string() ? each.get<std::string>() : "";
-    const size_t first = text.find_first_not_of(" \t\r\n");
-    if (first == std::string::npos)
+    const auto own =
+        text::tokens_of_bad_word(model.tokenizer, each.is_string() ? each.get<std::string>() : "");
+    if (own.empty())
       throw fields.problem(name, "texts are needed, none of them empty or of white space alone");
-    const std::string word = text.substr(first);
-    const auto begins = model.tokenizer.encode(word), follows = model.tokenizer.encode(" " + word);
-    words.emplace_back(begins.begin(), begins.end());
-    if (!begins.empty() && follows.size() == begins.size() && follows.front() != begins.front())
-      words.emplace_back(follows.begin(), follows.end());
+    words.insert(words.end(), own.begin(), own.end());
   }
   return words;
 }

@@ -125,6 +125,27 @@ TEST(Session, FeedsOnlyWhatIsNew) {
   EXPECT_EQ(session.num_fed(), std::ssize(second));
 }
 
+TEST(Session, DraftsLeaveAnswersAndKeepWholePages) {
+  const auto model = small_model();
+  Session session(*model, {comm::Communicator::single(), {}}, {.max_draft_tokens = 6});
+  Ids prompt = {1, 2, 3, 1, 2, 3, 1, 2};
+  int64_t held = 0;
+  for (int turn = 0; turn < 5; ++turn) {
+    const Generation got = session.answer(prompt, endless(60));
+    EXPECT_EQ(got.token_ids, generate(*model, prompt, endless(60)).token_ids);
+    EXPECT_EQ(session.num_fed(), std::ssize(prompt) - held) << "turn " << turn;
+    prompt = joined(prompt, got.token_ids);
+    held = (std::ssize(prompt) - 1) / nn::KvCache::kPageTokens * nn::KvCache::kPageTokens;
+    prompt = joined(prompt, {5, 6, 7});
+  }
+  EXPECT_GT(session.counts().accepted_tokens, 0);
+  session.reset();
+  EXPECT_EQ(session.counts().drafts, 0);
+  prompt.resize(40);
+  session.answer(prompt, endless(2));
+  EXPECT_EQ(session.num_fed(), 40);
+}
+
 TEST(Session, StartsAnewWhereAWindowHasDroppedTheBeginning) {
   testing::Random random;
   // If any layer of the stage sees everything, everything is there.
