@@ -163,6 +163,22 @@ std::shared_ptr<const Json> read_variables(Fields& fields) {
   return variables.empty() ? nullptr : std::make_shared<const Json>(std::move(variables));
 }
 
+// Renders the chat. An assistant's message with calls may have no content: some templates ask for that, and
+// others join the content to texts, which fails unless it is one. The latter get an empty text.
+text::RenderedChat render(const text::ChatTemplate& chat_template, Json messages, const Json& tools,
+                          const text::RenderOptions& options) {
+  const auto has_calls = [](const Json& message) { return message.contains("tool_calls"); };
+  try {
+    return chat_template.render(messages, tools, options);
+  } catch (const Error&) {
+    if (std::ranges::none_of(messages, has_calls)) throw;
+    for (Json& message : messages) {
+      if (!message.contains("content") || message.at("content").is_null()) message["content"] = "";
+    }
+    return chat_template.render_as_given(messages, tools, options);
+  }
+}
+
 void refuse_chat_fields(Fields& fields) {
   const std::string no = "this field changes the answer and is not supported";
   fields.refuse_unless("continue_final_message", false, no);
@@ -202,12 +218,13 @@ std::vector<int64_t> encode_text(const std::string& text, bool adds_special, con
 std::vector<int64_t> encode_messages(Fields& fields, const Json& tools, const ServedModel& model) {
   if (model.chat_template == nullptr)
     throw ApiError::bad("this model has no chat template: " + model.no_template, "messages");
-  const Json messages = read_messages(fields, *model.chat_template);
+  Json messages = read_messages(fields, *model.chat_template);
   text::RenderOptions options =
       text::render_options(model.tokenizer, fields.boolean("add_generation_prompt", true));
   options.variables = read_variables(fields);
   const auto ids =
-      text::encode_chat(model.tokenizer, model.chat_template->render(messages, tools, options)).ids;
+      text::encode_chat(model.tokenizer, render(*model.chat_template, std::move(messages), tools, options))
+          .ids;
   return {ids.begin(), ids.end()};
 }
 

@@ -326,6 +326,15 @@ TEST_F(ServiceTest, FieldsReachTheEngine) {
             200);
   EXPECT_EQ(engine_.last().prompt.size(), std::string("system\na\nb\nassistant\n").size() + 3);
   EXPECT_EQ(engine_.last().max_new_tokens, 3);
+  // This template needs a content, and clients leave out that of a message with calls.
+  const json called = {{"role", "assistant"},
+                       {"tool_calls", {{{"id", "1"}, {"function", {{"name", "f"}, {"arguments", "{}"}}}}}}};
+  json null_content = called;
+  null_content["content"] = nullptr;
+  for (const json& message : {called, null_content}) {
+    EXPECT_EQ(chat({{"messages", {message}}}).status, 200);
+    EXPECT_EQ(engine_.last().prompt.size(), std::string("assistant\n\nassistant\n").size() + 3);
+  }
 }
 
 // The answer is the prompt again: text with characters of several bytes, cut at any stop string.
