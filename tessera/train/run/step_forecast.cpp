@@ -149,9 +149,15 @@ std::optional<ForeseenStep> foresee_step(const config::Recipe& recipe, const mod
     count_states(recipe, *model, job);
     const planner::Choice choice = choice_of(recipe, ranks);
     if (!planner::why_not(cluster->device, choice.precision).empty()) return std::nullopt;
-    return ForeseenStep{planner::step_time(work, *cluster, job, choice),
-                        planner::step_traffic(planner::step_parts(work, *cluster, job, choice), choice,
-                                              static_cast<double>(work.layers))};
+    const planner::StepTime time = planner::step_time(work, *cluster, job, choice);
+    if (!std::isfinite(time.total())) {
+      log::info(
+          "no step is expected: the rate of the drive that holds states is not known; the key `cluster` "
+          "can tell it");
+      return std::nullopt;
+    }
+    return ForeseenStep{time, planner::step_traffic(planner::step_parts(work, *cluster, job, choice), choice,
+                                                    static_cast<double>(work.layers))};
   } catch (const std::exception&) {
     return std::nullopt;  // a run that only its own steps can measure
   }
