@@ -177,7 +177,8 @@ TEST_F(VerbsTest, PlanFindsTheFastestWay) {
   for (const char* part :
        {"made by tessera plan", "Memory of a rank", "A step of plan 1", "plans that fit", "<rect"})
     EXPECT_NE(page.find(part), std::string::npos) << part;
-  write_text(here / "small.yaml", "device: T4\nmemory_gib: 0.25\ncontext_gib: 1\n");
+  write_text(here / "small.yaml", "device: T4\nmemory_gib: 0.25\ncontext_gib: 0.2499\n");
+  write_text(here / "full.yaml", "device: T4\nmemory_gib: 0.25\ncontext_gib: 1\n");
   struct Mistake {
     Words words;
     int exit_code;
@@ -192,6 +193,7 @@ TEST_F(VerbsTest, PlanFindsTheFastestWay) {
        2,
        "deals the step's sequences evenly"},
       {{"plan", "plan.yaml", "--cluster", "small.yaml"}, 10, "no plan fits"},
+      {{"plan", "plan.yaml", "--cluster", "full.yaml"}, 2, "context_gib"},
       {{"plan", "--table", "none"}, 2, "fsdp-titan"},
       {{"plan", "plan.yaml", "--cluster", "4xH100", "--html", "plan.yaml"}, 2, "plan.yaml"},
       {{"plan", "plan.yaml", "--cluster", "4xH100", "--write", "planned.yaml"}, 2, "planned.yaml"}};
