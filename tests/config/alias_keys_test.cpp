@@ -406,7 +406,7 @@ TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
   for (const char* line :
        {"float16: true", "fp8_recipe: rowwise", "peft_init_lora_weights: eva",
         "peft_layer_replication: [[0, 2]]", "rl: grpo", "pretraining_sample_concatenation: false",
-        "relora: true", "optimizer: dion", "chat_template: llava",
+        "qat: {weight_dtype: int8}", "optimizer: dion", "chat_template: llava",
         "deepspeed: {zero_optimization: {zero_quantized_nontrainable_weights: true}}",
         "deepspeed: {optimizer: {type: Muon}}", "deepspeed: {scheduler: {type: OneCycle}}"}) {
     EXPECT_THAT(message_of(kMinimal + line + '\n'), HasSubstr("error[E-CONFIG-UNSUPPORTED]: r.yaml:4:"))

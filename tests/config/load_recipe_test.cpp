@@ -389,7 +389,7 @@ TEST(KnownKeysTest, HoldEverySpellingOnce) {
     const bool is_prefix_key = std::string(key) == "mlflow_tags";
     EXPECT_EQ(std::find(keys.begin(), keys.end(), key) != keys.end(), !is_prefix_key) << key;
   }
-  for (const char* refused : {"relora", "qat"})
+  for (const char* refused : {"peft_layer_replication", "qat"})
     EXPECT_EQ(std::find(keys.begin(), keys.end(), refused), keys.end()) << refused;
   std::sort(keys.begin(), keys.end());
   const auto twice = std::adjacent_find(keys.begin(), keys.end());
