@@ -30,7 +30,7 @@
 #include "tessera/generation/serving_orders.h"
 #include "tessera/io/file.h"
 #include "tessera/io/run_inputs.h"
-#include "tessera/ops/panel_linear.h"
+#include "tessera/nn/kv_cache.h"
 #include "tessera/serving/http_server.h"
 #include "tessera/serving/service.h"
 #include "tessera/text/chat_encoding.h"
@@ -190,8 +190,9 @@ int run_serve(Options options, const CommandLine& command_line) {
   const generation::InferenceRank rank = join_ranks(options.ranks, compute.device());
   options.listen.http.max_body = options.max_body_mb << 20;
   options.engine.has_prefix_cache = !options.has_no_prefix_cache;
-  // On the host, parts of this size are read as fast as larger ones, and others wait less for them.
-  if (compute.device() == kHost) options.engine.max_part_tokens = ops::kPanelLinearRows;
+  // On the host, parts of a page are read as fast as larger ones (ops/panel_linear.h), and others wait less
+  // for them.
+  if (compute.device() == kHost) options.engine.max_part_tokens = nn::KvCache::kPageTokens;
   const serving::ApiKeys keys = read_keys(options.listen);
   Models all = load_models(options, compute, rank);
   std::optional<generation::Pooling> pooling;
