@@ -190,9 +190,12 @@ int run_serve(Options options, const CommandLine& command_line) {
   const generation::InferenceRank rank = join_ranks(options.ranks, compute.device());
   options.listen.http.max_body = options.max_body_mb << 20;
   options.engine.has_prefix_cache = !options.has_no_prefix_cache;
-  // On the host, parts of a page are read as fast as larger ones (ops/panel_linear.h), and others wait less
-  // for them.
-  if (compute.device() == kHost) options.engine.max_part_tokens = nn::KvCache::kPageTokens;
+  // On the host, parts of a page are read nearly as fast as larger ones (ops/panel_linear.h), and others wait
+  // less for them.
+  if (compute.device() == kHost) {
+    options.engine.max_part_tokens = nn::KvCache::kPageTokens;
+    options.engine.whole_parts = 3;
+  }
   const serving::ApiKeys keys = read_keys(options.listen);
   Models all = load_models(options, compute, rank);
   std::optional<generation::Pooling> pooling;

@@ -36,6 +36,8 @@ struct GeneratorOptions {
   // A longer prompt is read in parts of at most this many tokens, one pass each, and smaller ones far from
   // its beginning ([Note: parts of prompts]); 0 = prompts are read whole.
   int64_t max_part_tokens = 0;
+  // The rest of a prompt is read in one pass, and with others, if it is at most this many parts.
+  int64_t whole_parts = 1;
   // If set, requests that begin alike share the pages of their beginning, and pages outlive their requests
   // until their memory is needed. A request is then fed only what lies behind the pages that are known. Needs
   // max_cache_tokens, and a model for which why_no_shared_pages() has no reason. Pages of answers are shared
@@ -163,9 +165,9 @@ class Generator {
   }
   // The number of tokens of the next part of a request, if it has more.
   int64_t part_size(const RunningRequest& request) const;
-  // Tells whether more than one part of a request is unread.
+  // Tells whether more of a request is unread than is read in one pass.
   bool is_long(const RunningRequest& request) const {
-    return options_.max_part_tokens > 0 && num_unread(request) > part_size(request);
+    return options_.max_part_tokens > 0 && num_unread(request) > options_.whole_parts * part_size(request);
   }
   // The pages that the unread tokens of requests in the cache will take.
   int64_t pages_to_read(std::span<const RunningRequest> requests) const;

@@ -140,6 +140,7 @@ GeneratorOptions generator_options(const serving::EngineFacts& facts, const Serv
           .max_prefill_tokens = options.max_prefill_tokens,
           .max_prefills = 1,
           .max_part_tokens = part_tokens(options),
+          .whole_parts = options.max_prefill_tokens == 1 ? 1 : options.whole_parts,
           .shares_pages = options.has_prefix_cache,
           .max_draft_tokens = options.max_draft_tokens,
           .cache_type = options.cache_type};

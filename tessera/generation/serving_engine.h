@@ -20,6 +20,7 @@ struct ServingEngineOptions {
   int64_t max_cache_tokens = 0;       // tokens of all prompts and answers; 0 = default_cache_tokens()
   int64_t max_prefill_tokens = 1024;  // GeneratorOptions::max_prefill_tokens
   int64_t max_part_tokens = 512;      // GeneratorOptions::max_part_tokens
+  int64_t whole_parts = 1;            // GeneratorOptions::whole_parts, unless each prompt is read alone
   int64_t max_context = 0;            // the most tokens of a prompt; 0 = what the model takes
   bool has_prefix_cache = true;       // GeneratorOptions::shares_pages
   int64_t max_draft_tokens = 0;       // GeneratorOptions::max_draft_tokens
