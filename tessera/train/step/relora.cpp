@@ -13,6 +13,7 @@
 #include "tessera/nn/initial_value.h"
 #include "tessera/parallel/gather_tensor.h"
 #include "tessera/peft/layer_options.h"
+#include "tessera/peft/lora.h"
 
 namespace tessera::train {
 namespace {
@@ -36,8 +37,8 @@ std::vector<AdaptedLayer> layers_of(const TrainedModel& trained) {
   };
   std::vector<AdaptedLayer> layers;
   for (const std::string& name : trained.adapter->targets.adapted) {
-    const AdaptedLayer layer = {name, find(name + ".weight"), find(name + ".lora_A.weight"),
-                                find(name + ".lora_B.weight")};
+    const AdaptedLayer layer = {name, find(name + ".weight"), find(name + peft::kFactorA),
+                                find(name + peft::kFactorB)};
     if (layer.weight != nullptr && layer.a != nullptr && layer.b != nullptr) layers.push_back(layer);
   }
   return layers;
