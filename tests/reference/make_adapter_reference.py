@@ -72,7 +72,7 @@ KINDS = {
 }
 
 
-RELORA = dict(seed=42, learning_rate=1e-4, relora_prune_ratio=0.8, jagged_restart_steps=4, jagged_restart_warmup_steps=2,
+RELORA = dict(seed=42, learning_rate=1e-2, relora_prune_ratio=0.8, jagged_restart_steps=4, jagged_restart_warmup_steps=2,
               jagged_restart_anneal_steps=1)
 
 
@@ -131,7 +131,6 @@ def load_adapter(base, kind, initial, **changes):
 
 
 def wide_curve(kind, model_name, rows, options, initial):
-    """The curve in float64, and the logits behind it."""
     folder = os.path.join(DATA, "models", model_name)
     narrow = load_base(model_name)
     with everything_in_float64(type(narrow)):
@@ -139,8 +138,7 @@ def wide_curve(kind, model_name, rows, options, initial):
         model.load_state_dict({key: value.double() for key, value in narrow.state_dict().items()})
         model = load_adapter(model, kind, initial, autocast_adapter_dtype=False)
         model.double()
-        curve, logits = train_kind(model, rows, options), None
-        return curve, logits_of(model, rows[0]["input_ids"])
+        return train_kind(model, rows, options)
 
 
 def make(kind, options):
@@ -160,14 +158,12 @@ def make(kind, options):
         save_adapter(model, initial, base_name)
         model = load_adapter(load_base(model_name), kind, initial)
     tensors = {"ids": torch.tensor(ids), "logits_initial": logits_of(model, ids)}
-    curve, logits = train_kind(model, rows, options), None
+    curve = train_kind(model, rows, options)
     # In float64, PEFT draws other projections, which it reads where they are saved.
     if start is None and getattr(config, "save_projection", True):
-        wide_steps, logits = wide_curve(kind, model_name, rows, options, initial)
-        for step, wide in zip(curve, wide_steps):
+        for step, wide in zip(curve, wide_curve(kind, model_name, rows, options, initial)):
             step["loss_f64"], step["grad_norm_f64"] = wide["loss"], wide["grad_norm"]
-    # Pruned moments make steps so large that float32 leads elsewhere.
-    tensors["logits_final"] = logits if kind == "relora" else logits_of(model, ids)
+    tensors["logits_final"] = logits_of(model, ids)
     if kind not in ("prompt", "relora"):
         tensors["logits_merged"] = logits_of(copy.deepcopy(model).merge_and_unload(), ids)
     save(tensors, os.path.join(FOLDER, f"{kind}.safetensors"), format="pt")

@@ -1,4 +1,4 @@
-"""ReLoRA as Axolotl has it, with the program's own random numbers for the new A."""
+"""ReLoRA as Axolotl has it, but that a first moment goes with its second one; new A from the program's own numbers."""
 import math
 
 import torch
@@ -72,8 +72,10 @@ def restart(model, optimizer, step, options):
         a.copy_(uniform(seed, own, a.shape, 1 / math.sqrt(a.shape[1])))
         b.zero_()
         for factor in (a, b):
+            state, kept = optimizer.state[factor], {}
             for key in ("exp_avg", "exp_avg_sq"):
-                state = optimizer.state[factor][key]
-                magnitude = state.abs()
+                magnitude = state[key].abs()
                 quantile = torch.quantile(magnitude.flatten().float(), options["relora_prune_ratio"])
-                state.mul_(magnitude > quantile.to(state.dtype))
+                kept[key] = magnitude > quantile.to(magnitude.dtype)
+            state["exp_avg"].mul_(kept["exp_avg"] & kept["exp_avg_sq"])
+            state["exp_avg_sq"].mul_(kept["exp_avg_sq"])

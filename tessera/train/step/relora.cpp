@@ -44,15 +44,24 @@ std::vector<AdaptedLayer> layers_of(const TrainedModel& trained) {
   return layers;
 }
 
-// Sets the smallest magnitudes of a state to zero: those up to the quantile `ratio` of the whole tensor.
-void prune(const checkpoint::StateTensor& state, const std::vector<parallel::RankAxis>& axes, double ratio) {
+// Returns where the magnitudes of a state's tile lie above the quantile `ratio` of the whole tensor. Collective.
+at::Tensor kept_of(const checkpoint::StateTensor& state, const std::vector<parallel::RankAxis>& axes,
+                   double ratio) {
   const at::Tensor values = state.get();
   const at::Tensor whole = parallel::gather_tensor(values, state.layout, axes, state.name);
   const auto rank = static_cast<int64_t>(std::floor(ratio * static_cast<double>(whole.numel() - 1)));
   const at::Tensor quantile = std::get<0>(at::kthvalue(whole.view({-1}).abs().to(at::kDouble), rank + 1));
-  if (values.numel() == 0) return;
-  values.masked_fill_(values.abs().le(quantile), 0.0);
-  state.set(values);
+  return values.abs().gt(quantile);
+}
+
+// Sets the smallest magnitudes of both moments of a factor to zero. A first moment goes with its second one: alone
+// it would be divided by epsilon in the next update, since B = 0 leaves A without a gradient.
+void prune(const checkpoint::StateTensor& first, const checkpoint::StateTensor& second,
+           const std::vector<parallel::RankAxis>& axes, double ratio) {
+  const at::Tensor kept = kept_of(second, axes, ratio);
+  const at::Tensor both = kept_of(first, axes, ratio).logical_and_(kept);
+  first.set(first.get().mul_(both));
+  second.set(second.get().mul_(kept));
 }
 
 }  // namespace
@@ -87,21 +96,17 @@ void restart_adapter(const config::Recipe& recipe, const TrainedModel& trained, 
   // The stream of this restart's values, apart from those of the first ones and of other restarts.
   const uint64_t seed =
       CounterRng(static_cast<uint64_t>(recipe.seed), stream_of("relora")).bits(static_cast<uint64_t>(steps));
-  std::unordered_map<std::string, const ShardedParameter*> owners;
+  std::unordered_map<std::string, checkpoint::StateTensor> states;
+  for (checkpoint::StateTensor& state : optimizer.states()) states.emplace(state.name, std::move(state));
   for (const AdaptedLayer& layer : layers_of(trained)) {
     const ShardedParameter& a = *layer.a;
     const std::vector<int64_t>& shape = a.layout.shape();
     const double bound = 1.0 / std::sqrt(static_cast<double>(shape[1]));
     if (a.tile.numel() > 0)
       checkpoint::fill_box(a.tile.detach(), a.name, shape, a.box, nn::InitialValue::uniform(bound), seed);
-    for (const ShardedParameter* factor : {layer.a, layer.b}) {
-      owners.emplace(factor->name + "/exp_avg", factor);
-      owners.emplace(factor->name + "/exp_avg_sq", factor);
-    }
-  }
-  for (const checkpoint::StateTensor& state : optimizer.states()) {
-    const auto owner = owners.find(state.name);
-    if (owner != owners.end()) prune(state, owner->second->axes, recipe.relora_prune_ratio);
+    for (const ShardedParameter* factor : {layer.a, layer.b})
+      prune(states.at(factor->name + "/exp_avg"), states.at(factor->name + "/exp_avg_sq"), factor->axes,
+            recipe.relora_prune_ratio);
   }
 }
 
