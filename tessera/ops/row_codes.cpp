@@ -32,7 +32,8 @@ void encode_plainly(const at::Tensor& codes, const at::Tensor& values, const Cod
   x = x.view({rows, form.num_blocks, form.block});
   const at::Tensor scales = x.abs().amax(-1, /*keepdim=*/true) / form.largest_code();
   const at::Tensor inverse = at::where(scales > FLT_MIN, scales.reciprocal(), at::zeros_like(scales));
-  at::Tensor integers = at::nan_to_num(x * inverse, 0.0, 0.0, 0.0).round_().to(at::kChar);
+  const at::Tensor scaled = x * inverse;
+  at::Tensor integers = at::where(scaled.isfinite(), scaled, 0.0).round_().to(at::kChar);
   if (form.bits == 4) {
     const at::Tensor pairs = (integers + 8).to(at::kByte).view({rows, padded / 2, 2});
     integers = pairs.select(2, 0) + pairs.select(2, 1) * 16;

@@ -128,6 +128,7 @@ TEST_F(EstimateTest, IsWhatTheTrainingTakes) {
            {"llama", "optimizer: muon\n", 0.05},
            {"llama", "optimizer: galore_adamw\noptimizer_args: {rank: 32}\n", 0.05},
            {"qwen3", "optimizer: adam_mini\n"},
+           {"llama", "zero_stage: 2\nzero_quantized_weights: true\nzero_quantized_gradients: true\n", 0.05},
            {"mixtral", "zero_stage: 3\n", 0.1}})
     expect_right(c);
 }
