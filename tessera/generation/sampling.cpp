@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include "tessera/core/error.h"
 #include "tessera/core/rng.h"
@@ -19,6 +20,8 @@ namespace tessera::generation {
 namespace {
 
 const uint64_t kSamplingStream = stream_of("generate.sample");
+// The number of tokens whose weights are worth a thread of their own.
+constexpr int64_t kTokensOfThread = 8192;
 
 Error not_finite() {
   return {ErrorKind::Numerics, "LOGITS",
@@ -117,9 +120,16 @@ std::vector<Weighted> kept_tokens(const std::vector<double>& logits, double high
   // needs no sort.
   const bool fall = o.top_k > 0 && o.top_k < std::ssize(logits);
   std::vector<Weighted> kept(fall ? static_cast<size_t>(o.top_k) : logits.size());
-  for (size_t i = 0; i < kept.size(); ++i) {
-    const size_t token = fall ? falling->token(i) : i;
-    kept[i] = {token, weight(token)};
+  if (fall) {
+    for (size_t i = 0; i < kept.size(); ++i) {
+      const size_t token = falling->token(i);
+      kept[i] = {token, weight(token)};
+    }
+  } else {
+    at::parallel_for(0, std::ssize(kept), kTokensOfThread, [&](int64_t begin, int64_t end) {
+      for (auto token = static_cast<size_t>(begin); token < static_cast<size_t>(end); ++token)
+        kept[token] = {token, weight(token)};
+    });
   }
   if (o.top_p < 1.0) {
     const auto needed = static_cast<int64_t>(std::ceil(o.top_p * static_cast<double>(sum_of(kept))));

@@ -30,8 +30,7 @@ std::optional<at::ScalarType> CallHook::input_type() const {
   return inner == nullptr ? std::nullopt : inner->input_type();
 }
 
-std::optional<at::ScalarType> input_type_of(const torch::nn::Module& module) {
-  const auto hook = find_call_hook(module);
+std::optional<at::ScalarType> input_type_of(const std::shared_ptr<CallHook>& hook) {
   return hook == nullptr ? std::nullopt : hook->input_type();
 }
 
@@ -68,11 +67,14 @@ void add_call_hook(torch::nn::Module& module, std::shared_ptr<CallHook> hook) {
   }
 }
 
+at::Tensor call_hooked(const torch::nn::Module& module, const std::shared_ptr<CallHook>& hook,
+                       const at::Tensor& input, const CallHook::Forward& forward) {
+  const trace::Scope scope(module.name());
+  return hook == nullptr ? forward(input) : run_hook(hook, as_input(input, hook->input_type()), forward);
+}
 at::Tensor call_hooked(const torch::nn::Module& module, const at::Tensor& input,
                        const CallHook::Forward& forward) {
-  const trace::Scope scope(module.name());
-  const auto hook = find_call_hook(module);
-  return hook == nullptr ? forward(input) : run_hook(hook, as_input(input, hook->input_type()), forward);
+  return call_hooked(module, find_call_hook(module), input, forward);
 }
 
 }  // namespace tessera::nn

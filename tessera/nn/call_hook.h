@@ -39,8 +39,8 @@ inline constexpr const char* kCallHookName = "tessera_call_hook";
 
 // Returns the outermost hook of `module`, or null.
 std::shared_ptr<CallHook> find_call_hook(const torch::nn::Module& module);
-// Returns the input_type() of the module's hooks; nullopt if it has none.
-std::optional<at::ScalarType> input_type_of(const torch::nn::Module& module);
+// Returns the input_type() of a module's hooks, of which `hook` is the outermost one; nullopt if it is null.
+std::optional<at::ScalarType> input_type_of(const std::shared_ptr<CallHook>& hook);
 // Returns `value` as the forward gets it: floating tensors cast to `type`, all else unchanged. Without a type
 // nothing is cast.
 at::Tensor as_input(const at::Tensor& value, std::optional<at::ScalarType> type);
@@ -74,7 +74,9 @@ void add_call_hook(torch::nn::Module& module, std::shared_ptr<CallHook> hook);
 
 // Runs `forward` as the forward of `module` on `input`, inside the module's hooks. A hook may run it again in
 // the backward pass, so `forward` must capture its data by value. Only `input` is cast to the hooks'
-// input_type().
+// input_type(). The hook is find_call_hook()'s, which copies the names of all children.
+at::Tensor call_hooked(const torch::nn::Module& module, const std::shared_ptr<CallHook>& hook,
+                       const at::Tensor& input, const CallHook::Forward& forward);
 at::Tensor call_hooked(const torch::nn::Module& module, const at::Tensor& input,
                        const CallHook::Forward& forward);
 
@@ -83,8 +85,9 @@ at::Tensor call_hooked(const torch::nn::Module& module, const at::Tensor& input,
 // a hook may run the forward again after this call.
 template <class M, class... Args>
 at::Tensor call(M& module, const at::Tensor& input, const Args&... args) {
-  [[maybe_unused]] const auto type = input_type_of(module);
-  return call_hooked(module, input,
+  const auto hook = find_call_hook(module);
+  [[maybe_unused]] const auto type = input_type_of(hook);
+  return call_hooked(module, hook, input,
                      [&module, ... args = std::decay_t<Args>(as_input(args, type))](const at::Tensor& x) {
                        return module.forward(x, args...);
                      });
