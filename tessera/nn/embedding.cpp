@@ -17,9 +17,9 @@ Embedding::Embedding(int64_t num_embeddings, int64_t hidden_size, at::ScalarType
 at::Tensor Embedding::forward(const at::Tensor& input_ids) const {
   return run(input_ids, [this](const ops::Activation& all) {
     const at::Tensor ids = virtual_rows_ == nullptr ? all.value() : virtual_rows_->without_own(all.value());
-    at::Tensor y = first_row_ ? ops::embedding_part(weight, *first_row_, ids)
+    at::Tensor y = first_row_ ? ops::embedding_part(weight, *first_row_, ids, fixed_row_)
                    : form_    ? ops::coded_embedding(operand(), ids, dtype_)
-                              : ops::embedding(weight, ids);
+                              : ops::embedding(weight, ids, fixed_row_);
     if (token_rows_ != nullptr) y = token_rows_->on_tokens(y, ids, part());
     if (noise_alpha_ > 0.0 && is_training()) y = with_noise(y, ids);
     if (virtual_rows_ == nullptr) return y;

@@ -32,6 +32,8 @@ class Embedding : public Layer, public HasInitialValues {
   // Declares that the weight holds the rows [first_row, first_row + weight.size(0)) of the table. Ids of
   // other rows then give zeros, so the sum over the ranks that hold the parts is the whole result.
   void set_first_row(int64_t first_row) { first_row_ = first_row; }
+  // Lets the lookup give this row of the table no gradient. An output projection with the same weight does.
+  void set_fixed_row(int64_t row) { fixed_row_ = row; }
   // In training, embedding_noise_here() is added to the output. If the table is cut, each rank adds the noise
   // of the tokens whose rows it holds.
   void set_noise(double alpha) { noise_alpha_ = alpha; }
@@ -57,6 +59,7 @@ class Embedding : public Layer, public HasInitialValues {
   ops::WeightForm form_;
   at::ScalarType dtype_;
   std::optional<int64_t> first_row_;
+  int64_t fixed_row_ = -1;
   std::shared_ptr<TokenRows> token_rows_;
   std::shared_ptr<VirtualRows> virtual_rows_;
   double noise_alpha_ = 0.0;

@@ -277,6 +277,24 @@ json multimodal_json(const json& text = json::object(), const json& whole = json
   return value;
 }
 
+// Transformers gives the pad token's row no gradient from lookups, but in a few families.
+TEST(Registry, APadTokenHasARowThatLookupsDoNotTrain) {
+  const auto row_of = [](const char* type, const json& keys) {
+    json value = json_of_any(type);
+    value.erase("pad_token_id");
+    value["vocab_size"] = 40000;
+    value.update(keys);
+    return parse_model_config(value.dump(), "config.json")->fixed_row();
+  };
+  EXPECT_EQ(row_of("llama", {{"pad_token_id", 7}}), 7);
+  EXPECT_EQ(row_of("llama", json::object()), std::nullopt);
+  EXPECT_EQ(row_of("llama", {{"pad_token_id", 40000}}), std::nullopt);
+  EXPECT_EQ(row_of("gpt_neox", {{"pad_token_id", 7}}), std::nullopt);
+  // This is a default of the configuration class.
+  EXPECT_EQ(row_of("phi3", json::object()), 32000);
+  EXPECT_EQ(row_of("phi3", {{"pad_token_id", nullptr}}), std::nullopt);
+}
+
 TEST(Registry, AMultimodalModelIsReadAsItsTextPart) {
   const auto parse = [](const json& value) { return parse_model_config(value.dump(), "config.json"); };
   // Keys of the whole model go before those of its text part.

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tessera/ops/direct_gradient.h"
+
 #include "tests/testing/gradcheck.h"
 
 namespace tessera::ops {
@@ -27,6 +29,28 @@ TEST(EmbeddingTest, PartsAddUpToTheWholeTable) {
     }
     EXPECT_TRUE(at::equal(sum, whole));
     EXPECT_TRUE(at::equal(at::cat(gradients), wanted));
+  }
+}
+
+TEST(EmbeddingTest, AFixedRowGetsNoGradient) {
+  const at::Tensor ids = at::tensor({3, 0, 5, 3, 5}, at::kLong);
+  for (const bool is_direct : {false, true}) {
+    for (const int64_t first : {0, 2}) {
+      const at::Tensor table = trained(random_tensor({6, 4}, 1));
+      if (is_direct) accumulate_directly(table, at::kDouble);
+      const auto gradient_with = [&](int64_t fixed) {
+        table.mutable_grad().reset();
+        const at::Tensor y = first == 0 ? ops::embedding(table, ids, fixed)
+                                        : embedding_part(table, first, ids + first, fixed + first);
+        y.backward(direction_of(y));
+        return table.grad().clone();
+      };
+      const at::Tensor fixed = gradient_with(3);
+      at::Tensor wanted = gradient_with(1);
+      EXPECT_GT(wanted[3].abs().min().item<double>(), 0.0);
+      wanted[3].zero_();
+      EXPECT_TRUE(at::equal(fixed, wanted));
+    }
   }
 }
 

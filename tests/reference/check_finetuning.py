@@ -3,8 +3,8 @@
 
 usage: check_finetuning.py --tessera PROGRAM [NAME...]
 
-A step is AdamW with weight decay and clipped gradients over two rows of token ids. A model passes if the losses of all
-steps agree to 1e-9 of their size. Models that Transformers does not train from such a folder are named as left out.
+A step is AdamW with weight decay of all but biases and norms, and clipped gradients, over two rows of token ids, padding
+ones among them. A model passes if the losses of all steps agree to 1e-9 of their size. Models that Transformers does not train from such a folder are named as left out.
 Exits with 1 if one differs.
 """
 import argparse
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-from make_model_reference import model_class
+from make_model_reference import FAMILIES, model_class
 from reference_common import DATA, everything_in_float64, label_loss_sum, num_label_tokens
 
 import torch
@@ -28,26 +28,29 @@ def make_rows(vocab_size):
     generator = torch.Generator().manual_seed(12)
     rows = []
     for index in range(STEPS * ROWS):
-        ids = torch.randint(3, vocab_size, (5 + index % 7,), generator=generator)
+        ids = torch.randint(0, vocab_size, (5 + index % 7,), generator=generator)
         labels = ids.clone()
         labels[:1 + index % 3] = -100
         rows.append((ids, labels))
     return rows
 
 
-def transformers_losses(folder, rows):
+def transformers_losses(folder, rows, attention):
     """Each row runs by itself, so that no padding and no packing is in these numbers."""
     auto = model_class(folder)
     stored = auto.from_pretrained(folder, dtype=torch.float32)
     state = {name: value.double() if value.is_floating_point() else value for name, value in stored.state_dict().items()}
     with everything_in_float64(type(stored)):
-        model = auto.from_config(AutoConfig.from_pretrained(folder), attn_implementation="eager", dtype=torch.float64)
+        model = auto.from_config(AutoConfig.from_pretrained(folder), attn_implementation=attention, dtype=torch.float64)
         model.load_state_dict(state)
         model.eval()  # without dropout, which Tessera does not apply either
         model.config._experts_implementation = "eager"
-        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        optimizer = torch.optim.AdamW([{"params": [p for p in trained if p.dim() > 1], "weight_decay": DECAY},
-                                       {"params": [p for p in trained if p.dim() <= 1], "weight_decay": 0.0}], lr=RATE)
+        named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+        trained = list(named.values())
+        decays = {name: p.dim() > 1 and not name.endswith("bias") for name, p in named.items()}
+        optimizer = torch.optim.AdamW([{"params": [p for name, p in named.items() if decays[name]], "weight_decay": DECAY},
+                                       {"params": [p for name, p in named.items() if not decays[name]], "weight_decay": 0.0}],
+                                      lr=RATE)
         losses = []
         for step in range(STEPS):
             batch = rows[step * ROWS:(step + 1) * ROWS]
@@ -99,9 +102,10 @@ def main():
         folder = os.path.join(models, name)
         with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
             config = json.load(file)
-        rows = make_rows(config.get("text_config", config)["vocab_size"])
+        family = FAMILIES.get(name, {})
+        rows = make_rows(config.get("text_config", config)["vocab_size"] - family.get("num_other_ids", 0))
         try:
-            want = transformers_losses(folder, rows)
+            want = transformers_losses(folder, rows, family.get("kind", "eager"))
             with tempfile.TemporaryDirectory() as work:
                 got = tessera_losses(options.tessera, folder, rows, work)
             worst = max(abs(a - b) / b for a, b in zip(got, want, strict=True))

@@ -55,6 +55,9 @@ struct ModelConfig {
   // Weight of the routers' balance loss (nn::RouterBalance); 0 = no such loss.
   double router_aux_loss_coef = 0.0;
   std::optional<int64_t> bos_token_id, pad_token_id;
+  // The pad token's row of the embedding is trained by lookups too. In most of Transformers' families it is
+  // not (padding_idx), which counts where texts contain that token.
+  bool trains_pad_row = false;
   std::vector<int64_t> eos_token_ids;
   // Attention sees both sides of a token, so that nothing can be generated; a classifier reads the first
   // token of a text, and the last one otherwise.
@@ -66,6 +69,10 @@ struct ModelConfig {
   // The head is a classifier's, of whole texts (Transformers' *ForSequenceClassification) or of tokens
   // (*ForTokenClassification); nothing: it tells the next token.
   std::optional<Classification> classification;
+  // Returns the token whose row of the embedding lookups do not train.
+  std::optional<int64_t> fixed_row() const {
+    return trains_pad_row || pad_token_id >= vocab_size ? std::nullopt : pad_token_id;
+  }
   // Tells whether the head is that of a classifier of tokens.
   bool tells_tokens() const { return classification && classification->of_tokens(); }
   // The head is that of a masked language model (Transformers' *ForMaskedLM), which tells the tokens that

@@ -26,6 +26,7 @@ DecoderForCausalLM::DecoderForCausalLM(const ModelConfig& config, const Decoder&
     return add(name, std::make_shared<nn::Embedding>(rows, config.hidden_size, dtype));
   };
   embedding_ = add_table(decoder.embedding, config.vocab_size);
+  if (const auto row = config.fixed_row()) embedding_->set_fixed_row(*row);
   if (decoder.positions) positions_ = add_table(decoder.positions->name, decoder.positions->rows);
   embedding_norm_ = add_norm(decoder.embedding_norm);
   const auto list = add(decoder.layers, std::make_shared<torch::nn::Module>(decoder.layers));

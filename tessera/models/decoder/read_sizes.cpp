@@ -68,6 +68,7 @@ void read_sizes(const io::JsonReader& reader, ModelConfig& c, const DecoderDefau
 DecoderConfig read_decoder(const io::JsonReader& reader, const DecoderDefaults& defaults) {
   DecoderConfig c;
   read_common(reader, c);
+  if (!reader.has("pad_token_id") && !reader.is_null("pad_token_id")) c.pad_token_id = defaults.pad_token;
   read_sizes(reader, c, defaults);
   note_dropout(reader, c, {"attention_dropout", "resid_pdrop", "embd_pdrop", "residual_dropout"});
   nn::TransformerBlockOptions block;

@@ -36,6 +36,7 @@ struct DecoderDefaults {
   const char* intermediate_key = "intermediate_size";
   // An absent key means a multiple of hidden_size, or this size; 0: it must be there.
   int64_t intermediate_multiple = 0, intermediate_size = 0;
+  std::optional<int64_t> pad_token;
 };
 
 // Reads the sizes of a model, its initial values, whether its embeddings are tied, and the bound of what it

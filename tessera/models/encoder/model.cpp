@@ -51,6 +51,7 @@ EncoderModel::EncoderModel(const EncoderConfig& config, at::ScalarType dtype) : 
     return add(e.body + "." + name, std::make_shared<nn::Embedding>(rows, hidden, dtype));
   };
   words_ = add_table(e.words, config.vocab_size);
+  if (const auto row = config.fixed_row()) words_->set_fixed_row(*row);
   positions_ = add_table(e.positions, config.max_position_embeddings);
   types_ = add_table(e.types, e.num_types);
   embedding_norm_ = add(e.body + "." + e.embedding_norm, nn::make_norm(hidden, e.norm, dtype));

@@ -9,9 +9,11 @@ namespace tessera::models {
 namespace {
 
 DecoderConfig read_both(const io::JsonReader& reader, double theta) {
-  DecoderConfig c = read_decoder(
-      reader,
-      {.max_position_embeddings = 8192, .norm_eps = 1e-5, .is_tied = true, .norm_eps_key = "layer_norm_eps"});
+  DecoderConfig c = read_decoder(reader, {.max_position_embeddings = 8192,
+                                          .norm_eps = 1e-5,
+                                          .is_tied = true,
+                                          .norm_eps_key = "layer_norm_eps",
+                                          .pad_token = 0});
   c.decoder.norm.kind = nn::NormOptions::Kind::Layer;
   c.decoder.norm.has_bias = false;
   c.decoder.logit_scale = reader.number("logit_scale", 1e-9, 1e9, 0.0625);

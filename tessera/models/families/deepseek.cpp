@@ -175,7 +175,8 @@ DecoderConfig read_deepseek_v3(const io::JsonReader& reader) {
 }
 
 DecoderConfig read_mistral4(const io::JsonReader& reader) {
-  DecoderConfig c = read_decoder(reader, {.max_position_embeddings = 1048576, .head_dim = 128});
+  DecoderConfig c =
+      read_decoder(reader, {.max_position_embeddings = 1048576, .head_dim = 128, .pad_token = 11});
   set_latent_attention(reader, c, {.q_rank = 1024, .kv_rank = 256, .plain_dim = 64, .is_mistral = true});
   set_v3_experts(reader, c,
                  {.num_experts = 128,

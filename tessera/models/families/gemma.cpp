@@ -10,7 +10,8 @@ namespace tessera::models {
 namespace {
 
 // All three have norms with 1 + weight, scaled embeddings and a gated GELU.
-DecoderConfig read_common_gemma(const io::JsonReader& reader, const DecoderDefaults& defaults) {
+DecoderConfig read_common_gemma(const io::JsonReader& reader, DecoderDefaults defaults) {
+  defaults.pad_token = 0;
   DecoderConfig c = read_decoder(reader, defaults);
   c.decoder.norm.adds_one = true;
   c.decoder.embedding_scale = std::sqrt(static_cast<double>(c.hidden_size));

@@ -7,8 +7,11 @@
 namespace tessera::models {
 
 DecoderConfig read_glm(const io::JsonReader& reader) {
-  DecoderConfig c = read_decoder(
-      reader, {.max_position_embeddings = 131072, .head_dim = 128, .kv_heads = 2, .norm_eps = 1.5625e-7});
+  DecoderConfig c = read_decoder(reader, {.max_position_embeddings = 131072,
+                                          .head_dim = 128,
+                                          .kv_heads = 2,
+                                          .norm_eps = 1.5625e-7,
+                                          .pad_token = 151329});
   set_biases(c, reader.boolean("attention_bias", true), false, false);
   for (auto& block : c.decoder.blocks) {
     block.attention.is_interleaved = true;

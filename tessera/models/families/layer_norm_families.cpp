@@ -53,6 +53,7 @@ DecoderConfig read_bloom(const io::JsonReader& reader) {
   c.decoder.body = "transformer";
   c.decoder.has_named_classifier = true;
   c.decoder.embedding = "word_embeddings";
+  c.trains_pad_row = true;
   c.decoder.embedding_norm = "word_embeddings_layernorm";
   c.decoder.layers = "h";
   c.decoder.final_norm = "ln_f";
@@ -78,6 +79,7 @@ DecoderConfig read_gpt_neox(const io::JsonReader& reader) {
   c.decoder.unread_endings = {".attention.bias", ".attention.masked_bias"};
   c.decoder.body = "gpt_neox";
   c.decoder.embedding = "embed_in";
+  c.trains_pad_row = true;
   c.decoder.final_norm = "final_layer_norm";
   c.decoder.head = "embed_out";
   c.decoder.has_named_classifier = true;
@@ -117,6 +119,7 @@ DecoderConfig read_falcon(const io::JsonReader& reader) {
   c.decoder.body = "transformer";
   c.decoder.has_named_classifier = true;
   c.decoder.embedding = "word_embeddings";
+  c.trains_pad_row = true;
   c.decoder.layers = "h";
   c.decoder.final_norm = "ln_f";
   if (!reader.boolean("alibi", false)) {

@@ -20,6 +20,7 @@ DecoderConfig read_lfm2_layers(const io::JsonReader& reader, DecoderDefaults def
   defaults.is_tied = true;
   defaults.norm_eps_key = "norm_eps";
   defaults.activation_key = nullptr;
+  defaults.pad_token = 0;
   DecoderConfig c = read_decoder(reader, defaults);
   // Older files have this key.
   c.tie_word_embeddings = reader.boolean("tie_embedding", c.tie_word_embeddings);

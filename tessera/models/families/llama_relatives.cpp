@@ -24,8 +24,9 @@ void drop_gates(DecoderConfig& c) {
 
 // Apertus of the Swiss AI Initiative (arXiv 2509.14233): an activation with parameters, and no gate.
 DecoderConfig read_apertus(const io::JsonReader& reader) {
-  DecoderConfig c =
-      read_decoder(reader, {.max_position_embeddings = 65536, .norm_eps = 1e-5, .activation_key = nullptr});
+  DecoderConfig c = read_decoder(
+      reader,
+      {.max_position_embeddings = 65536, .norm_eps = 1e-5, .activation_key = nullptr, .pad_token = 3});
   const bool bias = reader.boolean("attention_bias", false);
   set_biases(c, bias, bias, false);
   drop_gates(c);
@@ -74,8 +75,8 @@ DecoderConfig read_granite(const io::JsonReader& reader) {
 
 // Helium of Kyutai: rotations of neighbours.
 DecoderConfig read_helium(const io::JsonReader& reader) {
-  DecoderConfig c =
-      read_decoder(reader, {.max_position_embeddings = 4096, .head_dim = 128, .norm_eps = 1e-8});
+  DecoderConfig c = read_decoder(
+      reader, {.max_position_embeddings = 4096, .head_dim = 128, .norm_eps = 1e-8, .pad_token = 3});
   set_biases(c, reader.boolean("attention_bias", false), false, reader.boolean("mlp_bias", false));
   for (auto& block : c.decoder.blocks) block.attention.is_interleaved = true;
   set_rope(c, read_rope(reader, c, {.theta = 1e5}));
@@ -84,7 +85,7 @@ DecoderConfig read_helium(const io::JsonReader& reader) {
 
 // Hunyuan of Tencent: norms of queries and keys behind the rotation.
 DecoderConfig read_hunyuan(const io::JsonReader& reader) {
-  DecoderConfig c = read_decoder(reader, {.norm_eps = 1e-5});
+  DecoderConfig c = read_decoder(reader, {.norm_eps = 1e-5, .pad_token = 0});
   const bool bias = reader.boolean("attention_bias", false);
   set_biases(c, bias, bias, false);
   for (auto& block : c.decoder.blocks) {
@@ -116,7 +117,8 @@ DecoderConfig read_ministral(const io::JsonReader& reader) {
 // Ministral 3 of Mistral AI: yarn, and queries that grow with their positions.
 DecoderConfig read_ministral3(const io::JsonReader& reader) {
   DecoderConfig c = read_decoder(
-      reader, {.max_position_embeddings = 262144, .head_dim = 128, .kv_heads = 8, .norm_eps = 1e-5});
+      reader,
+      {.max_position_embeddings = 262144, .head_dim = 128, .kv_heads = 8, .norm_eps = 1e-5, .pad_token = 11});
   set_windows(reader, c, std::vector<bool>(c.decoder.blocks.size(), true), std::nullopt);
   set_rope(c, read_mistral_rope(reader, c, {.theta = 1e6, .factor = 16.0, .original_length = 16384}));
   return c;
@@ -124,7 +126,8 @@ DecoderConfig read_ministral3(const io::JsonReader& reader) {
 
 // Seed-OSS of ByteDance: biases of q, k and v.
 DecoderConfig read_seed_oss(const io::JsonReader& reader) {
-  DecoderConfig c = read_decoder(reader, {.max_position_embeddings = 524288, .head_dim = 128, .kv_heads = 8});
+  DecoderConfig c = read_decoder(
+      reader, {.max_position_embeddings = 524288, .head_dim = 128, .kv_heads = 8, .pad_token = 1});
   note_dropout(reader, c, {"attention_dropout", "residual_dropout"}, 0.1);
   set_biases(c, reader.boolean("attention_bias", true), reader.boolean("attention_out_bias", false),
              reader.boolean("mlp_bias", false));
@@ -134,7 +137,8 @@ DecoderConfig read_seed_oss(const io::JsonReader& reader) {
 
 // SmolLM3 of Hugging Face: some layers have no positions.
 DecoderConfig read_smollm3(const io::JsonReader& reader) {
-  DecoderConfig c = read_decoder(reader, {.max_position_embeddings = 32768, .kv_heads = 4, .is_tied = true});
+  DecoderConfig c = read_decoder(
+      reader, {.max_position_embeddings = 32768, .kv_heads = 4, .is_tied = true, .pad_token = 128004});
   read_biases(reader, c);
   set_rope(c, read_rope(reader, c, {.theta = 2e6}));
   const int64_t interval = reader.integer("no_rope_layer_interval", 1, kMaxLayers, 4);

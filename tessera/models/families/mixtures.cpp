@@ -63,7 +63,7 @@ DecoderConfig read_granite_moe(const io::JsonReader& reader) {
 }
 
 DecoderConfig read_olmoe(const io::JsonReader& reader) {
-  DecoderConfig c = read_decoder(reader, {.max_position_embeddings = 4096, .norm_eps = 1e-5});
+  DecoderConfig c = read_decoder(reader, {.max_position_embeddings = 4096, .norm_eps = 1e-5, .pad_token = 1});
   const bool bias = reader.boolean("attention_bias", false);
   set_biases(c, bias, bias, false);
   for (auto& block : c.decoder.blocks) {

@@ -70,6 +70,7 @@ DecoderConfig read_gptj(const io::JsonReader& reader) {
   }
   c.decoder.body = "transformer";
   c.decoder.embedding = "wte";
+  c.trains_pad_row = true;
   c.decoder.layers = "h";
   c.decoder.final_norm = "ln_f";
   c.decoder.unread_endings = {".attn.bias", ".attn.masked_bias"};
@@ -87,7 +88,8 @@ DecoderConfig read_opt(const io::JsonReader& reader) {
                                                    .norm_eps_key = nullptr,
                                                    .activation_key = "activation_function",
                                                    .activation = "relu",
-                                                   .intermediate_key = "ffn_dim"});
+                                                   .intermediate_key = "ffn_dim",
+                                                   .pad_token = 1});
   note_dropout(reader, c, {"layerdrop"});
   note_dropout(reader, c, {"dropout"}, 0.1);
   const int64_t width = reader.integer("word_embed_proj_dim", 1, kMaxSize, c.hidden_size);
@@ -163,6 +165,7 @@ DecoderConfig read_mpt(const io::JsonReader& reader) {
   c.decoder.body = "transformer";
   c.decoder.has_named_classifier = true;
   c.decoder.embedding = "wte";
+  c.trains_pad_row = true;
   c.decoder.layers = "blocks";
   c.decoder.final_norm = "norm_f";
   return c;

@@ -18,7 +18,7 @@ void norm_results_only(DecoderConfig& c) {
 }
 
 DecoderConfig read_olmo_sizes(const io::JsonReader& reader) {
-  DecoderConfig c = read_decoder(reader, {.norm_eps = 1e-5});
+  DecoderConfig c = read_decoder(reader, {.norm_eps = 1e-5, .pad_token = 1});
   const bool bias = reader.boolean("attention_bias", false);
   set_biases(c, bias, bias, false);
   return c;
