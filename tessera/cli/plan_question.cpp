@@ -12,6 +12,7 @@
 #include "tessera/planner/search.h"
 #include "tessera/train/run/planned_work.h"
 #include "tessera/train/run/this_processor.h"
+#include "tessera/train/run/update_rate.h"
 #include "tessera/train/setup/recipe_tokenizer.h"
 
 namespace tessera::cli {
@@ -48,6 +49,10 @@ PlanQuestion plan_question(const config::Recipe& recipe, const std::string& clus
   question.work = train::work_of(*model, base.config());
   question.job = train::job_of(recipe, question.cluster.size());
   train::count_states(recipe, *model, question.job);
+  if (processor_ranks) {
+    question.job.update_s =
+        train::seconds_of_update(recipe, question.work) * static_cast<double>(*processor_ranks);
+  }
   if (question.cluster.nvme_gib > 0.0 && recipe.offload_optimizer_nvme_path.empty()) {
     log::warn(
         "no states are planned for the drives: the recipe names no folder on them "

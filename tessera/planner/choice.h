@@ -19,7 +19,8 @@ struct Job {
   // Bytes of the optimizer's states for a trained parameter: those that are cut as the parameter is, and
   // those that every rank which holds a part of it has whole.
   double state_bytes = 8.0, whole_state_bytes = 0.0;
-  double steps = 0.0;  // of the run; 0 = not known
+  double update_s = 0.0;  // of a rank, to update a parameter, measured; 0: what memory takes
+  double steps = 0.0;     // of the run; 0 = not known
 };
 
 // Activations that the backward recomputes. Selective is PyTorch's: every second product, and all that is

@@ -261,7 +261,8 @@ void PartsOfStep::time_step_end() {
   const double weight = choice_.pure_bf16 ? 2.0 : 4.0;
   const double states = job_.state_bytes * own;
   const double whole = job_.whole_state_bytes * trained / static_cast<double>(choice_.pp);
-  parts_.optimizer = memory_seconds(2.0 * (states + whole) + 4.0 * weight * own);
+  parts_.optimizer =
+      std::max(memory_seconds(2.0 * (states + whole) + 4.0 * weight * own), job_.update_s * own);
   if (choice_.offload == Offload::HostStates)
     parts_.offload = (states + weight * own) / (cluster_.device.host_gb_s * 1e9);
   if (choice_.offload == Offload::DriveStates) {

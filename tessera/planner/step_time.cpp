@@ -30,7 +30,8 @@ constexpr std::array<TermText, kNumTerms> kTexts = {{
     {"stage messages", "hidden states and their gradients between neighbouring stages"},
     {"pipeline wait",
      "(p - 1) / v micro-batches, or less with zero_bubble, and the unevenness of the stages"},
-    {"optimizer", "states, weights and gradients read and written once / (0.8 x memory rate)"},
+    {"optimizer",
+     "states, weights and gradients read and written once / (0.8 x memory rate), or a measured update"},
     {"offload", "states to and from the host or the drive"},
     {"host", "2 ms a step"},
 }};

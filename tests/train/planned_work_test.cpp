@@ -12,6 +12,9 @@
 #include "tessera/config/load_recipe.h"
 #include "tessera/models/registry.h"
 #include "tessera/planner/search.h"
+#include "tessera/planner/step_time.h"
+#include "tessera/train/run/this_processor.h"
+#include "tessera/train/run/update_rate.h"
 
 #include "tests/models/reference_models.h"
 #include "tests/testing/temp_folder.h"
@@ -141,6 +144,28 @@ TEST_F(PlannedRecipeTest, StatesAreThoseOfTheTraining) {
     const auto held =
         static_cast<double>(estimate_memory(recipe, 1, 0).peak.of(MemoryCategory::OptimizerState));
     EXPECT_NEAR((job.state_bytes + job.whole_state_bytes) * parameters, held, 0.02 * held + 4096);
+  }
+}
+
+// An update by other rules than AdamW's in float32 is measured, and a plan takes what it measured.
+TEST_F(PlannedRecipeTest, UpdatesAreMeasured) {
+  const planner::ModelWork work = work_of_family("llama");
+  const planner::Cluster cluster = this_processor(1, {0.1, 0.1, 20.0});
+  EXPECT_EQ(seconds_of_update(config::load_recipe(recipe_), work), 0.0);
+  for (const std::vector<std::string>& keys : std::vector<std::vector<std::string>>{
+           {"optimizer=lion"},
+           {"bf16=true", "pure_bf16=true"},
+           {"optimizer=muon"},
+           {"optimizer=galore_adamw", "optimizer_args={rank: 32}", "optim_target_modules=[mlp]"},
+           {"optimizer_state_dtype=bfloat16", "offload_optimizer_device=cpu"}}) {
+    SCOPED_TRACE(keys.front());
+    const config::Recipe recipe = config::load_recipe(recipe_, keys);
+    const double seconds = seconds_of_update(recipe, work);
+    EXPECT_TRUE(seconds > 1e-12 && seconds < 1e-4) << seconds;
+    planner::Job job = job_of(recipe, 1);
+    job.update_s = 1e-3;
+    EXPECT_NEAR(planner::step_time(work, cluster, job, choice_of(recipe, 1)).of(planner::Term::Optimizer),
+                1e-3 * work.parameters(), 1e-6 * work.parameters());
   }
 }
 

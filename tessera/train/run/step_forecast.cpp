@@ -18,6 +18,7 @@
 #include "tessera/planner/search.h"
 #include "tessera/train/run/planned_work.h"
 #include "tessera/train/run/this_processor.h"
+#include "tessera/train/run/update_rate.h"
 
 namespace tessera::train {
 namespace {
@@ -147,6 +148,7 @@ std::optional<ForeseenStep> foresee_step(const config::Recipe& recipe, const mod
     const planner::ModelWork work = work_of(*model, config);
     planner::Job job = job_of(recipe, ranks);
     count_states(recipe, *model, job);
+    if (mesh.device().type() == kHost) job.update_s = seconds_of_update(recipe, work);
     const planner::Choice choice = choice_of(recipe, ranks);
     if (!planner::why_not(cluster->device, choice.precision).empty()) return std::nullopt;
     const planner::StepTime time = planner::step_time(work, *cluster, job, choice);
