@@ -44,7 +44,8 @@ std::vector<AdaptedLayer> layers_of(const TrainedModel& trained) {
   return layers;
 }
 
-// Returns where the magnitudes of a state's tile lie above the quantile `ratio` of the whole tensor. Collective.
+// Returns where the magnitudes of a state's tile lie above the quantile `ratio` of the whole tensor.
+// Collective.
 at::Tensor kept_of(const checkpoint::StateTensor& state, const std::vector<parallel::RankAxis>& axes,
                    double ratio) {
   const at::Tensor values = state.get();
@@ -54,8 +55,8 @@ at::Tensor kept_of(const checkpoint::StateTensor& state, const std::vector<paral
   return values.abs().gt(quantile);
 }
 
-// Sets the smallest magnitudes of both moments of a factor to zero. A first moment goes with its second one: alone
-// it would be divided by epsilon in the next update, since B = 0 leaves A without a gradient.
+// Sets the smallest magnitudes of both moments of a factor to zero. A first moment goes with its second one:
+// alone it would be divided by epsilon in the next update, since B = 0 leaves A without a gradient.
 void prune(const checkpoint::StateTensor& first, const checkpoint::StateTensor& second,
            const std::vector<parallel::RankAxis>& axes, double ratio) {
   const at::Tensor kept = kept_of(second, axes, ratio);

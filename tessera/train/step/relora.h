@@ -21,8 +21,8 @@ void fold_adapter(const TrainedModel& trained);
 
 // Folds the adapter, draws new values for A, which are a function of the seed, `steps`, and the names and
 // places of the elements, and sets to zero the share relora_prune_ratio of each of the factors' optimizer
-// states with the smallest magnitudes, and the first moments of elements whose second one became zero. The number
-// of updates, by which Adam corrects its moments, goes on. Collective.
+// states with the smallest magnitudes, and the first moments of elements whose second one became zero. The
+// number of updates, by which Adam corrects its moments, goes on. Collective.
 void restart_adapter(const config::Recipe& recipe, const TrainedModel& trained, optim::Optimizer& optimizer,
                      int64_t steps);
 
