@@ -49,9 +49,12 @@ void add_dashboard(CLI::App& app, CommandLine& line) {
       "--save", options->save, "Write one HTML page that needs no server instead, as tessera report does");
   verb->add_flag("--overwrite", options->overwrite, kOverwriteHelp)->needs(save);
   verb->footer(
-      "The page shows losses, learning rate, speed, memory, the time of a step by section, checkpoints and "
-      "warnings\nof the runs, and grows as they write. It needs no network but this server, and no model.\n"
-      "Routes: /, /runs, /runs/N/metrics, /runs/N/recipe, /health.\nExample:\n  tessera dashboard outputs "
+      "The page shows losses, learning rate, speed, memory, the time of a step by section, samples, "
+      "checkpoints "
+      "and\nwarnings of the runs, and grows as they write. It needs no network but this server, and no "
+      "model.\n"
+      "Routes: /, /runs, /runs/N/metrics, /runs/N/samples, /runs/N/recipe, /health.\nExample:\n  tessera "
+      "dashboard outputs "
       "--port 8001\n  curl http://127.0.0.1:8001/runs");
   line.set_action(*verb, [options] { return run_dashboard(*options); });
 }

@@ -56,11 +56,15 @@ function numbersOf(value, name, found, missing) {
 }
 
 class Run {
-  constructor(id) { Object.assign(this, {id, name: "", status: {}, isShown: true, recipe: null}); this.restart(); }
+  constructor(id) {
+    Object.assign(this, {id, name: "", status: {}, isShown: true, recipe: null, samples: new SampleLog()});
+    this.restart();
+  }
 
   restart() {
     Object.assign(this, {lines: new Map(), sections: new Map(), clockTokens: new Line(), clockSeconds: new Line(),
       stalls: 0, elapsed: 0, before: 0, slowRank: -1, warnings: [], numBroken: 0, next: 0, mark: "", recipe: null});
+    this.samples.restart();
   }
   line(name) {
     if (!this.lines.has(name)) this.lines.set(name, new Line());

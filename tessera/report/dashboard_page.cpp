@@ -6,6 +6,7 @@
 #include "tessera/report/html_page.h"
 #include "tessera/report/page_script.h"
 #include "tessera/report/run_charts.h"
+#include "tessera/report/samples_script.h"
 
 namespace tessera::report {
 namespace {
@@ -18,6 +19,7 @@ constexpr const char* kRunTable = R"html(<noscript>This page needs JavaScript.</
 )html";
 
 constexpr const char* kRest = R"html(<div class="charts"></div>
+<div id="samples"></div>
 <details id="marks" hidden><summary></summary><div class="wide" tabindex="0"><table><thead></thead><tbody></tbody></table></div></details>
 <div id="recipes"></div>
 )html";
@@ -27,7 +29,7 @@ constexpr const char* kRest = R"html(<div class="charts"></div>
 std::string dashboard_page() {
   return html_page(kBegin, "Training runs",
                    std::string(kRunTable) + kChoices + kRest + "<script>" + kChartScript + kPageScript +
-                       "const known = " + chart_rows_text() + ";\n" + kDashboardDataScript +
+                       "const known = " + chart_rows_text() + ";\n" + kDashboardDataScript + kSamplesScript +
                        kDashboardScript + "</script>\n");
 }
 

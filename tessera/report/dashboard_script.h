@@ -27,16 +27,16 @@ async function ask(path) {
   return reply;
 }
 
-// Reads the lines that a run has added, some pieces at most. Returns whether anything has come.
-async function readPieces(run, most) {
+// Lets `log` take the lines that have been added to a file, some pieces at most. Returns whether any have come.
+async function readPieces(path, log, most) {
   let hasNew = false;
   for (let i = 0; i < most; ++i) {
-    const piece = await (await ask(`runs/${run.id}/metrics?after=${run.next}&mark=${run.mark}`)).json();
-    if (piece.begin !== run.next) { run.restart(); hasNew = true; }
-    for (const line of piece.lines.split("\n")) if (line) run.take(line);
-    hasNew ||= piece.next !== run.next;
-    const isLast = piece.next === run.next;
-    Object.assign(run, {next: piece.next, mark: piece.mark});
+    const piece = await (await ask(`${path}?after=${log.next}&mark=${log.mark}`)).json();
+    if (piece.begin !== log.next) { log.restart(); hasNew = true; }
+    for (const line of piece.lines.split("\n")) if (line) log.take(line);
+    hasNew ||= piece.next !== log.next;
+    const isLast = piece.next === log.next;
+    Object.assign(log, {next: piece.next, mark: piece.mark});
     if (isLast || piece.next >= piece.size) break;
   }
   return hasNew;
@@ -59,10 +59,14 @@ async function poll() {
     hasNew ||= facts !== run.facts;
     run.facts = facts;
     if (!run.isShown || run.status.state === "gone") continue;
-    try { hasNew = await readPieces(run, 8) || hasNew; } catch { /* it is asked again */ }
+    try {
+      hasNew = await readPieces(`runs/${run.id}/metrics`, run, 8) || hasNew;
+      if (run.status.sample_bytes !== run.samples.next) await readPieces(`runs/${run.id}/samples`, run.samples, 8);
+    } catch { /* it is asked again */ }
     isBehind ||= run.next < run.status.bytes && run.status.bytes - run.next > 65536;
   }
   showRuns();
+  runs.forEach(showSamples);
   if (hasNew || isBehind) showCharts();
   tell();
   return isBehind;
@@ -121,7 +125,7 @@ function showRuns() {
   runs.forEach((run, i) => {
     if (!body.rows[i]) {
       const box = make("input", {type: "checkbox", checked: run.isShown});
-      box.onchange = () => { run.isShown = box.checked; showCharts(); soon(); };
+      box.onchange = () => { run.isShown = box.checked; showCharts(); showSamples(run); soon(); };
       const name = make("span", {className: "key " + colorOf(i)});
       body.insertRow().append(make("th", {scope: "row"}, make("label", {}, box, " ", name)),
         ...columns.slice(1).map(() => make("td")));

@@ -51,10 +51,12 @@ std::string page(const std::vector<RunRecord>& runs) {
   const std::string title = join(names, ", ");
   std::string figures;
   for (const Chart& chart : charts_of(runs)) figures += figure(chart);
+  std::string samples;
+  for (const RunRecord& run : runs) samples += samples_html(run.name, run.samples);
   return html_page(kPageBegin, title,
                    html_table(summary(runs)) + kChoices + clocks(runs) + "<div class=\"charts\">\n" +
-                       figures + "</div>\n" + recipes(runs) + "<script>" + kChartScript + kPageScript +
-                       kReportScript + "</script>\n");
+                       figures + "</div>\n" + samples + recipes(runs) + "<script>" + kChartScript +
+                       kPageScript + kReportScript + "</script>\n");
 }
 
 }  // namespace tessera::report

@@ -50,8 +50,17 @@ svg:focus-visible, summary:focus-visible, .wide:focus-visible { outline: 2px sol
   .color-4 { color: #d9b13b } .color-5 { color: #8ccaf5 } .color-6 { color: #b08cf0 } .color-7 { color: #a3abb2 }
   .color-8 { color: #cf8257 } .color-9 { color: #74c25c }
 }
+.samples table { width: 100%; min-width: 44rem; table-layout: fixed }
+.samples th, .samples td { text-align: left; white-space: pre-wrap; overflow-wrap: anywhere }
+.samples th:first-child { width: 6rem } .samples td > div { max-height: 20rem; overflow-y: auto }
+.samples div:focus-visible { outline: 2px solid var(--soft); outline-offset: 1px }
 @media (max-width: 40rem) {
   body { margin: 1rem auto } th, td { padding: .3rem .5rem } .choices:not([hidden]) { position: static }
+  .samples table { min-width: 0 } .samples thead { display: none }
+  .samples :is(table, tbody, tr, th, td) { display: block; width: auto }
+  .samples th:first-child { width: auto } .samples td { border-bottom: none } .samples tbody th { border-bottom: none; font-weight: 600 }
+  .samples tr { border-bottom: 1px solid var(--rule); margin-bottom: .5rem }
+  .samples td::before { content: attr(data-name); display: block; color: var(--soft) }
 }
 details { margin: .5rem 0 } pre { padding: 1rem; overflow-x: auto; background: var(--box) }
 )css";

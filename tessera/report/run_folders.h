@@ -11,6 +11,7 @@
 namespace tessera::report {
 
 inline constexpr const char* kMetrics = "metrics.jsonl";
+inline constexpr const char* kSamples = "samples.jsonl";
 inline constexpr const char* kRecipe = "recipe.yaml";
 inline constexpr int64_t kMaxRecipe = int64_t{4} << 20;  // bytes
 // A run writes into a folder whose name ends so until its result is in place.

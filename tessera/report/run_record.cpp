@@ -67,6 +67,7 @@ RunRecord read_run(const fs::path& folder) {
     const bool is_evaluation = is_evaluation_of(record);
     (is_evaluation ? run.evaluations : run.steps).push_back(std::move(record));
   }
+  run.samples = read_samples(folder / kSamples);
   if (io::exists(folder / kRecipe)) run.recipe = io::read_file(folder / kRecipe, kMaxRecipe);
   run.checkpoints = checkpoints_of(output_of(folder), run.steps.empty() ? 0 : run.steps.back().step);
   return run;

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/report/run_samples.h"
+
 namespace tessera::report {
 
 // One line of metrics.jsonl.
@@ -27,7 +29,8 @@ struct RunRecord {
   std::string recipe;  // the text of recipe.yaml; empty if there is none
   bool is_unfinished = false;
   std::vector<Record> steps, evaluations;  // in the order of the file
-  std::vector<int64_t> checkpoints;        // the steps of those that are there, ascending
+  std::vector<SampleStep> samples;
+  std::vector<int64_t> checkpoints;  // the steps of those that are there, ascending
 
   // Gives (step, value) of the records that have the number, of both kinds of records.
   Points points(const std::string& number) const;
@@ -38,7 +41,8 @@ struct RunRecord {
 
 // Reads the runs of these folders: output folders, those of runs that still go on, or folders of such
 // folders. A line that a run has begun to write is left out. Throws Error(Config, "REPORT") for a folder that
-// has no run, Error(Data, "METRICS") at a line that is no record, and Error(Storage).
+// has no run, Error(Data, "METRICS") at a line that is no record, Error(Data, "SAMPLES"), and
+// Error(Storage).
 std::vector<RunRecord> read_runs(const std::vector<std::string>& folders);
 
 }  // namespace tessera::report

@@ -177,6 +177,8 @@ RunStatus RunWatch::status(size_t run, double now) const {
   const io::File opened = open_run_file(metrics);
   status.bytes = opened.size();
   status.quiet_s = age_of(metrics, now);
+  if (const std::string samples = file(run, kSamples); io::exists(samples))
+    status.sample_bytes = open_run_file(samples).size();
   const Tail tail = read_tail(opened);
   status.step = tail.step;
   status.steps = last_step(recipe(run), tail);

@@ -27,6 +27,7 @@ struct RunStatus {
   std::optional<double> seconds_left;  // of a running one, by the time of its last steps
   double quiet_s = 0;                  // since the metrics were written to
   int64_t bytes = 0;                   // of the metrics
+  int64_t sample_bytes = 0;            // of the file of samples; 0 if there is none
   std::vector<int64_t> checkpoints;    // their steps, ascending
   bool has_hung = false;               // a report of a hang lies beside the folder
 };

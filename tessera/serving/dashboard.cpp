@@ -58,7 +58,7 @@ Json or_null(const std::optional<Value>& value) {
   return value ? Json(*value) : Json();
 }
 
-HttpReply metrics_of(const std::string& path, const std::string& query) {
+HttpReply lines_of(const std::string& path, const std::string& query) {
   report::MetricsPlace after;
   if (const std::string given = value_in(query, "after"); !given.empty()) {
     const auto offset = number_of<int64_t>(given);
@@ -128,6 +128,7 @@ HttpReply Dashboard::list() {
                       {"seconds_left", or_null(status.seconds_left)},
                       {"quiet_s", status.quiet_s},
                       {"bytes", status.bytes},
+                      {"sample_bytes", status.sample_bytes},
                       {"checkpoints", status.checkpoints},
                       {"has_hung", status.has_hung}});
     } catch (const Error&) {
@@ -138,14 +139,15 @@ HttpReply Dashboard::list() {
   return reply_of(Json{{"runs", std::move(runs)}});
 }
 
-// `path` is "N/metrics" or "N/recipe".
+// `path` is "N/metrics", "N/samples" or "N/recipe".
 HttpReply Dashboard::of_run(const std::string& path, const std::string& query) const {
   const size_t slash = path.find('/');
   const auto run = number_of<size_t>(std::string_view(path).substr(0, slash));
   const std::string what = slash == std::string::npos ? "" : path.substr(slash + 1);
   if (!run || *run >= runs_.size()) throw ApiError::not_found("there is no such run");
-  if (what == "metrics") return metrics_of(runs_.file(*run, report::kMetrics), query);
-  if (what != "recipe") throw ApiError::not_found("a run has metrics and a recipe");
+  if (what == "metrics") return lines_of(runs_.file(*run, report::kMetrics), query);
+  if (what == "samples") return lines_of(runs_.file(*run, report::kSamples), query);
+  if (what != "recipe") throw ApiError::not_found("a run has metrics, samples and a recipe");
   return {200,
           repair_utf8(runs_.recipe(*run)),
           "text/plain; charset=utf-8",

@@ -2,12 +2,12 @@
 //
 //   GET /                 the page, which follows the runs by the other routes
 //   GET /runs             {"runs": [{"id", "name", "state", "step", "steps", "seconds_left", "quiet_s",
-//   "bytes",
-//                         "checkpoints", "has_hung"}]}; what is not known is null
+//                         "bytes", "sample_bytes", "checkpoints", "has_hung"}]}; what is not known is null
 //   GET /runs/N/metrics   lines of metrics.jsonl: {"begin", "next", "mark", "size", "lines"}.
 //   ?after=NEXT&mark=MARK
 //                         of an earlier reply asks for what has come since; if the run has begun anew, the
 //                         reply begins at 0. A reply holds 1 MiB of lines at most
+//   GET /runs/N/samples   lines of samples.jsonl, in the same form
 //   GET /runs/N/recipe    the text of its recipe
 //   GET /health           {"status": "ok"}
 #pragma once

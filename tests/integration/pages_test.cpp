@@ -25,7 +25,8 @@ TEST_F(PagesTest, HaveNoErrorAndNoWarning) {
   const Words vnu = validator();
   if (vnu.empty()) GTEST_SKIP() << skip::kValidator;
   // A run of more than 60 steps has smoothed lines.
-  const Words run = {"max_steps=70", "logging_steps=1", "val_set_size=4", "eval_steps=20", "save_steps=50"};
+  const Words run = {"max_steps=70",  "logging_steps=1", "val_set_size=4",
+                     "eval_steps=20", "save_steps=50",   "eval_table_size=2"};
   train_well(with(run, {"output_dir=first <i>&"}));
   train_well({"max_steps=3", "output_dir=second", "learning_rate=0.5"});
   run_well({"report", "first <i>&", "-o", "one.html"});

@@ -124,6 +124,29 @@ TEST(Page, OneOfSeveralRunsIsNamedWhereItAloneHasPoints) {
   EXPECT_EQ(legend_of_own(page({second})).find("legend"), std::string::npos);
 }
 
+TEST(Page, SamplesOfTheNewestEvaluationAreOpenAndTextsAreNoHtml) {
+  RunRecord run = run_of("a<i>", 5, 2.0);
+  EXPECT_EQ(page({run}).find("<section class=\"samples\">"), std::string::npos);
+  for (int64_t step = 1; step <= 50; ++step) {
+    run.samples.push_back(
+        {step, {{"", "<b>Hi", "\x1b[1m</td>", "<script>alert(1)</script>", step == 50 ? "length" : "stop"}}});
+  }
+  run.samples.back().rows.push_back({"d&", std::string(2000, 'x'), "", "", "not finite"});
+  const std::string html = page({run});
+  EXPECT_EQ(count(html, "<script>"), 1U);
+  EXPECT_EQ(html.find("<b>Hi"), std::string::npos);
+  EXPECT_NE(html.find("Samples of a&lt;i&gt;"), std::string::npos);
+  EXPECT_NE(html.find("<details open><summary>after step 50</summary>"), std::string::npos);
+  // The page shows every third of 50 evaluations.
+  EXPECT_EQ(count(html, "<summary>after step "), 17U);
+  EXPECT_NE(html.find("<details><summary>after step 47</summary>"), std::string::npos);
+  EXPECT_NE(html.find("&lt;script&gt;alert(1)&lt;/script&gt;<span class=\"note\"> … cut</span></td>"),
+            std::string::npos);
+  EXPECT_NE(html.find("<th scope=\"row\">2 d&amp;</th><td data-name=\"prompt\"><div tabindex=\"0\">xxx"),
+            std::string::npos);
+  EXPECT_NE(html.find("<span class=\"note\"> not finite</span>"), std::string::npos);
+}
+
 TEST(Page, ARunWithoutALineYet) {
   RunRecord run;
   run.name = "young";

@@ -32,12 +32,20 @@ TEST(RunRecord, ReadsStepsEvaluationsAndRecipe) {
       "{\"step\":2,\"eval/arc_easy/acc\":0.5}\n"
       "{\"step\":3,\"lo");
   here.write("run/recipe.yaml", "base_model: m\n");
+  here.write("run/samples.jsonl",
+             "{\"step\":1,\"prompt\":\"a\",\"generated\":\"b\"}\n{\"step\":1,\"prompt\":7}\n"
+             "{\"step\":2,\"dataset\":\"d\"}\n{\"step\":3,\"pro");
   const std::vector<RunRecord> runs = read_runs({here / "run/"});
   ASSERT_EQ(runs.size(), 1U);
   const RunRecord& run = runs.front();
   EXPECT_EQ(run.name, "run");
   EXPECT_EQ(run.recipe, "base_model: m\n");
   EXPECT_FALSE(run.is_unfinished);
+  ASSERT_EQ(run.samples.size(), 2U);
+  ASSERT_EQ(run.samples[0].rows.size(), 2U);
+  EXPECT_EQ(run.samples[0].rows[0].generated, "b");
+  EXPECT_EQ(run.samples[0].rows[1].prompt, "");
+  EXPECT_EQ(run.samples[1].rows[0].dataset, "d");
   ASSERT_EQ(run.steps.size(), 2U);
   ASSERT_EQ(run.evaluations.size(), 2U);
   EXPECT_EQ(run.num_missing("loss"), 1U);
@@ -88,6 +96,10 @@ TEST(RunRecord, RefusesWhatHoldsNoRun) {
     const std::string error = error_of({here / bad});
     EXPECT_NE(error.find("E-DATA-METRICS"), std::string::npos) << error;
   }
+  here.write("step/metrics.jsonl", "");
+  here.write("step/samples.jsonl", "{\"step\":1}\n{\"prompt\":\"a\"}\n");
+  EXPECT_NE(error_of({here / "step"}).find("E-DATA-SAMPLES"), std::string::npos);
+  EXPECT_NE(error_of({here / "step"}).find("samples.jsonl:2"), std::string::npos);
 }
 
 }  // namespace

@@ -54,6 +54,11 @@ TEST_F(DashboardTest, ListsRunsAndGivesTheirLinesAsTheyCome) {
   const std::string next = "/runs/1/metrics?after=" + std::to_string(first.at("next").get<int>()) +
                            "&mark=" + first.at("mark").get<std::string>();
   EXPECT_EQ(get(next).json().at("lines"), "");
+  EXPECT_EQ(runs[1].at("sample_bytes"), 0);
+  EXPECT_EQ(get("/runs/1/samples").status, 404);
+  folder_.write("runs/a/samples.jsonl", "{\"step\":1}\n{");
+  EXPECT_EQ(get("/runs").json().at("runs")[1].at("sample_bytes"), 12);
+  EXPECT_EQ(get("/runs/1/samples").json().at("lines"), "{\"step\":1}\n");
   folder_.write("runs/a/metrics.jsonl", "{\"step\":1,\"loss\":2}\n{\"step\":2,\"loss\":\"\xff\"}\n");
   EXPECT_EQ(get(next).json().at("lines"), "{\"step\":2,\"loss\":\"\ufffd\"}\n");
   folder_.write("runs/a/metrics.jsonl", "{\"step\":1,\"loss\":5}\n{\"step\":2,\"loss\":4}\n");
