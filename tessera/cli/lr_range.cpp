@@ -84,6 +84,8 @@ std::vector<std::string> keys_of_test(const LrRangeOptions& options, const std::
                           "eval_tasks_limit",
                           "eval_tasks_num_fewshot",
                           "eval_tasks_apply_chat_template",
+                          "eval_table_size",
+                          "eval_max_new_tokens",
                           "prometheus_file",
                           "hub_model_id",
                           "resume_from_checkpoint",

@@ -31,7 +31,7 @@ constexpr std::string_view kPrepare = "all ranks prepare rows, and training uses
 constexpr std::string_view kPack = "rows are packed first-fit decreasing, 100,000 at a time";
 constexpr std::string_view kNoPadding = "there is no padding, and each token counts once";
 constexpr std::string_view kOtherVerb =
-    "training evaluates losses only; see tessera generate, chat and merge";
+    "training evaluates losses, eval_tasks and eval_table_size; see tessera generate, chat and merge";
 constexpr std::string_view kComputeType = "dtype sets the type in which layers compute";
 constexpr std::string_view kStorage = "codes are stored as bytes";
 constexpr std::string_view kOfRefused = "belongs to a key that is refused";
@@ -63,6 +63,7 @@ constexpr ForeignKey kTopKeys[] = {
     {"fp16", Rule::Map, "dtype", "true=float16 false="},
     {"mixed_precision", Rule::Map, "dtype", "bf16=bfloat16 no= fp16=float16 fp8=fp8"},
     {"evaluation_strategy", Rule::Rename, "eval_strategy"},
+    {"eval_table_max_new_tokens", Rule::Rename, "eval_max_new_tokens"},
     {"reinit_weights", Rule::Rename, "random_init"},
     {"float32", Rule::Map, "dtype", "true=float32 false="},
     {"model_type", Rule::Special, "model_type",
@@ -283,9 +284,6 @@ constexpr ForeignKey kTopKeys[] = {
     {"torch_compile", Rule::Ignore, kCompile},
     {"torch_compile_*", Rule::Quiet, kCompile},
     {"eval_batch_size", Rule::Ignore, kNoPadding},
-    {"eval_table_size", Rule::Ignore, kOtherVerb},
-    {"eval_max_new_tokens", Rule::Ignore, kOtherVerb},
-    {"eval_table_max_new_tokens", Rule::Ignore, kOtherVerb},
     {"eval_causal_lm_metrics", Rule::Ignore, kOtherVerb},
     {"do_causal_lm_eval", Rule::Ignore, kOtherVerb},
     {"do_bench_eval", Rule::Ignore, kOtherVerb},

@@ -151,6 +151,10 @@ struct EvaluationConfig {
   double eval_tasks_limit = 0.0;
   std::optional<int64_t> eval_tasks_num_fewshot;
   bool eval_tasks_apply_chat_template = false;
+  // Axolotl's: the rows of the evaluation data whose prompts the model continues at each evaluation, and the
+  // most tokens of a continuation.
+  int64_t eval_table_size = 0, eval_max_new_tokens = 128;
+  bool makes_samples() const { return eval_table_size > 0 && eval_strategy != Cadence::No; }
   bool scores_tasks() const { return !eval_tasks.empty() && eval_strategy != Cadence::No; }
 };
 

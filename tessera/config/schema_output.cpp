@@ -52,6 +52,8 @@ const Key<Recipe> kKeys[] = {
     {"eval_tasks_limit", &Recipe::eval_tasks_limit, 0, 1e12},
     {"eval_tasks_num_fewshot", &Recipe::eval_tasks_num_fewshot, 0, 1000},
     {"eval_tasks_apply_chat_template", &Recipe::eval_tasks_apply_chat_template},
+    {"eval_table_size", &Recipe::eval_table_size, 0, 1000},
+    {"eval_max_new_tokens", &Recipe::eval_max_new_tokens, 1, 1e6},
     {"save_final", &Recipe::save_final},
     {"save_dtype", enum_field<&Recipe::save_dtype>, 0, 0, kSaveTypes},
     {"save_strategy", enum_field<&Recipe::save_strategy>, 0, 0, kSaveCadences},

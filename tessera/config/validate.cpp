@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/config/parallelism.h"
 #include "tessera/config/rules.h"
 #include "tessera/config/scalar.h"
 #include "tessera/core/nearest_size.h"
@@ -154,6 +155,33 @@ void validate_eval_tasks(Rules& rules) {
               "tasks are scored by the likelihood of a text after another, which only a language model tells")
       .got("another task")
       .need("task: causal_lm");
+}
+
+// Checks the keys of the samples that an evaluation makes.
+void validate_samples(Rules& rules) {
+  const Recipe& recipe = rules.recipe();
+  if (recipe.eval_table_size == 0) {
+    if (recipe.eval_max_new_tokens != EvaluationConfig().eval_max_new_tokens)
+      rules.warn_idle("eval_max_new_tokens", "without 'eval_table_size'");
+    return;
+  }
+  if (recipe.val_set_size == 0.0 && recipe.test_datasets.empty())
+    return rules.warn_idle("eval_table_size", "without 'val_set_size' or 'test_datasets'");
+  if (recipe.eval_strategy == Cadence::No)
+    return rules.warn_idle("eval_table_size", "with 'eval_strategy: no'");
+  if (recipe.task != Task::CausalLm && recipe.task != Task::Seq2Seq) {
+    rules.refuse("CONFLICT", {"eval_table_size", "task"}, "only a language model continues texts")
+        .got("another task")
+        .need("task: causal_lm or seq2seq");
+  }
+  if (const auto cut = what_cuts_texts(recipe)) {
+    rules
+        .refuse("UNSUPPORTED", {"eval_table_size", cut->key},
+                "a model in training cannot continue texts where " + cut->why)
+        .got(std::string(cut->key) + ": " + std::to_string(cut->size))
+        .need("data or expert parallelism alone")
+        .hint("leave it out, and ask a checkpoint: tessera convert and tessera generate");
+  }
 }
 
 // Checks the keys that read the losses of evaluations.
@@ -320,6 +348,7 @@ void validate(const Recipe& recipe, Problems& problems) {
   validate_learning_rates(rules);
   validate_optimizer(rules);
   validate_eval_tasks(rules);
+  validate_samples(rules);
   validate_evaluation_readers(rules, has_evaluation);
   validate_trackers(rules);
   validate_upload(rules);

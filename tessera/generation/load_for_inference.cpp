@@ -144,9 +144,9 @@ void ModelSource::add_adapters(models::CausalLM& model, const std::vector<std::s
   model.eval();
 }
 
-std::vector<int64_t> ModelSource::stop_ids(const models::CausalLM& model) const {
+std::vector<int64_t> stop_ids(const models::CausalLM& model, const text::Tokenizer& tokenizer) {
   std::vector<int64_t> ids = model.config().eos_token_ids;
-  for (const int32_t id : tokenizer_->stop_ids()) {
+  for (const int32_t id : tokenizer.stop_ids()) {
     if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
   }
   return ids;

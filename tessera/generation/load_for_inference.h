@@ -45,6 +45,9 @@ std::string adapter_base(const std::string& adapter, const std::string& how_to_n
 // nothing for any other adapter. Throws Error(Model).
 std::optional<peft::ExpertBase> expert_base(const std::string& base, const std::string& adapter);
 
+// Returns the ids that end an answer: those of the model's configuration and those of the tokenizer.
+std::vector<int64_t> stop_ids(const models::CausalLM& model, const text::Tokenizer& tokenizer);
+
 class ModelSource {
  public:
   // Opens a model; `adapter` may be empty. If `path` is an adapter's folder, its base is the model that
@@ -65,8 +68,9 @@ class ModelSource {
   // adapter of its own. Sequences then choose one by models::NewTokens::adapter; the first one is 1. Throws
   // what peft::apply_row_adapters() throws.
   static void add_adapters(models::CausalLM& model, const std::vector<std::string>& folders);
-  // Returns the ids that end an answer: those of the model's configuration and those of the tokenizer.
-  std::vector<int64_t> stop_ids(const models::CausalLM& model) const;
+  std::vector<int64_t> stop_ids(const models::CausalLM& model) const {
+    return generation::stop_ids(model, tokenizer());
+  }
 
  private:
   std::string base_, adapter_;

@@ -54,7 +54,8 @@ const Contents kWandb = {{}, {{"offline-run-#_#-#", &kWandbRun}}};
 const Contents kOtel = {{"metrics.jsonl"}, {}};
 const Contents kTemplates = {{"*.jinja"}, {}};
 const Contents kCheckpoint = {
-    {"manifest.json", "rank-#.safetensors", "metrics.jsonl", "events", "wandb-#", "otel"}, {}};
+    {"manifest.json", "rank-#.safetensors", "metrics.jsonl", "samples.jsonl", "events", "wandb-#", "otel"},
+    {}};
 const Contents kOlder = {
     {
         "config.json",
@@ -79,6 +80,7 @@ const Contents kOlder = {
         "chat_template.jinja",
         "chat_template.json",
         "metrics.jsonl",
+        "samples.jsonl",
         "recipe.yaml",
     },
     {{"additional_chat_templates", &kTemplates}, {"runs", &kRuns}, {"wandb", &kWandb}, {"otel", &kOtel}}};

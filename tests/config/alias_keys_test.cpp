@@ -250,6 +250,17 @@ TEST(AliasKeysTest, WhatLooksAtEvaluations) {
   EXPECT_THAT(message_of(tasks + "eval_tasks_limit: 1.5\n"),
               HasSubstr("neither a share nor a whole number of documents"));
   EXPECT_THAT(message_of(tasks + "task: seq2seq\n"), HasSubstr("which only a language model tells"));
+  // Samples are made of the evaluation data.
+  const std::string samples = data + "eval_table_size: 2\n";
+  EXPECT_EQ(warnings_of(samples + "eval_max_new_tokens: 5\n"), "");
+  for (const std::string& idle : {kMinimal + "eval_table_size: 2\n", samples + "eval_strategy: no\n",
+                                  data + "eval_max_new_tokens: 5\n"})
+    EXPECT_THAT(warnings_of(idle), HasSubstr("has no effect with")) << idle;
+  for (const char* key : {"tensor_parallel_size", "context_parallel_size", "pipeline_parallel_size"})
+    EXPECT_THAT(
+        message_of(samples + key + ": 2\n"),
+        ::testing::AllOf(HasSubstr("cannot continue texts where"), HasSubstr(std::string(key) + ": 2")));
+  EXPECT_THAT(message_of(samples + "task: masked_lm\n"), HasSubstr("only a language model continues texts"));
   const Recipe plateau =
       parse_recipe(data +
                        "lr_scheduler: reduce_lr_on_plateau\nlr_scheduler_kwargs: {factor: 0.5, patience: 3, "

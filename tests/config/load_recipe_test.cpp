@@ -79,9 +79,9 @@ TEST(LoadRecipeTest, ReadsAnAxolotlLoraRecipe) {
 
 TEST(LoadRecipeTest, WarnsOnceAboutKeysWithoutEffect) {
   ::testing::internal::CaptureStderr();
-  load_recipe(recipes_folder() + "/lora.yaml", {"save_first_step=true", "eval_table_size=5"});
+  load_recipe(recipes_folder() + "/lora.yaml", {"save_first_step=true", "do_bench_eval=true"});
   const std::string text = ::testing::internal::GetCapturedStderr();
-  EXPECT_THAT(text, HasSubstr("accepted without effect: save_first_step, eval_table_size\n"));
+  EXPECT_THAT(text, HasSubstr("accepted without effect: save_first_step, do_bench_eval\n"));
   EXPECT_THAT(text, ::testing::Not(HasSubstr("wandb")));
   EXPECT_THAT(text, ::testing::Not(HasSubstr("flash_attention")));
   ::testing::internal::CaptureStderr();

@@ -15,6 +15,7 @@
 #include "tessera/train/reporters/mlflow.h"
 #include "tessera/train/reporters/otlp.h"
 #include "tessera/train/reporters/prometheus.h"
+#include "tessera/train/reporters/samples_file.h"
 #include "tessera/train/reporters/wandb.h"
 
 #include "tests/testing/temp_folder.h"
@@ -413,6 +414,21 @@ TEST(Trackers, ADiskThatFailsAtTheBeginningGivesOneErrorOfStorage) {
   const DiskThatFails disk(EROFS);
   EXPECT_THROW(WandbFile(logs, recipe()), Error);
   EXPECT_THROW(OtlpFile(logs, recipe().output_dir), Error);
+}
+
+TEST(SamplesFileTest, TerminalsActOnNothingAndReadersGetTheTexts) {
+  const TempFolder here;
+  RunLogs logs(here.path(), {{"samples.jsonl", "{\"step\":1}\n"}});
+  SamplesFile file(logs);
+  const Sample sample = {"d", "\x1b[31m\n\x7f", "\u009b\u202e", "h\u00e9 \xff", "stop"};
+  file.on_evaluation(2, {.samples = {sample, {"", "a", "b", "c", "length"}}});
+  file.on_evaluation(3, {});
+  EXPECT_EQ(
+      read_text(here / "samples.jsonl"),
+      "{\"step\":1}\n"
+      "{\"step\":2,\"dataset\":\"d\",\"prompt\":\"\\u001b[31m\\n\\u007f\",\"expected\":\"\\u009b\\u202e\","
+      "\"generated\":\"h\u00e9 \ufffd\",\"finish\":\"stop\"}\n"
+      "{\"step\":2,\"prompt\":\"a\",\"expected\":\"b\",\"generated\":\"c\",\"finish\":\"length\"}\n");
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ constexpr std::string_view kOthers[] = {
     "use_wandb", "wandb_project", "wandb_entity", "wandb_name", "wandb_run_id", "wandb_mode",
     "prometheus_file", "use_mlflow", "mlflow_tracking_uri", "mlflow_experiment_name", "mlflow_run_name",
     "use_otel_metrics", "cluster", "loss_watchdog_threshold", "loss_watchdog_patience", "replica_check_steps",
-    "strict_finite"};
+    "strict_finite", "eval_table_size", "eval_max_new_tokens"};
 
 // Keys of the evaluations, which change the learning rate where it falls on a plateau of their loss.
 constexpr std::string_view kOfEvaluation[] = {

@@ -61,6 +61,13 @@ std::optional<Evaluated> Evaluation::measure() {
           .hint("no result is saved; lower learning_rate, or check the data");
     }
   }
+  if (parts_.samples) {
+    auto samples = parts_.samples->make(training_.trained(), *mesh_.world(), [&](int64_t done) {
+      return tell_progress(done, parts_.samples->size());
+    });
+    if (!samples) return std::nullopt;
+    evaluated->samples = std::move(*samples);
+  }
   if (!parts_.tasks) return evaluated;
   const int64_t total = parts_.tasks->num_requests();
   auto tasks = parts_.tasks->evaluate(training_.trained(), mesh_,

@@ -8,16 +8,19 @@
 
 #include "tessera/data/loader.h"
 #include "tessera/train/reporters/reporter.h"
+#include "tessera/train/run/samples.h"
 #include "tessera/train/run/task_evaluation.h"
 #include "tessera/train/step/best_evaluation.h"
 #include "tessera/train/step/training.h"
 
 namespace tessera::train {
 
-// The parts of an evaluation: the loss over rows, the scores of tasks, or both.
+// The parts of an evaluation: the loss over rows, the scores of tasks, or both, and texts that go with the
+// loss.
 struct EvaluationParts {
   std::optional<data::Loader> loader;
   std::unique_ptr<TaskEvaluation> tasks = nullptr;  // null for none
+  std::optional<Samples> samples = std::nullopt;
 
   bool is_any() const { return loader.has_value() || tasks != nullptr; }
 };
@@ -34,7 +37,8 @@ class Evaluation {
              std::function<bool()> goes_on);
 
   // Evaluates if the recipe says so after this step. Returns false where `goes_on` ended that. Collective.
-  // Throws Error(Numerics) where the loss is not finite, and what TaskEvaluation::evaluate() throws.
+  // Throws Error(Numerics) where the loss is not finite, and what TaskEvaluation::evaluate() and
+  // Samples::make() throw.
   bool after_step();
   // Returns the metric that decides which evaluation is the best, with a value that says nothing.
   const DecidingMetric& deciding() const { return deciding_; }

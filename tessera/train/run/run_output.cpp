@@ -21,6 +21,7 @@
 #include "tessera/train/reporters/otlp.h"
 #include "tessera/train/reporters/progress.h"
 #include "tessera/train/reporters/prometheus.h"
+#include "tessera/train/reporters/samples_file.h"
 #include "tessera/train/reporters/tensorboard.h"
 #include "tessera/train/reporters/wandb.h"
 #include "tessera/train/run/last_step.h"
@@ -136,7 +137,7 @@ void RunOutput::begin(const config::Recipe& recipe, const TrainedModel& trained,
     }
     result_->begin();
     require_space(trained, tokenizer, checkpoint_bytes);
-    result_->keep_unfinished({"metrics.jsonl", "runs", "wandb", "otel", "recipe.yaml"});
+    result_->keep_unfinished({"metrics.jsonl", "samples.jsonl", "runs", "wandb", "otel", "recipe.yaml"});
     logs_ = std::make_unique<RunLogs>(result_->staging(), std::move(kept));
     write_recipe();
     log::info("metrics are written to " + io::join_path(result_->staging(), "metrics.jsonl") +
@@ -152,6 +153,8 @@ std::vector<std::unique_ptr<Reporter>> RunOutput::reporters(const Training& trai
     reporters.push_back(std::make_unique<LastStep>(
         signals_, [this] { return what_stays() + ", the logs stay in " + result_->staging(); }));
     reporters.push_back(std::make_unique<MetricsFile>(*logs_));
+    if (recipe_.eval_table_size > 0 || !logs_->kept_name("samples.jsonl").empty())
+      reporters.push_back(std::make_unique<SamplesFile>(*logs_));
     reporters.push_back(std::make_unique<TensorBoardFile>(*logs_));
     add_trackers(reporters, training);
     reporters.push_back(std::make_unique<Progress>(training.total_steps()));

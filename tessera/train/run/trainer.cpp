@@ -150,6 +150,8 @@ class Run {
     const int64_t dp_rank = mesh_.coordinate(parallel::kAxisDp), dp_size = mesh_.size(parallel::kAxisDp);
     if (prepared.eval.size() > 0) {
       evaluated_.loader.emplace(prepared.eval, data::eval_loader_options(recipe_, dp_rank, dp_size));
+      if (recipe_.makes_samples())
+        evaluated_.samples.emplace(recipe_, *planned_.model, tokenizer_, prepared.eval);
     }
     check_same_data(prepared, *mesh_.world());
     std::unique_ptr<data::StepSource> source;
@@ -173,6 +175,7 @@ class Run {
     }
     log::info("data: " + what +
               (prepared.eval.size() > 0 ? "; to evaluate: " + describe_rows(prepared.eval) : "") +
+              (evaluated_.samples ? "; to continue: " + evaluated_.samples->describe() : "") +
               (evaluated_.tasks ? "; to score: " + evaluated_.tasks->describe() : ""));
     inputs_.global_batch_size = source->samples_per_step();
     describe_batch(recipe_, dp_size, inputs_.global_batch_size);

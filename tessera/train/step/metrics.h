@@ -39,6 +39,12 @@ struct TaskMetric {
   double value = 0.0;
   bool higher_is_better = true;
 };
+// A row of the evaluation data whose prompt the model has continued.
+struct Sample {
+  std::string dataset;  // empty unless there are several
+  std::string prompt, expected, generated;
+  std::string finish;  // "stop", "length", or "not finite" where the model's logits were not
+};
 // The results of an evaluation.
 struct Evaluated {
   std::optional<double> loss;  // unset without evaluation data
@@ -46,6 +52,7 @@ struct Evaluated {
   std::vector<DatasetLoss> datasets = {};  // empty unless there are several
   NamedMetrics metrics = {};               // of a classifier
   std::vector<TaskMetric> tasks = {};
+  std::vector<Sample> samples = {};  // on the first rank alone, and no part of to_json()
 };
 // Values of the losses of routers (nn::RouterBalance), as means over label tokens.
 struct RouterValues {

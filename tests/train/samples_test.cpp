@@ -1,0 +1,186 @@
+// Tests that a model in training makes of prompts what it would make of them when it is saved and loaded,
+// under any layout, and that the training does not notice.
+#include "tessera/train/run/samples.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/generation/generate.h"
+#include "tessera/generation/load_for_inference.h"
+#include "tessera/train/run/trainer.h"
+#include "tessera/train/setup/recipe_tokenizer.h"
+#include "tessera/train/setup/recipe_values.h"
+
+#include "tests/testing/extent.h"
+#include "tests/testing/mpi_world.h"
+#include "tests/testing/shared_random.h"
+#include "tests/testing/tiny_model.h"
+#include "tests/train/train_testing.h"
+
+namespace tessera::train {
+namespace {
+
+using ::testing::ElementsAre;
+using Lines = std::vector<nlohmann::json>;
+
+constexpr const char* kKeys = "eval_table_size: 3\neval_max_new_tokens: 9\n";
+
+class SamplesTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (folder_.is_owner()) {
+      testing::write_tiny_model(folder_ / "model", {});
+      testing::write_tiny_model(folder_ / "experts", {.family = "mixtral"});
+      std::string rows, texts;
+      for (int i = 0; i < 12; ++i) {
+        const std::string number = std::to_string(100 + i);
+        rows += "{\"instruction\":\"Say " + number + "\",\"output\":\"It is " + number + ".\"}\n";
+        texts += "{\"text\":\"0123456789" + number + "\"}\n";
+      }
+      testing::write_text(folder_ / "rows.jsonl", rows);
+      testing::write_text(folder_ / "texts.jsonl", texts);
+    }
+    world_->barrier();
+  }
+
+  config::Recipe recipe_of(const std::string& out, const std::string& more) const {
+    const std::string base =
+        more.find("base_model") == std::string::npos ? "base_model: " + folder_ / "model" + "\n" : "";
+    return config::parse_recipe(
+        base + "output_dir: " + folder_ / out + "\ndatasets: [{path: " + folder_ / "rows.jsonl" +
+            ", type: alpaca}]\nlearning_rate: 0.02\neval_steps: 2\n" +
+            (more.find("max_steps") == std::string::npos ? "max_steps: 4\n" : "") +
+            (more.find("test_datasets") == std::string::npos ? "val_set_size: 4\n" : "") + more,
+        "recipe.yaml");
+  }
+  void run(const std::string& out, const std::string& more) const { train(recipe_of(out, more), world_); }
+  std::string text_of(const std::string& name) const { return io::read_file(folder_ / name, 1 << 26); }
+  Lines samples_of(const std::string& out) const {
+    return testing::metrics_with(folder_ / (out + "/samples.jsonl"), "step");
+  }
+  // Returns the losses and norms of a run's steps and evaluations.
+  std::string numbers_of(const std::string& out) const {
+    std::string text;
+    for (const auto& line : testing::metrics_with(folder_ / (out + "/metrics.jsonl"), "step")) {
+      for (const char* key : {"loss", "grad_norm", "eval_loss"})
+        if (line.contains(key)) text += line.at(key).dump() + " ";
+    }
+    return text;
+  }
+
+  std::shared_ptr<comm::Communicator> world_ = testing::world();
+  testing::SharedFolder folder_{world_};
+};
+
+TEST_F(SamplesTest, AreWhatTheSavedModelMakesAndChangeNothingOfTheTraining) {
+  struct Row {
+    const char *what, *keys, *type;
+  };
+  const std::vector<Row> rows = {
+      {"whole layers, an average to evaluate",
+       "zero_stage: 0\noptimizer: schedule_free_adamw\nlr_scheduler: constant\n", "float32"},
+      {"gathered layers, dropout and noise",
+       "zero_stage: 3\ngradient_checkpointing: true\nadapter: lora\nlora_target_linear: true\n"
+       "lora_dropout: 0.3\nneftune_noise_alpha: 5\n",
+       "float32"},
+      {"bfloat16", "zero_stage: 2\ndtype: bfloat16\nsave_dtype: float32\n", "bfloat16"},
+      {"experts", "expert_parallel_size: $ranks\nbase_model: $folder/experts\n", "float32"},
+  };
+  testing::Random random = testing::shared_random();
+  int number = 0;
+  for (const auto& [what, given, type] : testing::some_of(rows, 2, random)) {
+    SCOPED_TRACE(what);
+    std::string keys = given;
+    for (const auto& [name, value] :
+         {std::pair<std::string, std::string>{"$ranks", std::to_string(world_->size())},
+          {"$folder/", folder_ / ""}}) {
+      if (const size_t at = keys.find(name); at != std::string::npos) keys.replace(at, name.size(), value);
+    }
+    const std::string plain = "plain" + std::to_string(++number),
+                      sampled = "sampled" + std::to_string(number);
+    run(plain, keys);
+    run(sampled, keys + kKeys);
+    if (!folder_.is_owner()) continue;
+    EXPECT_FALSE(io::exists(folder_ / (plain + "/samples.jsonl")));
+    EXPECT_EQ(numbers_of(sampled), numbers_of(plain));
+    const bool is_adapter = keys.find("lora") != std::string::npos;
+    const std::string weights = is_adapter ? "/adapter_model.safetensors" : "/model.safetensors";
+    EXPECT_TRUE(text_of(sampled + weights) == text_of(plain + weights)) << "other weights";
+    const Lines lines = samples_of(sampled);
+    ASSERT_EQ(lines.size(), 6U);
+    const std::string base = keys.find("experts") != std::string::npos ? "experts" : "model";
+    const auto model = generation::load_for_inference(
+        folder_ / (is_adapter ? base : sampled), is_adapter ? folder_ / sampled : "",
+        at::TensorOptions(type == std::string("bfloat16") ? at::kBFloat16 : at::kFloat));
+    const text::Tokenizer tokenizer = text::Tokenizer::from_folder(folder_ / base);
+    for (size_t i = 3; i < 6; ++i) {  // the model has gone on behind the first evaluation
+      const std::vector<int32_t> prompt = tokenizer.encode(lines[i].at("prompt").get<std::string>());
+      const auto made = generation::generate(*model, {prompt.begin(), prompt.end()},
+                                             {.max_new_tokens = 9, .stop_ids = {258}});
+      const std::vector<int32_t> ids(made.token_ids.begin(), made.token_ids.end());
+      EXPECT_EQ(lines[i].at("generated"), tokenizer.decode(ids, true)) << lines[i];
+      EXPECT_EQ(lines[i].at("step"), 4);
+    }
+  }
+  world_->barrier();
+}
+
+// Several ranks make the lines of one process, and a run that goes on from a checkpoint those of a whole one.
+TEST_F(SamplesTest, NeitherRanksNorRestartsChangeTheLines) {
+  const std::string keys = std::string(kKeys) + "dtype: float64\nsave_steps: 3\nmax_steps: 4\n";
+  run("whole", keys);
+  run("resumed", keys + "resume_from_checkpoint: " + folder_ / "whole/checkpoint-3" + "\n");
+  if (!folder_.is_owner()) return;
+  EXPECT_EQ(samples_of("whole").size(), 6U);
+  EXPECT_EQ(text_of("resumed/samples.jsonl"), text_of("whole/samples.jsonl"));
+  train(recipe_of("single", keys + "gradient_accumulation_steps: " + std::to_string(world_->size()) + "\n"),
+        comm::Communicator::single());
+  EXPECT_EQ(text_of("single/samples.jsonl"), text_of("whole/samples.jsonl"));
+}
+
+TEST_F(SamplesTest, TakesRowsOfEachDatasetInTurnAndCutsThem) {
+  if (world_->size() > 1) return;  // ranks do not matter here
+  const std::string data = "test_datasets: [{path: " + folder_ / "rows.jsonl" +
+                           ", type: alpaca}, {path: " + folder_ / "texts.jsonl" + ", type: completion}]\n";
+  run("out", data + "eval_table_size: 3\neval_max_new_tokens: 246\nmax_steps: 1\n");
+  if (!folder_.is_owner()) return;
+  std::vector<std::string> names, prompts, expected;
+  for (const auto& line : samples_of("out")) {
+    names.push_back(line.at("dataset"));
+    prompts.push_back(line.at("prompt"));
+    expected.push_back(line.at("expected"));
+  }
+  EXPECT_THAT(names, ElementsAre("rows-2", "texts", "rows-2"));
+  // The model takes 256 tokens. A text is trained from its beginning on.
+  EXPECT_THAT(prompts, ElementsAre("Response:\n", "0123456", "Response:\n"));
+  EXPECT_THAT(expected, ElementsAre("It is 100.", "789100", "It is 101."));
+}
+
+TEST_F(SamplesTest, LogitsThatAreNotFiniteEndATextOnAllRanks) {
+  const config::Recipe recipe = recipe_of("none", kKeys);
+  const parallel::DeviceMesh mesh(world_, parallel_dims(recipe, world_->size()));
+  TrainedModel trained = set_up_model(recipe, mesh);
+  config::Problems problems;
+  const auto tokenizer = load_recipe_tokenizer(recipe, problems);
+  const auto store = std::make_shared<data::RowStore>();
+  store->append(std::vector<int32_t>{65, 66, 67, 68}, std::vector<int32_t>{-100, -100, 67, 68});
+  const Samples samples(recipe, *trained.model, tokenizer, {store, {0}});
+  EXPECT_EQ(samples.describe(), "1 prompt, by up to 9 tokens");
+  const auto make = [&] { return samples.make(trained, *world_, [](int64_t) { return true; }); };
+  EXPECT_EQ(make().value().size(), world_->rank() == 0 ? 1U : 0U);
+  {
+    const at::NoGradGuard no_grad;
+    for (const auto& parameter : trained.sharded->parameters()) parameter.tile.fill_(NAN);
+  }
+  const auto made = make().value();
+  if (world_->rank() == 0) {
+    EXPECT_EQ(made.at(0).finish, "not finite");
+  }
+  EXPECT_TRUE(trained.model->is_training());
+  // A request to stop ends it on all ranks alike.
+  EXPECT_FALSE(samples.make(trained, *world_, [](int64_t) { return false; }).has_value());
+  EXPECT_THROW(Samples(recipe, *trained.model, std::nullopt, {store, {0}}), Error);
+}
+
+}  // namespace
+}  // namespace tessera::train
