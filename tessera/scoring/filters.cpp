@@ -22,6 +22,9 @@ struct KnownFilter {
 const std::vector<KnownFilter>& known_filters() {
   static const std::vector<KnownFilter> kFilters = {
       {"regex", {"regex_pattern", "group_select", "fallback"}},
+      {"multi_choice_regex",
+       {"regex_pattern", "group_select", "fallback", "ignore_case", "ignore_punctuation",
+        "regexes_to_ignore"}},
       {"remove_whitespace", {}},
       {"lowercase", {}},
       {"uppercase", {}},
@@ -33,23 +36,8 @@ const std::vector<KnownFilter>& known_filters() {
   return kFilters;
 }
 
-// The filter `regex`: the match that group_select counts, of several groups the first that is not empty.
-std::string extract(const text::PythonRegex& regex, const Json& arguments, const std::string& answer) {
-  const auto matches = regex.find_all(answer);
-  const std::string fallback = arguments.value("fallback", std::string("[invalid]"));
-  const int64_t count = std::ssize(matches), wanted = arguments.value("group_select", int64_t{0});
-  if (count == 0) return fallback;
-  const int64_t at = wanted < 0 ? count + wanted : wanted;
-  if (at < 0 || at >= count) {
-    throw Error(ErrorKind::Config, "TASK-FILTER", "group_select of the filter regex counts no match")
-        .got(std::to_string(wanted) + " of " + std::to_string(count) + " matches")
-        .need("0 for the first match, or -1 for the last one");
-  }
-  const Texts& groups = matches[static_cast<size_t>(at)];
-  const auto found = groups.size() == 1
-                         ? groups.begin()
-                         : std::ranges::find_if(groups, [](const std::string& one) { return !one.empty(); });
-  return found == groups.end() ? fallback : std::string(strip_spaces(*found));
+bool takes_regex(const FilterConfig& step) {
+  return step.function == "regex" || step.function == "multi_choice_regex";
 }
 
 std::string cased(const std::string& answer, text::jinja::Case change) {
@@ -93,11 +81,19 @@ std::string problem_of_chain(const FilterChain& chain, OutputType type) {
       return "filter function 'map' needs mapping_dict, a map of texts, and a text as default_value";
     if (step.function == "take_first_k" && !step.arguments.value("k", Json()).is_number_integer())
       return "filter function 'take_first_k' needs a whole number k";
-    if (step.function != "regex") continue;
+    if (!takes_regex(step)) continue;
     if (!is_text(step.arguments.value("regex_pattern", Json(""))) ||
         !is_text(step.arguments.value("fallback", Json(""))) ||
         !step.arguments.value("group_select", Json(0)).is_number_integer())
-      return "filter function 'regex' needs a text regex_pattern, a number group_select, a text fallback";
+      return "filter function '" + step.function +
+             "' needs a text regex_pattern, a number group_select, a text fallback";
+    const Json ignored = step.arguments.value("regexes_to_ignore", Json::array());
+    if (!step.arguments.value("ignore_case", Json(false)).is_boolean() ||
+        !step.arguments.value("ignore_punctuation", Json(false)).is_boolean() || !ignored.is_array() ||
+        !std::ranges::all_of(ignored, is_text))
+      return "filter function '" + step.function +
+             "' needs true or false as ignore_case and ignore_punctuation, a list of texts as "
+             "regexes_to_ignore";
   }
   return "";
 }
@@ -105,13 +101,17 @@ std::string problem_of_chain(const FilterChain& chain, OutputType type) {
 Filters::Filters(const FilterChain& chain) {
   for (const FilterConfig& step : chain.steps) {
     Step& made = steps_.emplace_back(Step{step.function, step.arguments, std::nullopt});
-    if (step.function != "regex") continue;
-    made.regex.emplace(step.arguments.value("regex_pattern", std::string(R"(#### (\-?[0-9\.\,]+))")),
-                       "filter " + chain.name);
+    if (takes_regex(step)) made.regex.emplace(step, "filter " + chain.name);
   }
 }
 
-std::string Filters::apply(std::vector<std::string> answers) const {
+void Filters::check(const Json& document) const {
+  for (const Step& step : steps_) {
+    if (step.regex) step.regex->check(document);
+  }
+}
+
+std::string Filters::apply(std::vector<std::string> answers, const Json& document) const {
   for (const Step& step : steps_) {
     const std::string& name = step.function;
     if (name == "take_first_k") {
@@ -126,7 +126,7 @@ std::string Filters::apply(std::vector<std::string> answers) const {
       answers = {majority(answers)};
     } else {
       for (std::string& answer : answers) {
-        if (name == "regex") answer = extract(*step.regex, step.arguments, answer);
+        if (step.regex) answer = step.regex->apply(answer, document);
         if (name == "remove_whitespace") answer = std::string(strip_spaces(answer));
         if (name == "lowercase") answer = cased(answer, text::jinja::Case::Lower);
         if (name == "uppercase") answer = cased(answer, text::jinja::Case::Upper);

@@ -1,12 +1,13 @@
 // Filters: what is made of the answers of a model before they are compared.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tessera/config/node.h"
+#include "tessera/scoring/regex_filter.h"
 #include "tessera/scoring/task_config.h"
-#include "tessera/text/python_regex.h"
 
 namespace tessera::scoring {
 
@@ -22,14 +23,17 @@ class Filters {
   // Throws Error(Config) for arguments that a filter cannot take.
   explicit Filters(const FilterChain& chain);
 
-  // Returns what the chain makes of all answers to one request.
-  std::string apply(std::vector<std::string> answers) const;
+  // Throws Error(Data, "TASK-FILTER") for a document that a filter cannot read.
+  void check(const Json& document) const;
+  // Returns what the chain makes of all answers to one request about the document. Throws what check()
+  // throws.
+  std::string apply(std::vector<std::string> answers, const Json& document) const;
 
  private:
   struct Step {
     std::string function;
     Json arguments;
-    std::optional<text::PythonRegex> regex;
+    std::optional<RegexFilter> regex;
   };
   std::vector<Step> steps_;
 };

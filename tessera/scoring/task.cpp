@@ -88,6 +88,7 @@ void Task::make_requests(const Documents& examples, const TaskOptions& options) 
   const bool is_rolling = config_.output_type == OutputType::Rolling;
   for (size_t i = 0; i < static_cast<size_t>(num_scored_); ++i) {
     const Json& document = documents_.rows[i];
+    for (const Filters& filters : filters_) filters.check(document);
     std::vector<std::string> prompts = {""};
     if (!is_rolling) prompts = builder.prompts(document);
     if (config_.output_type == OutputType::GenerateUntil) {
@@ -144,7 +145,7 @@ TaskScores Task::score(const std::vector<std::vector<Response>>& responses, bool
         if (type == OutputType::GenerateUntil) {
           std::vector<std::string> answers;
           for (const Response& one : responses[end]) answers.push_back(one.text);
-          response.text = filters_[f].apply(std::move(answers));
+          response.text = filters_[f].apply(std::move(answers), documents_.rows[document]);
         }
         if (with_samples) {
           sample["arguments"].push_back(arguments_of(type, requests_[end]));

@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const Json& row : documents.rows) {
       builder.prompts(row);
       for (const scoring::FilterChain& chain : task.filters)
-        scoring::Filters(chain).apply({"answer 12", "a #### 1,000", ""});
+        scoring::Filters(chain).apply({"answer 12", "a #### 1,000", "B: \u00e9", ""}, row);
       size_t responses = 1;
       if (task.output_type == scoring::OutputType::MultipleChoice) responses = 2 * fields.choices(row).size();
       scorer.score(row, std::vector<scoring::Response>(responses, {-1.5, true, "a 1"}));

@@ -3,7 +3,8 @@
 
 The model is a random Llama with a small tokenizer, in model/. reference.json holds the version of the harness, the
 results of every task and group, and of each document the prompts, the log-likelihoods and the generated texts, as
-`lm_eval` logs them. chats.json holds prompts in a chat template. bits.json holds numbers of Python's random.
+`lm_eval` logs them. chats.json holds prompts in a chat template, random.json numbers of Python's random, and
+filters.json what filters make of answers.
 
 usage: make_task_reference.py [--check TESSERA]
   --check runs this program on the same files and compares its results; nothing is written.
@@ -171,6 +172,37 @@ def draws():
     return made
 
 
+SIGNS = "a.b (c) [d] {e} *+?|^$\\\\/-_~#&\"'<>!%,;:=@`"
+CHOICES = ["Guilty", " Guilty of Romance", SIGNS, "Zürich", "“ΟΔΟΣ”, 3.5", "x\ny"]
+ANSWERS = [
+    "the answer is (C).", "the answer is ( ).", "It is Guilty of Romance", "guilty of romance?", "Not Guilty, Zürich",
+    "", f"so {SIGNS} it is", "aXb (c)", "zürich", "ΟΔΟΣ 35", "οδος 35", "x\ny", "x y", "Answer: B",
+    "Answer:  F or : A", "Answer: G", "Answer B", "the answer is (A) not (B)", "very Guilty", "12 and -3", "#### 1,234"]
+FILTERS = [
+    ["regex", {}], ["regex", {"regex_pattern": "([0-9]+)|(#)|x", "fallback": "none"}],
+    ["regex", {"regex_pattern": "-?[0-9]+", "group_select": -1}],
+    ["multi_choice_regex", {}],
+    ["multi_choice_regex", {"regex_pattern": r"answer is (\([A-D ]\))", "group_select": -1, "fallback": "none"}],
+    ["multi_choice_regex", {"regex_pattern": r"is \(()([A-D])?|is ( )", "ignore_case": True}],
+    ["multi_choice_regex", {"regex_pattern": r"\( \)|\b[A-D]\b", "ignore_case": True, "ignore_punctuation": True}],
+    ["multi_choice_regex", {"ignore_punctuation": True, "regexes_to_ignore": ["[a-m]", r"\s"]}],
+]
+
+
+def filters():
+    """What filters make of answers to one document."""
+    from lm_eval.filters import get_filter
+
+    cases = []
+    for function, arguments in FILTERS:
+        made = get_filter(function)(**arguments).apply([ANSWERS], [{"choices": CHOICES}])
+        cases.append({"function": function, "arguments": arguments, "filtered": list(made)[0]})
+    # Of equal choices the last one counts, and an empty one is no match.
+    of_equal = get_filter("multi_choice_regex")(ignore_case=True)
+    equal = of_equal.apply([["red", "blue"]], [{"choices": ["Red", "", "red"]}])
+    return {"choices": CHOICES, "answers": ANSWERS, "cases": cases, "equal": list(equal)[0]}
+
+
 def differences(ours, theirs, place=""):
     """Pairs (place, what differs); numbers may differ by 1e-4, and by 1e-6 relatively in scores."""
     if isinstance(theirs, bool) or isinstance(ours, bool):
@@ -223,7 +255,7 @@ def main():
         # The examples of gsm8k and its 256 new tokens need more than the model's own length.
         built_ins = run_harness(folder, list(BUILT_IN), max_length=1024, resamples=100)
     for name, made in (("reference.json", run_harness(FOLDER, TASKS)), ("built_in.json", built_ins),
-                       ("random.json", draws()), ("chats.json", chats())):
+                       ("random.json", draws()), ("chats.json", chats()), ("filters.json", filters())):
         with open(os.path.join(FOLDER, name), "w", encoding="utf-8") as file:
             file.write(to_json(made) + "\n")
 

@@ -43,6 +43,14 @@ const std::vector<Mistake> kMistakes = {
      "needs generated texts"},
     {"multiple_choice", "generate_until\nfilter_list: [{name: f, filter: [{function: regex}]}]",
      "does not end with take_first"},
+    {"multiple_choice",
+     "generate_until\nfilter_list: [{name: f, filter: [{function: multi_choice_regex, ignore_case: 1}, "
+     "{function: take_first}]}]",
+     "needs true or false as ignore_case"},
+    {"multiple_choice",
+     "generate_until\nfilter_list: [{name: f, filter: [{function: multi_choice_regex}, "
+     "{function: take_first}]}]",
+     "multi_choice_regex cannot read the choices of a document; got null, need a column 'choices'"},
     {"multiple_choice", "generate_until\ngeneration_kwargs: {num_beams: 2}", "unknown key 'num_beams'"},
     {"multiple_choice", "multiple_choices", "need multiple_choice, loglikelihood"},
     {"doc_to_target: 0\n", "", "the task has no key 'doc_to_target'"},
