@@ -54,7 +54,10 @@ Responses score_requests(const Task& task, models::CausalLM& model, const scorin
     std::ranges::move(parts, std::back_inserter(tokens));
   }
   const std::vector<TokenScore> scores =
-      score_tokens(model, tokens, {options.max_tokens, options.on_progress});
+      score_tokens(model, tokens,
+                   {.max_tokens = options.max_tokens,
+                    .on_progress = options.on_progress,
+                    .shares_beginnings = mesh.size(parallel::kAxisPp) == 1});
   for (size_t k = 0; k < scores.size(); ++k) {
     Response& response = responses[owners[k]][0];
     response.log_likelihood += scores[k].log_prob;

@@ -60,5 +60,48 @@ TEST(AnswerRequests, AreThoseOfTheHarness) {
   }
 }
 
+// Questions behind the same examples, each with choices of one token and of several, and requests apart.
+std::vector<TokenRequest> requests_that_begin_alike() {
+  std::vector<TokenRequest> requests;
+  const auto ids = [](size_t count, int64_t seed) {
+    std::vector<int64_t> made;
+    for (size_t i = 0; i < count; ++i) made.push_back((static_cast<int64_t>(i) * 37 + seed * 11) % 420);
+    return made;
+  };
+  for (const int64_t question : {1, 2, 3, 4}) {
+    for (const int64_t choice : {5, 6, 7, 8}) {
+      std::vector<int64_t> all = ids(70, 0);
+      for (const auto& more : {ids(30, question), ids(choice < 7 ? 1 : 8, choice)})
+        all.insert(all.end(), more.begin(), more.end());
+      requests.push_back({all, choice < 7 ? 1 : 8});
+    }
+  }
+  for (const size_t length : {2UL, 33UL, 64UL, 65UL, 101UL}) requests.push_back({ids(length, 0), 1});
+  requests.push_back({ids(90, 0), 89});  // no page of it is without scored tokens
+  return requests;
+}
+
+TEST(ScoreTokens, EqualBeginningsAreComputedOnceAndChangeNothing) {
+  if (testing::world()->size() > 1) return;
+  const auto requests = requests_that_begin_alike();
+  const ModelSource source(task_folder() + "model", "");
+  for (const auto& [type, tolerance] : {std::pair{at::kFloat, 1e-5}, {at::kDouble, 1e-10}}) {
+    const auto model =
+        source.load(at::TensorOptions(at::kCPU).dtype(type), {comm::Communicator::single(), {}});
+    for (const int64_t max_tokens : {5, 48, 1024}) {
+      int64_t passes = 0, shared_passes = 0;
+      const auto plain =
+                     score_tokens(*model, requests, {max_tokens, [&](int64_t, int64_t) { ++passes; }, false}),
+                 shared = score_tokens(*model, requests,
+                                       {max_tokens, [&](int64_t, int64_t) { ++shared_passes; }, true});
+      for (size_t i = 0; i < requests.size(); ++i) {
+        EXPECT_NEAR(shared[i].log_prob, plain[i].log_prob, tolerance * std::abs(plain[i].log_prob)) << i;
+        EXPECT_EQ(shared[i].is_greedy, plain[i].is_greedy) << i;
+      }
+      EXPECT_TRUE(max_tokens == 1024 || 2 * shared_passes < passes) << shared_passes << " " << passes;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera::generation
