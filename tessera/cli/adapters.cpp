@@ -47,7 +47,8 @@ std::vector<std::pair<std::string, AdapterOptions>> AdapterOptions::by_name() co
   if (has_nameless && named.size() > 1) {
     throw Error(ErrorKind::Config, "ADAPTER-NAME", "some adapters have a name and others have none")
         .at("command line")
-        .need("--adapter NAME=DIR for adapters that requests choose, or --adapter DIR for one that all get");
+        .need(
+            "--adapter NAME=DIR for each of several adapters, or --adapter DIR for those that are combined");
   }
   if (has_nameless) named.clear();
   return named;

@@ -12,6 +12,7 @@
 #include "tessera/cli/evaluate_tasks.h"
 #include "tessera/cli/launch.h"
 #include "tessera/cli/rank_link.h"
+#include "tessera/cli/task_results.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/comm/bootstrap.h"
 #include "tessera/comm/rank_cores.h"

@@ -1,12 +1,14 @@
 #include "tessera/cli/evaluate_tasks.h"
 
 #include <cstdio>
+#include <deque>
 #include <memory>
 
 #include <nlohmann/json.hpp>
 
 #include "tessera/cli/answering.h"
 #include "tessera/cli/compute_options.h"
+#include "tessera/cli/task_results.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/config/scalar.h"
 #include "tessera/core/error.h"
@@ -18,9 +20,7 @@
 #include "tessera/core/version.h"
 #include "tessera/generation/answer_requests.h"
 #include "tessera/generation/load_for_inference.h"
-#include "tessera/io/file.h"
-#include "tessera/io/output_file.h"
-#include "tessera/scoring/paired.h"
+#include "tessera/peft/loaded_adapter.h"
 #include "tessera/scoring/results.h"
 #include "tessera/scoring/task_files.h"
 #include "tessera/text/chat_encoding.h"
@@ -93,18 +93,16 @@ std::vector<std::unique_ptr<scoring::Task>> load_tasks(const scoring::TaskSelect
   return tasks;
 }
 
-Json run_facts(const TaskRunOptions& options, const ComputeOptions& compute, const scoring::PromptForm& form,
-               int64_t max_length, double seconds) {
-  Json config = {{"model", "tessera"},
-                 {"model_args",
-                  {{"pretrained", options.model},
-                   {"peft", join(options.adapters.texts, ", ")},
-                   {"dtype", compute.dtype}}},
-                 {"batch_size", options.batch_size},
-                 {"device", compute.device},
-                 {"limit", options.limit ? Json(*options.limit) : Json()},
-                 {"bootstrap_iters", options.bootstrap_iterations},
-                 {"fewshot_seed", options.seed}};
+Json run_facts(const TaskRunOptions& options, const std::string& adapters, const ComputeOptions& compute,
+               const scoring::PromptForm& form, int64_t max_length, double seconds) {
+  Json config = {
+      {"model", "tessera"},
+      {"model_args", {{"pretrained", options.model}, {"peft", adapters}, {"dtype", compute.dtype}}},
+      {"batch_size", options.batch_size},
+      {"device", compute.device},
+      {"limit", options.limit ? Json(*options.limit) : Json()},
+      {"bootstrap_iters", options.bootstrap_iterations},
+      {"fewshot_seed", options.seed}};
   return {{"config", config},
           {"date", unix_time_s()},
           {"tessera_version", program_version()},
@@ -117,79 +115,71 @@ Json run_facts(const TaskRunOptions& options, const ComputeOptions& compute, con
           {"total_evaluation_time_seconds", seconds}};
 }
 
-constexpr int64_t kMostResults = int64_t{4} << 30;
-
-// Returns the samples of a results file. Throws Error(Config) for another file.
-Json read_results_samples(const std::string& path) {
-  Json json = Json::parse(io::read_file(path, kMostResults), nullptr, /*allow_exceptions=*/false);
-  if (json.is_object() && json.contains("samples")) return std::move(json["samples"]);
-  throw Error(ErrorKind::Config, "BASELINE", "this is no results file with samples")
-      .at(path)
-      .need("a file that tessera evaluate --tasks wrote by --output, with --log_samples");
+// Has each process hold the whole model, which adapters with names need.
+void keep_whole(RankOptions& ranks) {
+  if (ranks.tensor_parallel > 1 || ranks.pipeline_parallel > 1) {
+    throw Error(ErrorKind::Config, "PARALLELISM", "adapters with names need the whole model in each process")
+        .at("command line")
+        .got("tensor_parallel_size or pipeline_parallel_size above 1")
+        .hint("--nproc N shares the documents among N copies of the model");
+  }
+  ranks.tensor_parallel = 1;
 }
 
-void show_differences(const std::vector<scoring::PairedDifference>& differences,
-                      const std::string& baseline) {
-  show_text("\ncompared with " + baseline + ", document by document\n\n" + scoring::table_of(differences));
+std::vector<std::string> names_of(const std::vector<std::pair<std::string, AdapterOptions>>& named) {
+  std::vector<std::string> names;
+  for (const auto& [name, adapter] : named) names.push_back(name);
+  return names;
+}
+
+// A model to score: that of the command line, or that with one of several adapters. Adapters may bring
+// tokenizers, and so prompts, of their own.
+struct Scored {
+  Scored(std::string of_name, std::string of_texts, const std::string& base, const std::string& folder)
+      : name(std::move(of_name)), texts(std::move(of_texts)), source(base, folder) {}
+
+  std::string name;   // of the adapter; "" if it has none
+  std::string texts;  // the adapter, as it was typed
+  generation::ModelSource source;
+  scoring::PromptForm form = {};
+  std::vector<std::unique_ptr<scoring::Task>> tasks = {};
+};
+
+// Scores the tasks; returns the results on the first rank. Collective.
+TaskResults score(const Scored& scored, models::CausalLM& model, const generation::InferenceRank& rank,
+                  const TaskRunOptions& options, const ComputeOptions& compute) {
+  const bool needs_samples = options.logs_samples || !options.baseline.empty();
+  const int64_t max_length = options.max_length.value_or(generation::scored_length(model));
+  const scoring::RequestEncoder encoder(scored.source.tokenizer(), max_length);
+  const Timer timer;
+  TaskResults made{.name = scored.name};
+  for (const auto& task : scored.tasks) {
+    const std::string& name = task->config().name;
+    const std::string shown = (scored.name.empty() ? "" : scored.name + ": ") + name;
+    if (rank.is_first()) {
+      log::info(shown + ": " + group_digits(task->num_scored()) + " documents, " +
+                group_digits(std::ssize(task->requests())) + " requests");
+    }
+    generation::AnswerRequestsOptions answering{
+        .batch_size = options.batch_size, .stop_ids = scored.source.stop_ids(model), .seed = options.seed};
+    if (rank.is_first() && log::is_terminal()) {
+      answering.on_progress = [&shown](int64_t done, int64_t all) {
+        log::show_open_line(shown + ": " + group_digits(done) + " of " + group_digits(all));
+      };
+    }
+    const auto responses =
+        generation::answer_requests(*task, model, scored.source.tokenizer(), encoder, rank.mesh(), answering);
+    if (answering.on_progress) log::clear_open_line();
+    if (!rank.is_first()) continue;
+    scoring::TaskScores scores = task->score(responses, needs_samples);
+    made.results.push_back(scoring::result_of(*task, scores, options.bootstrap_iterations));
+    made.samples[name] = std::move(scores.samples);
+  }
+  made.facts = run_facts(options, scored.texts, compute, scored.form, max_length, timer.seconds());
+  return made;
 }
 
 }  // namespace
-
-int compare_results(const std::string& results, const std::string& baseline, bool as_json) {
-  const auto differences =
-      scoring::paired_differences(read_results_samples(results), read_results_samples(baseline));
-  if (as_json) {
-    show_text(Json({{"baseline", baseline}, {"differences", scoring::json_of(differences)}}).dump(2) + "\n");
-  } else {
-    show_differences(differences, baseline);
-  }
-  return 0;
-}
-
-void add_task_options(CLI::App& verb, CommandLine& line, TaskRunOptions& options) {
-  verb.add_option(
-          "--tasks", options.tasks,
-          "Score tasks in place of the loss: task files of lm-evaluation-harness (F.yaml), or names of "
-          "built-in tasks, separated by commas")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  add_adapter_options(verb, line, options.adapters, "With --tasks: adapter to apply to the model");
-  verb.add_option("--output", options.output, "With --tasks: write the results to this new JSON file");
-  verb.add_flag("--overwrite", options.overwrites, kOverwriteHelp);
-  verb.add_flag("--log-samples,--log_samples", options.logs_samples,
-                "With --tasks: add documents, prompts and answers to the results");
-  verb.add_option(
-          "--baseline", options.baseline,
-          "With --tasks: compare each document with this results file of another model (--output with "
-          "--log_samples); without, the target is such a file, too")
-      ->check(CLI::ExistingFile);
-  verb.add_flag("--apply-chat-template,--apply_chat_template", options.applies_chat_template,
-                "With --tasks: put the prompts as chats, in the model's template");
-  verb.add_option("--chat-template", options.chat_template,
-                  "With --tasks: the same in another template, as in tessera generate");
-  verb.add_option(
-      "--fewshot-as-multiturn,--fewshot_as_multiturn", options.is_multiturn,
-      "With --tasks and a chat template: true (the default) makes each example a turn of the chat, "
-      "false puts all into one message");
-  verb.add_option("--system-instruction,--system_instruction", options.system_instruction,
-                  "With --tasks: a text before the description of each task; in chats the system message");
-  verb.add_option("--limit", options.limit,
-                  "With --tasks: score this many documents of each task; below 1 a share")
-      ->check(CLI::NonNegativeNumber);
-  verb.add_option("--num-fewshot,--num_fewshot", options.num_fewshot,
-                  "With --tasks: examples before each question; default: that of the task")
-      ->check(CLI::Range(0, 1000));
-  verb.add_option("--batch-size,--batch_size", options.batch_size, "With --tasks: texts to generate at once")
-      ->check(CLI::Range(1, 4096));
-  verb.add_option("--max-length,--max_length", options.max_length,
-                  "With --tasks: tokens that the model takes; longer texts are cut; default: the model's")
-      ->check(CLI::Range(1, 1 << 24));
-  verb.add_option("--bootstrap-iters,--bootstrap_iters", options.bootstrap_iterations,
-                  "With --tasks: resamples for standard errors without a formula; 0 = no standard errors")
-      ->check(CLI::Range(0, 10'000'000));
-  verb.add_option("--seed", options.seed,
-                  "With --tasks: seed of the choice of examples, and of sampled answers");
-}
 
 int evaluate_tasks(TaskRunOptions options, const CommandLine& line) {
   RankOptions ranks;
@@ -198,62 +188,42 @@ int evaluate_tasks(TaskRunOptions options, const CommandLine& line) {
   ComputeOptions compute;
   apply_overrides(options, ranks, compute);
   const at::TensorOptions tensor_options = compute.resolved();
-  if (!options.output.empty()) {
-    io::check_output_file({.path = options.output,
-                           .named_by = "--output",
-                           .inputs = {{"the model", options.model}, {"the data", options.data}},
-                           .overwrites = options.overwrites});
-  }
+  auto named = options.adapters.by_name();
+  const bool has_names = !named.empty();
+  if (has_names) keep_whole(ranks);
+  check_outputs(options, names_of(named));
   const Json baseline = options.baseline.empty() ? Json() : read_results_samples(options.baseline);
-  const bool needs_samples = options.logs_samples || !options.baseline.empty();
   const scoring::TaskSelection selection = scoring::select_tasks(options.tasks);
   if (const auto code = start_ranks(ranks, line)) return *code;
   const generation::InferenceRank rank = join_ranks(ranks, tensor_options.device());
-  const generation::ModelSource source(options.model, options.adapters.folder());
-  const scoring::PromptForm form = prompt_form(options, source.tokenizer());
-  const auto tasks = load_tasks(selection, options, form);
-  const auto model = source.load(tensor_options, rank.mesh());
-  const int64_t max_length = options.max_length.value_or(generation::scored_length(*model));
-  const scoring::RequestEncoder encoder(source.tokenizer(), max_length);
-  const Timer timer;
-  std::vector<scoring::Result> results;
-  Json samples = Json::object();
-  for (const auto& task : tasks) {
-    const std::string& name = task->config().name;
-    if (rank.is_first()) {
-      log::info(name + ": " + group_digits(task->num_scored()) + " documents, " +
-                group_digits(std::ssize(task->requests())) + " requests");
-    }
-    generation::AnswerRequestsOptions answering{
-        .batch_size = options.batch_size, .stop_ids = source.stop_ids(*model), .seed = options.seed};
-    if (rank.is_first() && log::is_terminal()) {
-      answering.on_progress = [&name](int64_t done, int64_t all) {
-        log::show_open_line(name + ": " + group_digits(done) + " of " + group_digits(all));
-      };
-    }
-    const auto responses =
-        generation::answer_requests(*task, *model, source.tokenizer(), encoder, rank.mesh(), answering);
-    if (answering.on_progress) log::clear_open_line();
-    if (!rank.is_first()) continue;
-    scoring::TaskScores scores = task->score(responses, needs_samples);
-    results.push_back(scoring::result_of(*task, scores, options.bootstrap_iterations));
-    samples[name] = std::move(scores.samples);
+  const generation::ModelSource base(options.model, has_names ? "" : options.adapters.folder());
+  if (has_names && !base.adapter().empty()) {
+    throw Error(ErrorKind::Config, "ADAPTER-NAME", "the model has an adapter of its own")
+        .at(base.adapter())
+        .need("its base model, beside adapters with names");
   }
-  if (!rank.is_first()) return 0;
-  results = scoring::with_groups(std::move(results), selection.groups);
-  Json json = scoring::json_of(results);
-  json.update(run_facts(options, compute, form, max_length, timer.seconds()));
-  std::vector<scoring::PairedDifference> differences;
-  if (!options.baseline.empty()) {
-    differences = scoring::paired_differences(samples, baseline);
-    json["baseline"] = {{"file", options.baseline}, {"differences", scoring::json_of(differences)}};
+  std::deque<Scored> all;
+  for (auto& [name, adapter] : named)
+    all.emplace_back(name, join(adapter.texts, ", "), base.base(), adapter.folder());
+  if (!has_names) all.emplace_back("", join(options.adapters.texts, ", "), base.base(), base.adapter());
+  for (Scored& scored : all) {
+    scored.form = prompt_form(options, scored.source.tokenizer());
+    scored.tasks = load_tasks(selection, options, scored.form);
   }
-  json["task_hashes"] = options.logs_samples ? scoring::task_hashes(samples) : Json::object();
-  if (options.logs_samples) json["samples"] = std::move(samples);
-  const std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-  if (!options.output.empty()) io::write_file_atomic(options.output, text);
-  show_text(options.as_json ? text : scoring::table_of(results));
-  if (!options.as_json && !differences.empty()) show_differences(differences, options.baseline);
+  const auto model = base.load(tensor_options, rank.mesh(), {.loaded_adapters = has_names});
+  std::vector<peft::LoadedAdapter> adapters;  // those with names
+  for (const Scored& scored : all) {
+    if (has_names)
+      adapters.emplace_back(*model, scored.source.adapter(), model->tied_modules(), model->device());
+  }
+  Json by_name = Json::object();
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (has_names) adapters[i].put_on();
+    TaskResults made = score(all[i], *model, rank, options, compute);
+    if (has_names) adapters[i].take_off();
+    if (rank.is_first()) by_name[all[i].name] = tell_results(std::move(made), selection, options, baseline);
+  }
+  if (rank.is_first() && options.as_json) show_text(text_of(has_names ? by_name : by_name[""]));
   return 0;
 }
 

@@ -74,11 +74,12 @@ std::shared_ptr<models::CausalLM> load_for_inference(const std::string& path,
   models::Assembly assembly(base, {.type = c10::typeMetaToScalarType(options.dtype()),
                                    .takes_new_head = adapter || is_body,
                                    .seed = is_body ? std::optional<uint64_t>(0) : std::nullopt});
+  const bool has_adapter = adapter || uses.loaded_adapters;
   // On other devices than the host, blocks are expanded once, when they are loaded.
   if (options.device() == kHost) {
     const int64_t ranks = mesh.size(parallel::kAxisTp);
     // Adapters may bring rows of tokens, which are added to tables of values.
-    assembly.quantize({.tables = !adapter && ranks == 1, .tensor_parallel_size = ranks});
+    assembly.quantize({.tables = !has_adapter && ranks == 1, .tensor_parallel_size = ranks});
   }
   if (adapter) assembly.put_adapter(*adapter);
   const auto source = assembly.source();
@@ -86,7 +87,7 @@ std::shared_ptr<models::CausalLM> load_for_inference(const std::string& path,
   const models::BoxOf box_of = cut_for_inference(*model, mesh);
   // Matrices that are stored in bf16 stay so, unless adapters are put on them: these are added to weights of
   // the model's own type.
-  const bool keeps_narrow = !adapter && !uses.adapters;
+  const bool keeps_narrow = !has_adapter && !uses.adapters;
   models::load_weights(*model, *source, keeps_narrow, options.device(), box_of);
   model->eval();
   return model;

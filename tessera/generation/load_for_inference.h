@@ -22,6 +22,8 @@ struct InferenceUses {
   bool embeddings = false;
   // ModelSource::add_adapters() is called later.
   bool adapters = false;
+  // A peft::LoadedAdapter is put on the model later: the weights are as load() with that adapter has them.
+  bool loaded_adapters = false;
 };
 
 // Returns the model of a folder or a GGUF file in eval mode, with the adapter of `adapter_folder` unless that

@@ -140,6 +140,12 @@ int64_t combined_rank(const std::vector<Member>& members, Combination combinatio
 std::string why_no_sum(const LoraOptions& options) {
   if (options.method != AdapterMethod::Lora) return "it is not of kind LORA";
   if (options.use_dora) return "DoRA's change is not a sum (use_dora)";
+  return why_beyond_layers(options);
+}
+
+std::string why_beyond_layers(const LoraOptions& options) {
+  if (options.method == AdapterMethod::Prompt) return "it puts rows before each text (prompt tuning)";
+  if (options.method == AdapterMethod::Norms) return "it replaces the norms of the model (LN tuning)";
   if (!options.modules_to_save.empty()) return "it replaces whole modules (modules_to_save)";
   if (!options.trainable_token_indices.empty())
     return "it replaces rows of the embedding (trainable_token_indices)";

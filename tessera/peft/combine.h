@@ -28,6 +28,10 @@ struct AdapterSet {
 // and nothing else; empty if it is.
 std::string why_no_sum(const LoraOptions& options);
 
+// Returns what an adapter with these options changes beyond the outputs of layers that stay as they are;
+// empty if that is nothing.
+std::string why_beyond_layers(const LoraOptions& options);
+
 // Reads "DIR", "DIR:WEIGHT", "NAME=DIR" or "NAME=DIR:WEIGHT"; A path that exists as it is written is taken
 // so. Throws Error(Config, "ADAPTER-WEIGHT") for a weight that is not finite, or 0.
 WeightedAdapter read_weighted_adapter(const std::string& text);

@@ -5,13 +5,12 @@
 
 #include <ATen/ATen.h>
 
-#include "tessera/checkpoint/parameter_source.h"
 #include "tessera/core/error.h"
-#include "tessera/nn/layer.h"
 #include "tessera/nn/linear.h"
 #include "tessera/ops/linear.h"
 #include "tessera/peft/adapter_files.h"
 #include "tessera/peft/combine.h"
+#include "tessera/peft/loaded_adapter.h"
 #include "tessera/peft/lora.h"
 
 namespace tessera::peft {
@@ -21,11 +20,6 @@ Error refusal(const AdapterConfig& config, const std::string& what) {
   return Error(ErrorKind::Model, "ADAPTER", "the adapter cannot be chosen by requests: " + what)
       .at(config.source_file)
       .hint("serve it alone, or merge it into its base with tessera merge and serve the result");
-}
-
-void check_targets(const AdapterConfig& config, const LoraTargets& targets) {
-  if (!targets.carried.empty())
-    throw refusal(config, "it brings a table of the base, '" + targets.carried.front().name + "'");
 }
 
 // The adapters of one layer.
@@ -74,21 +68,16 @@ std::shared_ptr<nn::AdapterRows> apply_row_adapters(torch::nn::Module& model,
     ++number;
     const AdapterConfig config = read_adapter_config(folder);
     if (const std::string why = why_no_sum(config.options); !why.empty()) throw refusal(config, why);
-    const auto files = std::make_shared<const io::ModelFiles>(open_adapter(folder));
-    const LoraTargets targets = apply_adapter(model, config, *files, tied);
-    check_targets(config, targets);
-    checkpoint::materialize(model, *adapter_source(model, targets, files), device);
-    for (const auto& [name, layer] : nn::named_layers(model)) {
-      const auto linear = std::dynamic_pointer_cast<nn::Linear>(layer);
-      if (linear == nullptr || linear->adapter() == nullptr) continue;
-      if (linear->role() == nn::ParameterRole::Expert)
+    const LoadedAdapter loaded(model, folder, tied, device);
+    for (const LoadedAdapter::Part& part : loaded.parts()) {
+      if (part.layer->role() == nn::ParameterRole::Expert)
         throw refusal(config, "it adapts experts, which see only the rows that a router gives them");
-      auto& [known, adapters] = layers[name];
-      if (known == nullptr) {
-        known = linear;
+      auto& [layer, adapters] = layers[part.layer_name];
+      if (layer == nullptr) {
+        layer = part.layer;
         adapters = std::make_shared<RowAdapter>(rows);
       }
-      adapters->add(number, std::dynamic_pointer_cast<LoraAdapter>(linear->take_adapter()));
+      adapters->add(number, std::dynamic_pointer_cast<LoraAdapter>(part.adapter));
     }
   }
   for (auto& [name, layer] : layers) layer.first->set_adapter(layer.second, name);

@@ -79,5 +79,31 @@ TEST_F(EvaluateTasksTest, WritesResultsAndRefusesMistakes) {
                {"did you mean 'piqa'?"});
 }
 
+// A run with several adapters gives the bits of runs with one.
+TEST_F(EvaluateTasksTest, ScoresSeveralAdaptersInOneLoad) {
+  train_well({"base_model=" + folder + "model", "adapter=lora", "lora_target_linear=true", "lora_r=2",
+              "learning_rate=0.1", "sequence_len=64"});
+  const Words tasks = {"eval",          folder + "model",
+                       "--tasks",       folder + "quiz.yaml," + folder + "sums.yaml",
+                       "--log_samples", "--json"};
+  const auto all = nlohmann::json::parse(
+      run_well(with(tasks, {"--adapter", "once=out", "--adapter", "twice=out:2", "--output", "r.json"})).out);
+  ASSERT_EQ(all.size(), 2);
+  EXPECT_NE(all.at("once").at("results"), all.at("twice").at("results"));
+  for (const auto& [name, adapter] : {std::pair{"once", "out"}, {"twice", "out:2"}}) {
+    const auto want = nlohmann::json::parse(run_well(with(tasks, {"--adapter", adapter})).out);
+    EXPECT_EQ(all.at(name).at("results"), want.at("results")) << name;
+    EXPECT_EQ(all.at(name).at("samples"), want.at("samples")) << name;
+    EXPECT_EQ(nlohmann::json::parse(read_text(here / ("r." + std::string(name) + ".json"))), all.at(name));
+  }
+  // Ranks share the documents among whole models.
+  const auto on_ranks =
+      nlohmann::json::parse(run_well(with(tasks, {"--adapter", "a=out", "--nproc", "2"})).out);
+  EXPECT_EQ(on_ranks.at("a").at("n-samples"), all.at("once").at("n-samples"));
+  expect_error(run(with(tasks, {"--adapter", "a=out", "tensor_parallel_size=2"})), 2, "E-CONFIG-PARALLELISM",
+               {"adapters with names"});
+  expect_error(run(with(tasks, {"--adapter", "a=out", "--adapter", "out"})), 2, "E-CONFIG-ADAPTER-NAME", {});
+}
+
 }  // namespace
 }  // namespace tessera::testing
