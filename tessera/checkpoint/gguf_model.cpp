@@ -22,8 +22,8 @@ struct Found {
   std::string hugging_face;
 };
 
-// Returns the name of a tensor, and Hugging Face's with the number of the layer; nullopt if no model of the
-// architecture with so many layers has the tensor.
+// Returns the table's entry of a tensor, and its Hugging Face name with the number of the layer; nullopt if
+// no model of the architecture with so many layers has the tensor.
 std::optional<Found> find_name(const GgufArchitecture& architecture, const std::string& gguf,
                                int64_t num_layers) {
   for (const GgufName& name : architecture.outer_names) {

@@ -79,8 +79,8 @@ std::vector<std::string> match(const ShardedModel& model, const std::map<std::st
       .hint("names are those of named_parameters() and named_buffers()");
 }
 
-// Has `read` write every tile and buffer. Gathered parameters are freed first, since they would keep the old
-// values. Buffers on the meta device get memory.
+// Calls `read`, which writes every tile and buffer. Gathered parameters are freed first, since they would
+// keep the old values. Buffers on the meta device get memory.
 void load(ShardedModel& model, const std::function<void()>& read) {
   model.reshard();
   model.overwrite([&] {

@@ -27,9 +27,9 @@ void add_sampling_options(CLI::App& verb, generation::SamplingOptions& sampling)
   verb.add_option("--repetition-penalty", sampling.repetition_penalty,
                   "Make tokens that have already occurred less likely; 1 = off");
   verb.add_option("--presence-penalty", sampling.presence_penalty,
-                  "Take this off the logits of tokens that the answer has already; -2 to 2, 0 = off");
+                  "Subtract this from the logits of tokens that the answer already has; -2 to 2, 0 = off");
   verb.add_option("--frequency-penalty", sampling.frequency_penalty,
-                  "The same, as many times as the answer has the token");
+                  "Subtract this once for each time that the answer already has the token; -2 to 2, 0 = off");
 }
 
 void add_answering_options(CLI::App& verb, CommandLine& line, AnsweringOptions& options) {
@@ -67,8 +67,9 @@ void add_rank_options(CLI::App& verb, RankOptions& options) {
                   options.has_many_prompts
                       ? "Ranks to start on this machine; they share one model. If this is a multiple of the "
                         "product of the sizes below, each group of that many ranks holds a copy of the model "
-                        "and answers its share of the prompts"
-                      : "Ranks to start on this machine; they share one model")
+                        "and answers its share of the prompts; default: as many as these sizes need"
+                      : "Ranks to start on this machine; they share one model; default: as many as the "
+                        "sizes below need")
       ->check(CLI::Range(1, 4096));
   verb.add_option(
           "--tensor-parallel-size", options.tensor_parallel,

@@ -96,7 +96,7 @@ void run_again(char** arguments, char** environment) {
   const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
   const char* path = length > 0 ? self : reinterpret_cast<const char*>(getauxval(AT_EXECFN));
   if (path == nullptr) return;
-  // The program was started through the dynamic loader, which would need other arguments.
+  // A program that was started through the dynamic loader would need other arguments.
   const char* name = std::strrchr(path, '/');
   if (name != nullptr && std::strncmp(name, "/ld-", 4) == 0) return;
   execve(path, arguments, environment);
@@ -157,7 +157,7 @@ void before_libraries(int, char** arguments, char** environment) {
     is_changed = true;
   }
   // The stack of a process is laid out, and OpenMP's variables are read, when a program starts: changes take
-  // effect in a new start. There nothing is left to change, so it does not start itself again.
+  // effect in a new start. The new program finds nothing to change, so it does not start itself once more.
   if (is_changed && count < kMostVariables) run_again(arguments, variables);
   keep_words_of_libraries(environment);
 }

@@ -29,7 +29,7 @@ void add_bias_options(CLI::App& verb, TypedBiases& typed) {
   verb.add_option("--logit-bias", typed.logit_bias,
                   "ID=BIAS adds -100 to 100 to the logit of the token with this id; repeatable")
       ->allow_extra_args(false);
-  verb.add_option("--bad-words", typed.bad_words, "Text that no answer is to hold; repeatable")
+  verb.add_option("--bad-words", typed.bad_words, "Text that must not occur in an answer; repeatable")
       ->allow_extra_args(false);
 }
 

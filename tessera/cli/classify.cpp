@@ -301,7 +301,7 @@ int run_classify(const Options& options) {
 void add_classify(CLI::App& app, CommandLine& line) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("classify",
-                                      "Tell the labels of texts, or of their words, with a classifier,\nor "
+                                      "Find the labels of texts, or of their words, with a classifier,\nor "
                                       "the tokens behind masks with a masked language model");
   line.add_model(*verb, "model", options->model, "Folder of the model, or of its adapter")->required();
   verb->add_option("texts", options->texts, "Texts to classify");

@@ -155,7 +155,7 @@ int print_known(const EstimateOptions& options) {
 
 void add_estimate(CLI::App& app, CommandLine& line) {
   auto options = std::make_shared<EstimateOptions>();
-  CLI::App* verb = app.add_subcommand("estimate", "Tell how much memory a training run takes");
+  CLI::App* verb = app.add_subcommand("estimate", "Estimate how much memory a training run takes");
   CLI::Option* const recipe = verb->add_option("recipe", options->recipe, "The recipe");
   verb->add_option("overrides", options->overrides, "key=value");
   verb->add_option("--nproc", options->nproc, "Number of ranks of the training run")
@@ -165,22 +165,25 @@ void add_estimate(CLI::App& app, CommandLine& line) {
                                                 "Print the tables of DeepSpeed's estimators instead");
   CLI::Option* const accelerate = verb->add_flag("--accelerate", options->as_accelerate,
                                                  "Print the table of `accelerate estimate-memory` instead");
-  line.add_model(*verb, "--model", options->model, "The model of these tables");
-  verb->add_option("--params", options->counts.parameters, "Parameters of a model, for --deepspeed")
+  line.add_model(*verb, "--model", options->model, "Model for --deepspeed or --accelerate");
+  verb->add_option("--params", options->counts.parameters,
+                   "Number of parameters for --deepspeed; default: counted from --model")
       ->check(CLI::PositiveNumber);
-  verb->add_option("--largest-layer", options->counts.largest_layer, "Parameters of its largest layer")
+  verb->add_option("--largest-layer", options->counts.largest_layer,
+                   "Number of parameters of the largest layer; default: counted from --model")
       ->check(CLI::PositiveNumber);
-  verb->add_option("--gpus-per-node", options->gpus_per_node, "GPUs of a node")->check(CLI::Range(1, 1024));
-  verb->add_option("--nodes", options->nodes, "Nodes")->check(CLI::Range(1, 100000));
+  verb->add_option("--gpus-per-node", options->gpus_per_node, "GPUs of a node, for --deepspeed")
+      ->check(CLI::Range(1, 1024));
+  verb->add_option("--nodes", options->nodes, "Nodes, for --deepspeed")->check(CLI::Range(1, 100000));
   verb->add_option("--zero2-formula", options->zero2,
                    "Formula for ZeRO stage 2: of DeepSpeed's documentation, or of its later code")
       ->check(CLI::IsMember({"documented", "later"}));
   deepspeed->excludes(recipe)->excludes(accelerate);
   accelerate->excludes(recipe);
   verb->footer(
-      "Two steps of the training are followed on tensors without memory, and the memory that these would "
-      "take\n"
-      "is counted. Of the model only the headers of its files are read.");
+      "Runs two steps of the training on tensors without storage and counts the memory that they would "
+      "take.\n"
+      "Reads only the headers of the model's files.");
   line.set_action(*verb, [options] {
     if (options->as_deepspeed || options->as_accelerate) return print_known(*options);
     if (options->recipe.empty())

@@ -62,7 +62,8 @@ std::string HelpFormat::make_option(const CLI::Option* option, bool is_positiona
   const std::string choices = is_positional ? value_name(option->get_type_name()) : "";
   if (choices.starts_with('{')) text += ": " + choices;
   const std::string usual = option->get_default_str();
-  if (option->get_type_size() != 0 && !usual.empty() && usual != "\"\"" && usual != "[]")
+  const bool tells_default = text.find("default:") != std::string::npos;
+  if (option->get_type_size() != 0 && !tells_default && !usual.empty() && usual != "\"\"" && usual != "[]")
     text += " (default " + usual + ")";
   if (option->get_required() && !is_positional) text += " (required)";
   return help_lines(head, text, get_column_width(), help_width());

@@ -120,7 +120,8 @@ std::vector<std::string> JudgeSelection::model_names() const {
 
 void add_judge(CLI::App& app, CommandLine& line) {
   CLI::App* verb = app.add_subcommand(
-      "judge", "MT-bench: have models answer questions, and a model judge the answers, as FastChat does");
+      "judge",
+      "Run MT-bench as FastChat does: models answer questions, and another model judges the answers");
   verb->require_subcommand(1);
   add_judge_answer(*verb, line);
   add_judge_grade(*verb, line);

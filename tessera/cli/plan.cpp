@@ -52,7 +52,7 @@ void print_question(const PlanOptions& options, const PlanQuestion& question) {
               group_digits(question.job.sequence).c_str());
 }
 
-// Counts what the plan takes, and sets what it holds elsewhere apart.
+// Counts the memory of the plan; the part that it keeps off the device is counted separately.
 CountedPlan count(const PlanOptions& options, const PlanQuestion& question, const planner::Plan& plan) {
   CountedPlan counted{plan};
   counted.host_bytes = plan.memory.host;
@@ -266,21 +266,21 @@ void add_plan(CLI::App& app, CommandLine& line) {
   verb->add_option("recipe", options->recipe, "The recipe");
   verb->add_option("overrides", options->overrides, "key=value");
   verb->add_option("--cluster", options->cluster, kClusterHelp);
-  verb->add_option("--sequences", options->sequences_per_step,
-                   "Sequences of a step, in place of the recipe's")
+  verb->add_option("--sequences", options->sequences_per_step, "Sequences of a step; default: the recipe's")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 32));
-  verb->add_option("--tokens", options->tokens, "Tokens of the whole run, for time, cost and energy")
+  verb->add_option("--tokens", options->tokens,
+                   "Tokens of the whole run, to compute its time, cost and energy; default: not computed")
       ->check(CLI::PositiveNumber);
   verb->add_option("--top", options->top, "Plans to print")->check(CLI::Range(1, 20));
   verb->add_flag("--explain", options->explains, "Show every term of the first plan's sum");
   verb->add_flag("--json", options->as_json, "Print one JSON object");
   verb->add_flag("--rules", options->shows_rules,
-                 "Show the guidelines of the field with their reasons, and end");
+                 "Show the guidelines of the field with their reasons, and exit");
   verb->add_flag("--devices", options->shows_devices,
-                 "Show the devices that are known by name, with their rates, and end");
+                 "Show the devices that are known by name, with their rates, and exit");
   verb->add_option(
       "--table", options->table,
-      "Show a table of the literature beside what the planner says, and end: zero-7.5b, between-nodes, "
+      "Compare a published table with the planner's figures, and exit: zero-7.5b, between-nodes, "
       "fsdp-llama, fsdp-titan, falcon, qlora-65b or all");
   verb->add_option("--write", options->write_to, "Write the recipe with the first plan's lines to this file");
   verb->add_option(
@@ -288,10 +288,11 @@ void add_plan(CLI::App& app, CommandLine& line) {
       "Write a page with the plans' memory, all candidates and the first plan's step to this file");
   verb->add_flag("--overwrite", options->overwrite, kOverwriteHelp);
   verb->footer(
-      "Every product of axes, ZeRO stages, schedules, micro-batches, recomputation and offload is judged by "
-      "a "
-      "sum\nof its time and memory; the memory of the fastest is then counted as `tessera estimate` does. "
-      "docs/planner.md\nhas the keys of a cluster, the sum, and its error on published measurements.");
+      "Adds up time and memory of every combination of axes, ZeRO stage, schedule, micro-batch, "
+      "recomputation\n"
+      "and offload; counts the memory of the fastest ones as `tessera estimate` does. docs/planner.md has "
+      "the\n"
+      "keys of a cluster, the formulas, and their error on published measurements.");
   line.set_action(*verb, [options] {
     if (options->shows_rules) {
       print_rules();

@@ -247,10 +247,6 @@ void describe(CLI::App& app) {
   app.option_defaults()->always_capture_default();
   app.formatter(std::make_shared<HelpFormat>());
   app.set_version_flag("-V,--version", std::string("tessera ") + program_version());
-  app.footer(
-      "First steps: run tessera doctor, write a recipe (base_model, datasets, learning_rate), and "
-      "run\ntessera train RECIPE.yaml --nproc 2.\nRun tessera help SUBCOMMAND for the options of a "
-      "subcommand, and tessera help environment for the\nenvironment variables.");
 }
 
 void add_verbs(CLI::App& app, CommandLine& line) {
@@ -264,6 +260,11 @@ void add_verbs(CLI::App& app, CommandLine& line) {
   // These two are turned into flags before parsing; they are added so that the help lists them.
   app.add_subcommand("help", "Show the options of a subcommand: tessera help SUBCOMMAND");
   app.add_subcommand("version", "Show the version");
+  // Subcommands would inherit a footer that is set before they are added.
+  app.footer(
+      "First steps: run tessera doctor, write a recipe (base_model, datasets, learning_rate), and "
+      "run\ntessera train RECIPE.yaml --nproc 2.\nRun tessera help SUBCOMMAND for the options of a "
+      "subcommand, and tessera help environment for the\nenvironment variables.");
 }
 
 // Parses the command line. Returns the exit code if no verb is to run: after help, the version or a mistake.

@@ -11,9 +11,9 @@ namespace tessera::cli {
 // before anything else of the library.
 int run_program(const std::string& path, const std::vector<std::string>& arguments);
 
-// Flushes the standard streams and ends the process without the destructors of static objects: those of
-// LibTorch take back each of its operators, which takes a fifth of a second. Builds with a sanitizer run
-// them, since it looks for leaks there.
+// Flushes the standard streams and ends the process without running the destructors of static objects: those
+// of LibTorch unregister each of its operators, which takes a fifth of a second. Builds with a sanitizer run
+// the destructors, after which the sanitizer looks for leaks.
 [[noreturn]] void end_process(int exit_code);
 
 // Returns the path of the program's file; "" if it is not known.

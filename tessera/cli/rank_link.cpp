@@ -31,10 +31,10 @@ int link_of_this_rank = -1;
 
 // [Note: link between a rank and its starter]
 // The process that starts the ranks listens on a Unix socket, whose name the ranks find in
-// TESSERA_LAUNCHED_BY. A rank connects and sends messages of one int each: first its number; kStarted when it
-// has met the others; last its exit code, or train::kEndedByOthers. The starter answers the number with its
-// standard streams, as descriptors, and from then on the rank has joined. A socket that is closed without an
-// exit code is a rank that ended without a word: killed, or crashed. SOCK_SEQPACKET keeps messages whole.
+// TESSERA_LAUNCHED_BY. A rank connects and sends messages of one int each: first its number, then kStarted
+// when it has met the others, and at last its exit code, or train::kEndedByOthers. The starter answers the
+// number with its standard streams, as descriptors, and from then on the rank has joined. A socket that is
+// closed without an exit code tells that its rank was killed or crashed. SOCK_SEQPACKET keeps messages whole.
 
 // Returns the address for a name in the abstract namespace: it is no file, so it needs no folder and leaves
 // nothing behind.

@@ -261,23 +261,24 @@ void add_serve(CLI::App& app, CommandLine& line) {
   add_compute_options(*verb, options->compute);
   verb->add_option("--pooling", options->pooling,
                    "What makes an embedding: the hidden state of the first token (cls) or the last one, or "
-                   "the mean of all; default: what the model's files say, else last, or cls of an encoder")
+                   "the mean of all; default: as the model's files say, else last (cls for an encoder)")
       ->check(CLI::IsMember({"cls", "last", "mean"}));
-  verb->add_option("--max-concurrent", options->engine.max_batch, "Answers to work on at once")
+  verb->add_option("--max-concurrent", options->engine.max_batch, "Answers to generate at once")
       ->check(CLI::Range(1, 4096));
   verb->add_option("--max-waiting", options->engine.max_waiting,
-                   "Answers that may wait for a place; more are refused with 503")
+                   "Requests that may wait for their turn; more are refused with 503")
       ->check(CLI::Range(0, 1 << 20));
   verb->add_option("--max-cache-tokens", options->engine.max_cache_tokens,
-                   "Tokens of all prompts and answers in the cache, at least one of the longest form; 0 = a "
-                   "quarter of the free memory")
+                   "Room of the cache, in tokens of all prompts and answers; the longest request must fit; "
+                   "0 = a quarter of the free memory")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 32));
-  verb->add_flag("--no-prefix-cache", options->has_no_prefix_cache,
-                 "Read every prompt whole, also where the cache holds its beginning from another request");
+  verb->add_flag(
+      "--no-prefix-cache", options->has_no_prefix_cache,
+      "Read every prompt from its beginning, even if the cache holds that part from another request");
   add_draft_option(*verb, options->engine.max_draft_tokens);
   add_cache_option(*verb, options->engine.cache_type);
   verb->add_option("--max-context", options->engine.max_context,
-                   "Tokens of a prompt and its answer; 0 = what the model takes")
+                   "Maximum length of a prompt and its answer together, in tokens; 0 = the model's limit")
       ->check(CLI::Range(0, 1 << 24));
   verb->add_option("--max-answer-tokens", options->max_answer_tokens,
                    "Length of a chat's answer if the request gives none")
@@ -290,7 +291,7 @@ void add_serve(CLI::App& app, CommandLine& line) {
                    "Largest body of a request, in MiB; all bodies together may have 16 times as much")
       ->check(CLI::Range(1, 64));
   verb->add_option("--drain-seconds", options->drain_s,
-                   "Time for answers under way when the server is stopped by SIGTERM or Ctrl-C")
+                   "Time to finish the answers in progress when SIGTERM or Ctrl-C stops the server")
       ->check(CLI::Range(0.0, 86400.0));
   add_rank_options(*verb, options->ranks);
   verb->footer(

@@ -14,7 +14,7 @@ class StartRoll {
  public:
   // `place` is a path on a file system that the ranks share. The job's folder is made in the nearest existing
   // folder above `place`, not in `place` itself, where a killed job would leave it behind. If the launcher
-  // gives the job no name, or nothing can be written there, nothing is known.
+  // gives the job no name, or the folder cannot be written, the roll names no ranks.
   StartRoll(const LaunchInfo& info, const std::string& place);
   // Removes this rank's file.
   ~StartRoll();

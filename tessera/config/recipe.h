@@ -118,8 +118,8 @@ struct BatchConfig {
   int64_t gradient_accumulation_steps = 1;
   double num_epochs = 1.0;
   int64_t max_steps = 0;  // 0 = as many as num_epochs has
-  // torchtitan's: sequences of a step over all ranks; 0 = not given. with_accumulation() makes
-  // gradient_accumulation_steps of it.
+  // torchtitan's: sequences of a step over all ranks; 0 = not given. with_accumulation() derives
+  // gradient_accumulation_steps from it.
   int64_t global_batch_size = 0;
 };
 

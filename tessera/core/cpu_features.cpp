@@ -91,7 +91,7 @@ CpuFeatures detect_cpu_features() {
   CpuFeatures features;
 #if defined(__x86_64__)
   unsigned a = 0, b = 0, c = 0, d = 0;
-  // Every processor of AVX2 that is known converts float16 too (F16C).
+  // All known processors that have AVX2 can convert float16, too (F16C).
   const bool has_fma_and_half = __get_cpuid(1, &a, &b, &c, &d) != 0 && bit(c, 12) && bit(c, 29);
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return features;
   features.avx2 = has_fma_and_half && bit(b, 5);

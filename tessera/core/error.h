@@ -64,7 +64,7 @@ class Error : public std::exception {
   // The error's code, such as "E-CONFIG-UNKNOWN-KEY".
   const std::string& code() const { return code_; }
   const char* what() const noexcept override { return text_.c_str(); }
-  // The part of what() behind the code, to be told at another place.
+  // Returns the part of what() behind the code, for messages that name another place.
   std::string_view message() const { return std::string_view(what()).substr(code_.size() + 9); }
 
  private:

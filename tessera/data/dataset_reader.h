@@ -14,8 +14,8 @@
 
 namespace tessera::data {
 
-// Both functions return the entry's name for people. shown_path() is its name on the hub, or else its path;
-// short_name() is "gsm8k" of openai/gsm8k, and "chats" of data/chats.jsonl.gz and of chats/*.jsonl.
+// Both functions return a name of the entry for messages. shown_path() gives its name on the hub, or else its
+// path; short_name() gives "gsm8k" for openai/gsm8k, and "chats" for data/chats.jsonl.gz or chats/*.jsonl.
 const std::string& shown_path(const config::DatasetConfig& dataset);
 std::string short_name(const config::DatasetConfig& dataset);
 

@@ -37,8 +37,8 @@ class RowStore {
   bool are_pairs() const { return are_pairs_; }
   int64_t num_tokens() const { return num_tokens_; }
   int64_t length(int64_t row) const { return entry(row).length; }
-  // Number of positions that a model is trained to predict: labels, without one at position 0, which nothing
-  // precedes; with targets, all labels.
+  // Returns the number of labels that a model is trained to predict. A label at position 0 does not count, as
+  // no token precedes it; in a row with targets all labels count.
   int64_t label_count(int64_t row) const { return entry(row).num_labels; }
   // Hash of the row's tokens, labels and targets. Equal rows have equal hashes.
   uint64_t hash(int64_t row) const { return entry(row).hash; }

@@ -34,8 +34,8 @@ struct Cursor {
 };
 
 struct Step {
-  // This rank's micro-batches: the same number on every rank. If the epoch's last samples do not go round,
-  // some are empty (no tokens, no documents).
+  // This rank's micro-batches: the same number on every rank. If the epoch's last samples do not suffice for
+  // all ranks, some are empty (no tokens, no documents).
   std::vector<MicroBatch> micro_batches;
   int64_t tokens = 0;        // of all ranks and micro-batches
   int64_t label_tokens = 0;  // of all ranks and micro-batches

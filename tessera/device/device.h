@@ -22,7 +22,7 @@ inline c10::TensorOptions on_host(c10::ScalarType type) { return c10::TensorOpti
 c10::Device resolve_device(const DeviceChoice& choice, int64_t local_rank = 0);
 
 // Makes `device` the current device of this thread; does nothing for the host. LibTorch's calls on a device
-// come back to the current one, and CUDA then makes a context there: on device 0 if a thread has not said
+// come back to the current one, and CUDA then makes a context there: on device 0 if a thread has not chosen
 // another, which takes some 0.5 GB of its memory for each process. So every thread that calls for a device
 // says so here first.
 void use_device(c10::Device device);

@@ -17,7 +17,7 @@ at::Tensor copy_to(const at::Tensor& x, c10::Device device);
 class HostCopy {
  public:
   explicit HostCopy(const at::Tensor& x);
-  // Waits until the copy is there, and for nothing that came to the stream since; gives the tensor on the
+  // Waits until the copy is there, but for nothing that was submitted after it. Returns the tensor on the
   // host.
   const at::Tensor& wait();
 

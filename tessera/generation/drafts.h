@@ -23,7 +23,7 @@ std::vector<int64_t> draft_tokens(std::span<const int64_t> text, int64_t most);
 // The draft behind the text of a request, while one step checks it.
 struct Draft {
   std::vector<int64_t> tokens;
-  size_t num_right = 0;   // its first tokens that have been chosen
+  size_t num_right = 0;   // how many of its first tokens were chosen
   int64_t first_row = 0;  // of the step's logits, that after the last token of the text
 };
 

@@ -25,8 +25,8 @@ class FileBytes {
   std::string_view peek();
   // Consumes the first `bytes` bytes of what peek() gave.
   void consume(size_t bytes);
-  // Moves forward to `offset`, which is counted as offset() is; an offset behind which the file stands
-  // already changes nothing.
+  // Moves forward to `offset`, which is counted as offset() is. Does nothing if the file is already at
+  // `offset` or behind it.
   void skip_to(int64_t offset);
   // Returns the next byte, or -1 at the end.
   int get();

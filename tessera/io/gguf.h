@@ -30,7 +30,7 @@ struct GgufTensor {
   GgmlType type = GgmlType::F32;
   std::vector<int64_t> shape;  // slowest dim first, as PyTorch prints it: the reverse of the file's order
   int64_t begin = 0, end = 0;  // absolute byte offsets in the file
-  size_t part = 0;             // which of several files that is
+  size_t part = 0;             // index of the file, if the model is split
 
   std::string type_name() const { return ggml_type_name(static_cast<uint32_t>(type)); }
   int64_t numel() const;

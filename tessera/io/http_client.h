@@ -42,7 +42,7 @@ struct HttpAnswer {
 struct HttpFault {
   std::string what;
   bool is_unreachable = false;  // no connection was made
-  // Another attempt could not do better, as where a certificate is not trusted.
+  // Set if another attempt would fail too, for example because a certificate is not trusted.
   bool is_final = false;
 };
 

@@ -28,7 +28,7 @@ class CacheView {
   // pass, in the order of their new tokens. The default throws Error(Internal): such a pass cannot run those
   // layers.
   virtual std::vector<LayerState> states(int64_t layer) const;
-  // Replaces them. The cache has them once the pass has gone through all layers.
+  // Replaces these states. The cache takes over the new ones when the pass has gone through all layers.
   virtual void set_states(int64_t layer, std::vector<LayerState> states) const;
 
   // Adds the new tokens' k and v, [new tokens, kv_heads, head_dim], to layer `layer` of the model's cache.

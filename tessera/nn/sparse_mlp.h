@@ -62,9 +62,9 @@ struct SparseMLPOptions {
   std::string gate = "gate";  // name of the router in the family's files
   bool gate_bias = false;
   std::string correction = {};  // name of the frozen parameter, of the MLP itself; empty: the router's
-  // The norms that the following two speak of. If `input_norm` has a name, experts read x through such a
-  // norm. If `input_scale` has one, the router reads x through such a norm without a scale, times a trained
-  // vector of this name and hidden_size^-0.5.
+  // `norm` is the kind of norm that the next two members name. If `input_norm` is not empty, experts read x
+  // through a norm of this name. If `input_scale` is not empty, the router reads x through a norm without a
+  // scale, times a trained vector of this name and hidden_size^-0.5.
   NormOptions norm = {};
   std::string input_norm = {}, input_scale = {};
   // If it has a name, the weight of an expert is multiplied by its number in a trained vector of this name.

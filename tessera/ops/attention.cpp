@@ -67,7 +67,7 @@ double mean_queries(const std::vector<SeenSpan>& spans) {
   return sum / static_cast<double>(std::max<size_t>(1, spans.size()));
 }
 
-// Returns memory for results of `sizes`, [tokens, ...]: not set if every token gets a result, else zeros.
+// Returns memory for results of `sizes`, [tokens, ...]: uninitialised if every token gets a result, else 0.
 at::Tensor results(at::IntArrayRef sizes, const at::TensorOptions& options, bool all_are_set) {
   return all_are_set ? at::empty(sizes, options) : at::zeros(sizes, options);
 }

@@ -18,8 +18,8 @@ namespace {
 
 using Operands = CarriedScope<std::vector<E4m3Operand*>>;
 
-// The scale noted for a tensor. It hangs on the tensor itself and goes with it. LibTorch hands it on to some
-// aliases, which count their writes apart, so it holds for the one tensor `of` alone.
+// The scale noted for a tensor. It is attached to the tensor itself and lives as long. LibTorch hands it on
+// to some aliases, which count their writes apart, so it holds for the one tensor `of` alone.
 struct KnownScale : c10::BackendMeta {
   KnownScale(const at::Tensor& x, at::Tensor scale)
       : of(x.unsafeGetTensorImpl()),

@@ -57,8 +57,8 @@ void note_write(const at::Tensor& x);
 // nobody may write the matrix. Used by one thread.
 class E4m3Operand {
  public:
-  // scale: the matrix's scale if the caller knows it; undefined: the one noted for the matrix
-  // (known_e4m3_scale()), if any.
+  // `scale` is the matrix's scale if the caller knows it. If it is undefined, the scale that is noted for the
+  // matrix is taken (known_e4m3_scale()), if there is one.
   explicit E4m3Operand(at::Tensor matrix, at::Tensor scale = {})
       : matrix_(std::move(matrix)), scale_(std::move(scale)) {}
 

@@ -62,8 +62,8 @@ at::Tensor embedding_part(const at::Tensor& weight, int64_t first_row, const at:
     const at::Tensor none = rows.narrow(0, 0, 0), found = ops::embedding(weight, none);
     return at::zeros({ids.size(0), weight.size(1)}, found.options()).index_copy(0, none, found);
   }
-  // Ids of other parts read some row of this one, by the remainder, so that they spread over all of its rows,
-  // and are then set to zeros. To leave these ids out, the host would have to wait for their number.
+  // Ids of other parts read a row of this one, chosen by the remainder so that they spread over all rows, and
+  // get zeros afterwards. To leave these ids out, the host would have to wait for their number.
   const at::Tensor is_elsewhere = rows.lt(0).logical_or(rows.ge(size));
   const int64_t fixed_here = fixed >= first_row && fixed < first_row + size ? fixed - first_row : -1;
   return ops::embedding(weight, rows.remainder(size), fixed_here).masked_fill(is_elsewhere.unsqueeze(-1), 0);

@@ -13,8 +13,8 @@ namespace tessera::ops {
 // does. The row `fixed` gets no gradient (torch.nn.Embedding's padding_idx); -1 = none.
 at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids, int64_t fixed = -1);
 
-// Returns the values, in `type`, of the rows `ids` of a coded table: [tokens, hidden]. ids: [tokens]. Without
-// gradient.
+// Returns the values, in `type`, of the rows `ids` of a coded table: [tokens, hidden]. ids: [tokens]. No
+// gradient flows through it.
 at::Tensor coded_embedding(const Weight& table, const at::Tensor& ids, at::ScalarType type);
 
 // Returns embedding() for a table of which `weight` holds only the rows [first_row, first_row +

@@ -33,7 +33,7 @@ class IncomingRows {
   IncomingRows(const IncomingRows&) = delete;
   IncomingRows& operator=(const IncomingRows&) = delete;
 
-  // Returns the whole tensor for its shape: its numbers may not be there yet.
+  // Returns the whole tensor. Its shape may be read at once, but its values may not have come yet.
   const at::Tensor& whole() const { return whole_; }
   // Calls take(range) for each range, as soon as its rows are there.
   template <class F>

@@ -26,8 +26,8 @@ class RowSource : public ActivationSource {
 
   // The last reader in the backward sends the rows of the gradient's sum while it makes them. So a reader
   // that will add to `gradient` calls add_reader() in the forward, and going_gradient() in its backward,
-  // after it has set `gradient` to the memory of the sum and before it adds to it: the last reader gets where
-  // to send the rows, the others get null.
+  // after it has set `gradient` to the memory of the sum and before it adds to it: the last reader gets the
+  // place to send the rows to, the others get null.
   void add_reader() { ++num_readers_; }
   std::shared_ptr<OutgoingRows> going_gradient() { return --num_readers_ == 0 ? send_gradient() : nullptr; }
 

@@ -14,7 +14,7 @@ struct PlateauOptions {
   int64_t patience = 10;  // metrics in a row that may be no better than the best
   double threshold = 1e-4;
   PlateauMode mode = PlateauMode::Relative;  // how `threshold` is meant
-  int64_t cooldown = 0;                      // metrics after a fall that do not count
+  int64_t cooldown = 0;                      // metrics after a cut of the rate that are ignored
   double min_lr = 0.0;
 };
 

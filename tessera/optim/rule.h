@@ -103,8 +103,8 @@ class Rule {
   virtual at::Tensor matrix(RuleUpdate& update) const;
   virtual at::Tensor transformed(const at::Tensor& whole) const;
 
-  // Leads tiles from the point where gradients are taken to the point that is evaluated and saved, or back,
-  // for a rule that tells the two apart.
+  // A rule that has an average takes gradients at one point and evaluates and saves another. Moves a tile
+  // from the first point to the second (`is_average`), or back.
   virtual bool has_average() const { return false; }
   virtual void move_to_average(bool is_average, const at::Tensor& value,
                                const std::vector<at::Tensor>& states) const;

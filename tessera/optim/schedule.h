@@ -38,8 +38,8 @@ struct Schedule {
   // 0 means all steps that warm-up and decay leave.
   int64_t decay_steps = 0, stable_steps = -1;
   RampKind rise = RampKind::Linear, fall = RampKind::Cosine;
-  // For OneCycle, which begins at peak / div_factor and ends at that / final_div_factor. Its rise and its
-  // fall are half waves of a cosine.
+  // For OneCycle, which begins at peak / div_factor and ends at this value / final_div_factor. Its rise and
+  // its fall are half waves of a cosine.
   double div_factor = 25.0, final_div_factor = 1e4;
   // For RangeTest: update k has peak x (1 + range_rate x k / range_steps), of which the quotient is rounded
   // down with range_has_stairs. With range_end above 0, rates rise to that by equal factors instead, up to

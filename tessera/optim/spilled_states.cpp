@@ -207,7 +207,7 @@ void SpilledPass::read_ahead() {
   }
 }
 
-// Sends the block home that the pass is at.
+// Writes the current block of the pass back to the file.
 void SpilledPass::leave() {
   SpilledStates::Buffer& buffer = *buffers_[begin_];
   if (is_changed_) {

@@ -29,9 +29,9 @@ struct SpilledTile {
 // Keeps states of tiles, zero at first, in a file that goes with the process (io::SpillFile). They lie there
 // in blocks of at most SpillPlace::block_bytes, each of which holds consecutive elements of a tile, with all
 // their states, or several small tiles; a tile whose states come in one piece may make a larger block. A pass
-// (SpilledPass) brings one block after another into memory, the next ones ahead of their turn, and takes
-// those back that it has passed; so memory is needed for SpillPlace::buffer_count blocks, and for the largest
-// of the larger blocks.
+// (SpilledPass) reads one block after another into memory, the next ones ahead of their turn, and writes a
+// block back when it has passed it. So memory is needed for SpillPlace::buffer_count blocks, and for the
+// largest of the larger blocks.
 class SpilledStates {
  public:
   // Throws Error(Storage) where the drive has no room for all states, and Error(Memory).
@@ -41,7 +41,7 @@ class SpilledStates {
   SpilledStates& operator=(const SpilledStates&) = delete;
 
   // Returns state number `state` of a tile on the host, flat: a copy. set() overwrites it with `values`, of
-  // any shape. No pass may be under way. Throws Error(Storage).
+  // any shape. No pass may be in progress. Throws Error(Storage).
   at::Tensor get(size_t tile, size_t state);
   void set(size_t tile, size_t state, const at::Tensor& values);
 

@@ -11,8 +11,8 @@ namespace tessera::optim {
 // square of gradient / root of the second moment, where that is above 1.
 RulePtr stable_adamw_rule(const OptimizerOptions& options);
 
-// You et al., "Large batch optimization for deep learning" (2020), algorithm 2: Adam's direction with the
-// decay in it, times the ratio of the norms of parameter and direction, which min_coeff and max_coeff bound.
+// You et al., "Large batch optimization for deep learning" (2020), algorithm 2: Adam's direction plus the
+// decay, times the ratio of the norms of parameter and direction, which min_coeff and max_coeff bound.
 RulePtr lamb_rule(const OptimizerOptions& options);
 
 // Shazeer and Stern, "Adafactor" (2018), algorithms 4 and 5, as Transformers calls it: with a learning rate

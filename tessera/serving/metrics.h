@@ -22,7 +22,7 @@ class Histogram {
 
  private:
   std::vector<double> ends_;
-  std::vector<int64_t> counts_;  // of values above all ends at the end
+  std::vector<int64_t> counts_;  // one for each end; the last counts values above all ends
   double sum_ = 0.0;
 };
 

@@ -183,7 +183,7 @@ struct NcclMessages::State {
   State(NcclContext context, HostBackend& host, const Call& start)
       : context(std::move(context)), sizes(host), answers(host.split(start, 0, host.rank(), host.size())) {}
 
-  // Issues a message of the host for whose end nobody waits.
+  // Sends a message of the host and does not wait for its end.
   static std::shared_ptr<PendingWork> tell(TensorBackend& group, P2pOp op) {
     Call call;
     call.description = "what the ends of a message tell each other";
@@ -264,9 +264,9 @@ struct NcclMessages::State {
     }
   }
 
-  // Sender: the receiver has answered. Answers with different tags may overtake each other, so a send waits
-  // in the channel until all lower numbers have been submitted. Both ranks then put the messages on the
-  // stream in one order.
+  // Called on the sender when the receiver has answered. Answers with different tags may overtake each other,
+  // so a send waits in the channel until all lower numbers have been submitted. Both ranks then put the
+  // messages on the stream in one order.
   void on_answer(int64_t peer, int tag, const Answer& answer) {
     End end;
     {

@@ -33,8 +33,8 @@ class ChatPrompt : public PromptType {
   text::RenderOptions render_options(bool add_generation_prompt) const;
   text::RenderedChat render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
                             bool add_generation_prompt = false) const;
-  // Returns EOS and the end-of-turn token of the template. Throws what rendering throws if the template runs
-  // over its limits even for a conversation of two short messages.
+  // Returns EOS and the end-of-turn token of the template. Renders a conversation of two short messages to
+  // find them; if the template runs over its limits even there, throws what rendering throws.
   std::vector<int32_t> find_end_tokens() const;
   std::vector<int32_t> given_end_tokens(const config::DatasetConfig& dataset,
                                         const std::vector<std::string>& names);

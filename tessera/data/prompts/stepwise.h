@@ -8,8 +8,8 @@
 namespace tessera::data {
 
 // Type stepwise_supervised: {prompt, completions, labels}. Its rows are for `tessera data show`: the prompt
-// behind the BOS, then every step with step_separator, whose last token is marked, as a reward model would
-// judge the step there. No objective trains on them yet.
+// behind the BOS, then every step with step_separator, whose last token is marked: there a reward model would
+// judge the step. No objective trains on them yet.
 class StepwisePrompt : public PromptType {
  public:
   StepwisePrompt(const config::DatasetConfig& dataset, const PromptContext& context);

@@ -118,8 +118,7 @@ class JsonReader : public RecordReader {
     }
   }
 
-  // Returns whether what has been read of the file is one object up to "<name of a list>": [, and an object
-  // follows.
+  // Returns whether the bytes read so far are one object up to "<name of a list>": [, and an object follows.
   bool opens_list(const RawRecord& record, int64_t depth, bool in_string, size_t name_begin) {
     if (elements_ != 1 || in_array_ || in_string || depth != 2 || record.text.back() != '[') return false;
     const std::string_view head(record.text);

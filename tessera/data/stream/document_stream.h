@@ -50,7 +50,7 @@ class DocumentStream {
 
   const std::vector<DatasetFile>& files() const { return reader_.files(); }
   const std::vector<FileMark>& marks() const { return reader_.marks(); }
-  // Counts of the records that were tokenised in the first pass.
+  // Returns the counts of the records that were tokenised in the first pass.
   const DatasetStats& stats() const { return stats_; }
   // Numbers of records that this rank has read, and that it has tokenised, for itself or others, in all
   // passes.

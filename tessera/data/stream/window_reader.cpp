@@ -44,8 +44,8 @@ WindowReader::WindowReader(const config::DatasetConfig& dataset, const std::stri
 }
 
 const DatasetFile& WindowReader::file_at(int64_t pass, int64_t place) {
-  // Files are shuffled only if all records are read: of files in another order, the same range of record
-  // numbers would be other records.
+  // Files are shuffled only if all records are read: in another order of the files, a range of record numbers
+  // would select other records.
   const bool is_whole = range_.begin == 0 && range_.end == kNoEnd;
   if (options_.shuffles && is_whole && ordered_pass_ != pass) {
     const std::string stream = "stream.files." + std::to_string(options_.dataset);

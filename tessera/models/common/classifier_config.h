@@ -21,8 +21,8 @@ std::map<std::string, std::string> classifier_config(const ModelConfig& config, 
 // "MASKED-LM") for a model that is no encoder.
 std::map<std::string, std::string> masked_lm_config(const ModelConfig& config, const std::string& file);
 
-// Returns what the text says of the key: the architecture without what its head is called ("Bert" of
-// BertForMaskedLM). Empty for an unknown form.
+// Returns the model's part of an architecture's name, without the name of its head: "Bert" for
+// BertForMaskedLM. Returns "" for an unknown form.
 std::string architecture_family(const std::string& architecture);
 
 }  // namespace tessera::models

@@ -35,7 +35,7 @@ std::optional<io::JsonReader> rope_section(const io::JsonReader& reader);
 nn::RopeOptions read_rope(const io::JsonReader& reader, const ModelConfig& config,
                           const RopeDefaults& defaults = {});
 
-// The positions of a file that does not describe them, by YaRN.
+// A family's YaRN scaling of positions, for files that do not give it.
 struct YarnDefaults {
   double theta = 10000.0, factor = 1.0;
   int64_t original_length = 0;

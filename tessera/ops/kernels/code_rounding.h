@@ -8,8 +8,8 @@
 
 namespace tessera::ops::kernels {
 
-// Returns the largest magnitude: NaN if there is one, since as integers the bits of magnitudes are in order
-// and NaN's are the largest.
+// Returns the largest magnitude, or NaN if there is one: compared as integers, the bits of magnitudes are in
+// order, and those of NaN are the largest.
 TESSERA_INLINE float largest_magnitude(const float* x, int64_t n) {
   uint32_t largest = 0;
 #pragma omp simd reduction(max : largest)

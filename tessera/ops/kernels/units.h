@@ -48,9 +48,9 @@ struct Units {
   void (*pack)(Side side, Lines<T> from, int64_t lines, int64_t depth, void* to, int64_t panel_stride);
 
   // Computes C = L R + beta C for the whole depth of the panels, which is the same on both sides; C:
-  // [left.lines, right.lines], ldc elements between rows. Sums in float32. Every panel on the left meets
-  // `group` panels on the right before the next ones come: these should fit in the second-level cache, as
-  // they are met again. C may hold NaN if beta is 0.
+  // [left.lines, right.lines], ldc elements between rows. Sums in float32. Each panel on the left is
+  // multiplied by `group` panels on the right before the next group begins. A group should fit in the
+  // second-level cache, since every panel on the left reads it. C may hold NaN if beta is 0.
   void (*multiply)(const Packed& left, const Packed& right, int64_t group, float beta, float* c, int64_t ldc);
   void (*multiply_narrow)(const Packed& left, const Packed& right, int64_t group, float beta, T* c,
                           int64_t ldc);  // null for T = float

@@ -10,9 +10,9 @@
 namespace tessera::ops::kernels::tiles {
 namespace {
 
-// Add the products of a plane of the left panel (tiles 4, 5) with one of the right panel (tiles 6, 7) to the
-// tiles 0 to 3. The first loads both planes on the way, between products, so that the tile unit does not
-// wait; the others load one, and find the other plane in its tiles.
+// Each macro adds the products of a plane of the left panel (tiles 4, 5) and one of the right panel (tiles 6,
+// 7) to the tiles 0 to 3. The first macro loads both planes, between products, so that the tile unit does not
+// wait. The others load one plane and find the other in its tiles.
 #define TESSERA_MULTIPLY(left, right)       \
   _tile_loadd(4, left, 64);                 \
   _tile_loadd(6, right, 64);                \

@@ -42,10 +42,10 @@ class GatherSlots {
   bool are_shared() const { return !has_streams(group_->device()); }
   // Returns the stream on which tiles are copied from the host into slots. On devices only.
   c10::Stream copy_stream();
-  // Returns a slot of num_bytes bytes, still with the values of its last user, for what is submitted to the
-  // current stream from now on. Returns nothing for 0 bytes and, on the host, if the ranks share no memory.
-  // If no slot of this size is free one is made, which is collective and waits if the memory is shared or
-  // registered.
+  // Returns a slot of num_bytes bytes. It still holds the values of its last user, and work that is submitted
+  // to the current stream from now on may use it. Returns nothing for 0 bytes and, on the host, if the ranks
+  // share no memory. If no slot of this size is free, makes one; if its memory is shared or registered, that
+  // is collective and waits for the other ranks.
   std::optional<GatherSlot> take(int64_t num_bytes);
   // Takes back a slot that this rank, or what its current stream holds, has finished reading.
   void give_back(GatherSlot slot);

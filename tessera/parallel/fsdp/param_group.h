@@ -29,9 +29,9 @@ using GroupParameters = std::vector<std::pair<at::Tensor, ShardedParameter*>>;
 class ParamGroup {
  public:
   // Makes the parameters hollow. `parameters` point to what this rank owns of them, which must outlive the
-  // group. `axes` are those of their layouts, the sharded one last; `slots` are over the ranks of that axis,
-  // `secondary` over those of ShardGroups::secondary. `groups` are those that make the axes dp_replicate and
-  // the sharded one. The summed gradients are divided by `divisor`.
+  // group. `axes` are the axes of their layouts, the sharded one last. `groups` are the groups of ranks along
+  // dp_replicate and the sharded axis. `slots` belong to the ranks of the sharded axis, `secondary` to those
+  // of ShardGroups::secondary. The summed gradients are divided by `divisor`.
   ParamGroup(std::string name, std::vector<RankAxis> axes, const ShardGroups& groups,
              const MixedPrecisionPolicy& policy, double divisor, const GroupParameters& parameters,
              std::shared_ptr<GatherSlots> slots, std::shared_ptr<GatherSlots> secondary);

@@ -80,7 +80,7 @@ struct ShardState {
   // Ends what is in flight and frees what is gathered, if a forward or backward threw. On several ranks all
   // must have thrown at the same place.
   void recover();
-  // Does what recover() does, in any case.
+  // Does what recover() does, without asking whether a step was interrupted.
   void clear_units();
   // check_tiles() throws if a tile has no values yet; check_has_values() also if a buffer has none.
   void check_tiles() const;

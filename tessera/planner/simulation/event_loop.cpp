@@ -53,7 +53,7 @@ Stage stage_of(const Program& program) {
 
 constexpr int kNodeLink = 0, kNetworkLink = 1;
 
-// One of a rank's two links, with the transfers that use it now. A load of 1 is all that it has.
+// One of a rank's two links, with the transfers that use it now. A load of 1 is its full rate.
 struct Link {
   double load = 0.0;
   std::vector<int32_t> flows;

@@ -14,7 +14,7 @@
 namespace tessera::scoring::judge {
 namespace {
 
-// Counts what is done and what is refused, from several threads.
+// Counts answered and refused requests; several threads use it.
 class Progress {
  public:
   Progress(std::string doing, size_t count) : doing_(std::move(doing)), count_(count) {}

@@ -39,7 +39,7 @@ class TokenMasks {
 
   StateId intern(Stacks::State state);
   StateId step(StateId from, int32_t byte_class);
-  // Returns what follows where another part has returned, or at the root.
+  // Returns what follows in `state`: where `before` has returned, or at the root if it is null.
   const Part& part(const Part* before, StateId state);
   void walk_below(int32_t node, StateId state, std::vector<int32_t>& tokens, std::vector<int32_t>& returns);
   void forget_if_large();

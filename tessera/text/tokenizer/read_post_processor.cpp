@@ -63,7 +63,7 @@ int64_t num_texts(const Pieces& pieces) {
   return std::ranges::count_if(pieces, [](const PostPiece& p) { return p.text != PostPiece::kNoText; });
 }
 
-// Puts the pieces of the processors before into the place of the first text.
+// Replaces the first text of `outer` by the pieces of the earlier processors, `inner`.
 Pieces around(const Pieces& outer, const Pieces& inner) {
   Pieces out;
   for (const PostPiece& piece : outer) {

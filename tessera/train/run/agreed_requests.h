@@ -28,9 +28,10 @@ class AgreedRequests {
   // Asks to save by itself, as SaveByTime, when no save was asked for in so many seconds, by the clock of the
   // first rank.
   void ask_every(double seconds) { period_s_ = seconds; }
-  // Returns what any rank was asked for before this call, and runs `meanwhile`, if given, which hides the
-  // exchange. Where this is Save, a request to save that has come to this rank since is answered by the same
-  // checkpoint, too: a signal to every process of a job reaches them at different moments. Collective.
+  // Returns what any rank was asked for before this call. Runs `meanwhile`, if given, while the ranks
+  // exchange the requests. After Save, a request to save that has reached this rank in between is answered by
+  // the same checkpoint, because a signal to all processes of a job reaches them at different moments.
+  // Collective.
   Request agree(const std::function<void()>& meanwhile = nullptr);
   // Returns whether an evaluation goes on: false where any rank is asked to stop. The next agree() returns a
   // request to save that was met here. Collective.

@@ -37,7 +37,7 @@ struct BenchResult {
   // Bytes of that rank's memory at its peak, by what they were used for. Their sum is peak_device_bytes on a
   // GPU, else peak_rss_bytes.
   std::vector<MemoryPart> peak_parts;
-  double activation_bytes_per_token_per_layer = 0.0;  // of that rank, when activations were most
+  double activation_bytes_per_token_per_layer = 0.0;  // of that rank, at their peak
   double gemm_s = 0.0;          // the step's GEMMs alone on the slowest rank, while all ranks measure
   double gemm_gflops = 0.0;     // rate of these on a rank
   double sol = 0.0;             // gemm_s / step_s_median

@@ -81,7 +81,7 @@ config::Recipe within_host_memory(config::Recipe recipe, comm::Communicator& wor
         if (fitting) own = fitting->changes;
       }
     } catch (const std::exception&) {
-      own.clear();  // the plan of the run says what is wrong
+      own.clear();  // the run itself will plan the model and report the error
     }
   }
   own = world.all_gather_string(own).front();

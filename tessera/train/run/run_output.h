@@ -74,8 +74,8 @@ class RunOutput {
   std::shared_ptr<comm::Communicator> world_;
   RunSignals& signals_;
   config::Recipe saved_recipe_;  // with the keys that a continued adapter decides
-  // Set on the first rank alone, like all that follows. logs_ comes after it, so that the logs close before
-  // the folder that they lie in is cleared.
+  // This and the members below are set on the first rank alone. logs_ comes after it, so that the logs close
+  // before the folder that they lie in is cleared.
   std::optional<io::ResultFolder> result_;
   bool has_older_ = false;
   bool replaces_older_ = false;    // what output_dir holds is of another run

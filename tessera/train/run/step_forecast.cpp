@@ -161,7 +161,7 @@ std::optional<ForeseenStep> foresee_step(const config::Recipe& recipe, const mod
     return ForeseenStep{time, planner::step_traffic(planner::step_parts(work, *cluster, job, choice), choice,
                                                     static_cast<double>(work.layers))};
   } catch (const std::exception&) {
-    return std::nullopt;  // a run that only its own steps can measure
+    return std::nullopt;  // nothing but its own steps can measure such a run
   }
 }
 
