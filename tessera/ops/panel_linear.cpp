@@ -5,12 +5,10 @@
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
-#include "tessera/ops/host.h"
-#include "tessera/ops/kernels/coded_matrix.h"
+#include "tessera/ops/coded_rows.h"
+#include "tessera/ops/layer_tiles.h"
 #include "tessera/ops/product_units.h"
-#include "tessera/ops/support.h"
 
 namespace tessera::ops {
 namespace {
@@ -18,16 +16,13 @@ namespace {
 // Threads get rows of the weights in tiles of this many, which lie in the second-level cache while all panels
 // of x meet them.
 constexpr int64_t kTile = 16;
-// The number of weights that is worth a thread of its own.
-constexpr int64_t kMinWeights = 32768;
-
 // The rows of a layer's weight: in one of three forms, in which they can be read where they lie, or as
 // floats.
 class LayerRows {
  public:
   explicit LayerRows(const Weight& weight) : in_(weight.size(1)) {
     if (weight.is_coded()) {
-      coded_ = {*weight.form(), read<uint8_t>(weight.stored()), weight.stored().stride(0)};
+      coded_ = coded_matrix(weight);
     } else if (weight.stored().scalar_type() == at::kFloat) {
       floats_ = read<float>(weight.values());
     } else {
@@ -49,8 +44,7 @@ class LayerRows {
     if (narrow_ != nullptr) {
       kernels::widen(narrow(first), scratch, count * in_);
     } else {
-      for (int64_t i = 0; i < count; ++i)
-        kernels::read_coded_row(coded_, first + i, 0, in_, scratch + i * in_);
+      read_coded_rows(coded_, first, count, in_, scratch);
     }
     return scratch;
   }
@@ -60,6 +54,61 @@ class LayerRows {
   const float* floats_ = nullptr;
   const kernels::Bf16* narrow_ = nullptr;
   kernels::CodedMatrix coded_;
+};
+
+// The rows of x [rows, in], packed for the kernels: a few of them side by side, more in panels.
+class PackedRows {
+ public:
+  PackedRows(const at::Tensor& x, int64_t in)
+      : units_(*product_units<float>()),
+        in_(in),
+        rows_(x.numel() / in),
+        is_few_(rows_ <= kernels::kTileLines),
+        panels_(is_few_ ? 0 : kernels::panels_of(rows_)),
+        panel_bytes_(kernels::blocks_of(in) * units_.block_bytes),
+        packed_(at::empty({is_few_ ? in * kernels::kTileLines * 4 : panels_ * panel_bytes_},
+                          x.options().dtype(at::kByte))),
+        panel_(reinterpret_cast<char*>(write<uint8_t>(packed_))) {
+    if (is_few_) {
+      units_.pack_few(read<float>(x), in, rows_, in, few());
+    } else {
+      units_.pack(kernels::Side::Right, {read<float>(x), in, true}, rows_, in, panel_, panel_bytes_);
+    }
+  }
+
+  // Multiplies by rows [at, at + count) of a weight of `outs` rows as they lie, if x has few rows and there
+  // is a kernel for their form; returns whether it did. `bias` and `y` are those of the first of these rows.
+  bool multiply_as_they_lie(const LayerRows& weight, int64_t at, int64_t count, const float* bias, float* y,
+                            int64_t outs) const {
+    if (!is_few_) return false;
+    if (const float* const floats = weight.floats(at)) {
+      units_.multiply_few(floats, in_, count, few(), rows_, in_, bias, y, outs);
+    } else if (const kernels::Bf16* const narrow = weight.narrow(at)) {
+      units_.multiply_few_bf16(narrow, in_, count, few(), rows_, in_, bias, y, outs);
+    } else {
+      return units_.multiply_few_coded(weight.coded(at), count, few(), rows_, in_, bias, y, outs);
+    }
+    return true;
+  }
+  // Multiplies by `count` rows of a weight, [count, in]. The rest is as above.
+  void multiply(const float* weight, int64_t count, const float* bias, float* y, int64_t outs) const {
+    if (is_few_) return units_.multiply_few(weight, in_, count, few(), rows_, in_, bias, y, outs);
+    for (int64_t p = 0; p < panels_; ++p) {
+      const int64_t row = p * kernels::kPanelLines;
+      units_.multiply_plain(weight, in_, panel_ + p * panel_bytes_, in_, bias, y + row * outs, outs, count,
+                            std::min(kernels::kPanelLines, rows_ - row));
+    }
+  }
+
+ private:
+  float* few() const { return reinterpret_cast<float*>(panel_); }
+
+  const kernels::Units<float>& units_;
+  int64_t in_, rows_;
+  bool is_few_;
+  int64_t panels_, panel_bytes_;
+  at::Tensor packed_;
+  char* panel_;
 };
 
 }  // namespace
@@ -74,71 +123,27 @@ bool is_panel_linear(const at::Tensor& x, const Weight& weight) {
 }
 
 std::vector<at::Tensor> panel_linears(const at::Tensor& x_in, const std::vector<LinearOperands>& layers) {
-  const kernels::Units<float>& units = *product_units<float>();
   const at::Tensor x = x_in.contiguous();
-  const int64_t in = layers.front().weight.size(1), rows = x.numel() / in;
-  std::vector<int64_t> sizes = x.sizes().vec();
-  std::vector<at::Tensor> results, biases;
-  std::vector<int64_t> first_tiles = {0};
-  for (const auto& [weight, bias] : layers) {
-    sizes.back() = weight.size(0);
-    results.push_back(at::empty(sizes, x.options().requires_grad(false)));
-    biases.push_back(bias ? bias->to(at::kFloat).contiguous() : at::Tensor());
-    first_tiles.push_back(first_tiles.back() + (weight.size(0) + kTile - 1) / kTile);
-  }
-  const bool is_few = rows <= kernels::kTileLines;
-  const int64_t panels = is_few ? 0 : kernels::panels_of(rows);
-  const int64_t panel_bytes = kernels::blocks_of(in) * units.block_bytes;
-  const at::Tensor packed =
-      at::empty({is_few ? in * kernels::kTileLines * 4 : panels * panel_bytes}, x.options().dtype(at::kByte));
-  char* const panel = reinterpret_cast<char*>(write<uint8_t>(packed));
-  float* const few = reinterpret_cast<float*>(panel);
-  if (is_few) {
-    units.pack_few(read<float>(x), in, rows, in, few);
-  } else {
-    units.pack(kernels::Side::Right, {read<float>(x), in, true}, rows, in, panel, panel_bytes);
-  }
-  // Multiplies `count` rows of weights as they lie, if x has few rows and the form of the weights is known.
-  const auto multiply_as_they_lie = [&](const LayerRows& weight, int64_t at, int64_t count, const float* bias,
-                                        float* y, int64_t outs) {
-    if (!is_few) return false;
-    if (const float* const floats = weight.floats(at)) {
-      units.multiply_few(floats, in, count, few, rows, in, bias, y, outs);
-    } else if (const kernels::Bf16* const narrow = weight.narrow(at)) {
-      units.multiply_few_bf16(narrow, in, count, few, rows, in, bias, y, outs);
-    } else {
-      return units.multiply_few_coded(weight.coded(at), count, few, rows, in, bias, y, outs);
-    }
-    return true;
-  };
-  const auto run = [&](int64_t begin, int64_t end) {
-    std::unique_ptr<float[]> scratch;
-    for (size_t i = 0; i < layers.size(); ++i) {
+  const int64_t in = layers.front().weight.size(1);
+  const LayerTiles tiles(x, layers, at::kFloat, kTile);
+  const PackedRows packed(x, in);
+  tiles.for_each([&] {
+    return [&, scratch = std::unique_ptr<float[]>()](size_t i, int64_t first, int64_t last) mutable {
       const LayerRows weight(layers[i].weight);
       const int64_t outs = layers[i].weight.size(0);
-      const int64_t first = (std::max(begin, first_tiles[i]) - first_tiles[i]) * kTile;
-      const int64_t last = std::min((std::min(end, first_tiles[i + 1]) - first_tiles[i]) * kTile, outs);
-      if (first >= last) continue;
-      const float* const bias = biases[i].defined() ? read<float>(biases[i]) : nullptr;
+      const float* const bias = tiles.bias(i).defined() ? read<float>(tiles.bias(i)) : nullptr;
       const auto bias_at = [&](int64_t at) { return bias == nullptr ? nullptr : bias + at; };
-      float* const y = write<float>(results[i]);
-      if (multiply_as_they_lie(weight, first, last - first, bias_at(first), y + first, outs)) continue;
+      float* const y = write<float>(tiles.results()[i]);
+      if (packed.multiply_as_they_lie(weight, first, last - first, bias_at(first), y + first, outs)) return;
       if (scratch == nullptr && weight.floats(0) == nullptr)
         scratch = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(kTile * in));
       for (int64_t at = first; at < last; at += kTile) {
         const int64_t count = std::min(kTile, last - at);
-        const float* const from = weight.as_floats(at, count, scratch.get());
-        if (is_few) units.multiply_few(from, in, count, few, rows, in, bias_at(at), y + at, outs);
-        for (int64_t p = 0; p < panels; ++p) {
-          const int64_t row = p * kernels::kPanelLines;
-          units.multiply_plain(from, in, panel + p * panel_bytes, in, bias_at(at), y + row * outs + at, outs,
-                               count, std::min(kernels::kPanelLines, rows - row));
-        }
+        packed.multiply(weight.as_floats(at, count, scratch.get()), count, bias_at(at), y + at, outs);
       }
-    }
-  };
-  at::parallel_for(0, first_tiles.back(), std::max<int64_t>(1, kMinWeights / (kTile * in)), run);
-  return results;
+    };
+  });
+  return tiles.results();
 }
 
 }  // namespace tessera::ops

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include "tessera/device/host_memory.h"
+#include "tessera/ops/coded_rows.h"
 #include "tessera/ops/e4m3.h"
 #include "tessera/ops/host.h"
 #include "tessera/ops/kernels/gemm.h"
@@ -124,7 +125,7 @@ bool multiply_coded(const at::Tensor& sum, const at::Tensor& a, const Weight& b,
   const auto more_a = has_more ? stored(more.a) : std::nullopt,
              more_b = has_more ? stored(more.b) : std::nullopt;
   if (units == nullptr || sum.stride(1) != 1 || !stored_a || (has_more && (!more_a || !more_b))) return false;
-  const kernels::CodedMatrix matrix{*b.form(), read<uint8_t>(b.stored()), b.stored().stride(0)};
+  const kernels::CodedMatrix matrix = coded_matrix(b);
   kernels::Factors<T> product{{read<T>(a), stored_a->stride, !stored_a->is_by_columns},
                               {nullptr, 0, b.is_transposed()},
                               a.size(1),

@@ -10,7 +10,7 @@
 #include "tessera/device/device.h"
 #include "tessera/device/device_copy.h"
 #include "tessera/device/host_memory.h"
-#include "tessera/ops/kernels/coded_matrix.h"
+#include "tessera/ops/coded_rows.h"
 #include "tessera/ops/leaf.h"
 #include "tessera/ops/support.h"
 
@@ -25,10 +25,10 @@ constexpr int64_t kValuesAtOnce = int64_t{1} << 18;
 at::Tensor expand_on_host(const at::Tensor& blocks, const io::BlockForm& form, at::ScalarType type) {
   const int64_t count = blocks.size(0), columns = blocks.size(1) / form.bytes * form.elements;
   const at::Tensor values = at::empty({count, columns}, on_host(at::kFloat));
-  const kernels::CodedMatrix matrix{form, read<uint8_t>(blocks), blocks.stride(0)};
+  const kernels::CodedMatrix matrix = coded_matrix(form, blocks);
   float* const to = write<float>(values);
   at::parallel_for(0, count, rows_per_task(columns), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) kernels::read_coded_row(matrix, i, 0, columns, to + i * columns);
+    read_coded_rows(matrix, begin, end - begin, columns, to + begin * columns);
   });
   return values.to(type);
 }
