@@ -21,6 +21,21 @@ at::Tensor masked_exp(const at::Tensor& x, const at::Tensor& mask) {
 
 at::Tensor inverse_norm(const at::Tensor& x) { return at::rsqrt(x.square().sum(-1, true) + kNormEps); }
 
+// Sums the value heads of each key head: [chunks, value heads, ...] -> [chunks, key heads, ...].
+at::Tensor sum_to_key_heads(const at::Tensor& x, int64_t values) {
+  return values == 1 ? x : x.unflatten(1, {x.size(1) / values, values}).sum(2);
+}
+
+// Returns the first value head of each key head.
+at::Tensor first_heads(const at::Tensor& x, int64_t values) {
+  return values == 1 ? x : x.unflatten(1, {x.size(1) / values, values}).select(2, 0);
+}
+
+// Returns the gradient of what a norm made `normed` of, with the factor that it multiplied by.
+at::Tensor through_norm(const at::Tensor& grad, const at::Tensor& normed, const at::Tensor& factor) {
+  return (grad - normed * (grad * normed).sum(-1, true)) * factor;
+}
+
 }  // namespace
 
 at::Tensor in_chunks(const at::Tensor& x, int64_t chunks) {
@@ -163,18 +178,9 @@ DeltaChunks::Gradients DeltaChunks::backward(const at::Tensor& grad, const at::T
                                 .add_(grad_keys_written * after_.unsqueeze(-1))
                                 .add_(at::matmul(transposed(grad_scores), q_))
                                 .add_(at::matmul(grad_products + transposed(grad_products), k_));
-  // The queries and keys of key heads, and through the norms.
-  const auto of_key_heads = [&](const at::Tensor& x) {
-    return values_ == 1 ? x : x.unflatten(1, {x.size(1) / values_, values_}).sum(2);
-  };
-  const auto first_heads = [&](const at::Tensor& x) {
-    return values_ == 1 ? x : x.unflatten(1, {x.size(1) / values_, values_}).select(2, 0);
-  };
-  const auto through_norm = [](const at::Tensor& g, const at::Tensor& normed, const at::Tensor& factor) {
-    return (g - normed * (g * normed).sum(-1, true)) * factor;
-  };
-  result.q = through_norm(of_key_heads(grad_q) * scale_, first_heads(q_) / scale_, q_factor_);
-  result.k = through_norm(of_key_heads(grad_k), first_heads(k_), k_factor_);
+  result.q =
+      through_norm(sum_to_key_heads(grad_q, values_) * scale_, first_heads(q_, values_) / scale_, q_factor_);
+  result.k = through_norm(sum_to_key_heads(grad_k, values_), first_heads(k_, values_), k_factor_);
   return result;
 }
 

@@ -97,6 +97,27 @@ at::Tensor cap_logits(at::Tensor logits, double soft_cap, bool wants_slope) {
   return slope;
 }
 
+// Returns memory for the gradients that are wanted, of `count` positions with labels. Sums over chunks are of
+// the type `exact`, at least float32. The first chunk writes them, so zeros are filled in only if there is no
+// chunk.
+Result make_gradients(const LossOperands& operands, at::IntArrayRef hidden_sizes, int64_t count,
+                      at::ScalarType exact) {
+  const auto& [hidden, weight, bias, want_hidden, want_weight, want_bias] = operands;
+  const bool all = count == hidden_sizes[0];
+  Result result;
+  if (want_hidden) {
+    result.grad_hidden =
+        all ? at::empty(hidden_sizes, hidden.options()) : at::zeros(hidden_sizes, hidden.options());
+  }
+  if (want_weight) {
+    const MemoryScope of_weight(MemoryCategory::Gradients);
+    result.grad_weight = count > 0 ? at::empty(weight.sizes(), weight.options().dtype(exact))
+                                   : at::zeros(weight.sizes(), weight.options().dtype(exact));
+  }
+  if (want_bias) result.grad_bias = at::zeros(bias.sizes(), bias.options().dtype(exact));
+  return result;
+}
+
 // [Note: gradients in the forward] The logits of all positions would be the largest tensor of a step, and a
 // backward would have to keep them or to compute them again. So each chunk of positions makes its gradients
 // while its logits are there:
@@ -128,19 +149,7 @@ Result compute(const LossOperands& operands, const at::Tensor& labels, int64_t c
   const bool all = count == hidden.size(0);
   if (chunk == 0) chunk = leaf.logit_chunks.rows(count, vocabulary, hidden.element_size());
 
-  Result result;
-  if (want_hidden) {
-    result.grad_hidden =
-        all ? at::empty(hidden.sizes(), hidden.options()) : at::zeros(hidden.sizes(), hidden.options());
-  }
-  // Sums over chunks are kept in at least float32. The first chunk writes them, so zeros are filled in only
-  // if there is no chunk.
-  if (want_weight) {
-    const MemoryScope of_weight(MemoryCategory::Gradients);
-    result.grad_weight = count > 0 ? at::empty(weight.sizes(), weight.options().dtype(exact))
-                                   : at::zeros(weight.sizes(), weight.options().dtype(exact));
-  }
-  if (want_bias) result.grad_bias = at::zeros(bias.sizes(), bias.options().dtype(exact));
+  Result result = make_gradients(operands, hidden.sizes(), count, exact);
   const at::Tensor losses = at::empty({count}, hidden.options().dtype(at::kDouble));
   const bool counts_misses = sources != nullptr && sources->losses.dim() == 2;
   const at::Tensor misses = counts_misses ? at::empty_like(losses) : at::Tensor();
