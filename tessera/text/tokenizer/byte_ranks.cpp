@@ -78,27 +78,12 @@ ConvertedTokenizer convert_byte_ranks(const ByteRanks& ranks, const std::string&
   ordered_json post = byte_level_step(true, true);
   if (const auto bos = special_ids.find(ranks.bos); ranks.adds_bos && bos != special_ids.end())
     post = template_step({{ranks.bos, bos->second}}, {{ranks.bos, bos->second}}, {}, true);
-  const ordered_json head = {
-      {"version", "1.0"},
-      {"truncation", nullptr},
-      {"padding", nullptr},
-      {"added_tokens", added},
-      {"normalizer", nullptr},
-      {"pre_tokenizer",
-       sequence_step("pretokenizers", {split_step(ranks.pattern), byte_level_step(false, false)})},
-      {"post_processor", post},
-      {"decoder", byte_level_step(true, true)}};
-  const ordered_json model = {{"type", "BPE"},
-                              {"dropout", nullptr},
-                              {"unk_token", nullptr},
-                              {"continuing_subword_prefix", nullptr},
-                              {"end_of_word_suffix", nullptr},
-                              {"fuse_unk", false},
-                              {"byte_fallback", false},
-                              {"ignore_merges", true}};
+  const ordered_json words =
+      sequence_step("pretokenizers", {split_step(ranks.pattern), byte_level_step(false, false)});
   const Merges merges = merges_of(ranks.tokens);
   ConvertedTokenizer out;
-  out.document = document_text(head, model, vocabulary, &merges);
+  out.document = document_text(document_head(added, nullptr, words, post, byte_level_step(true, true)),
+                               bpe_model(nullptr, nullptr, false, true), vocabulary, &merges);
   const std::pair<const char*, const std::string*> roles[] = {{"bos_token", &ranks.bos},
                                                               {"eos_token", &ranks.eos},
                                                               {"unk_token", &ranks.unk},

@@ -34,6 +34,30 @@ std::string document_text(const ordered_json& head, const ordered_json& model,
   return out + "\n  }\n}\n";
 }
 
+ordered_json document_head(ordered_json added_tokens, ordered_json normalizer, ordered_json pre_tokenizer,
+                           ordered_json post_processor, ordered_json decoder) {
+  return {{"version", "1.0"},
+          {"truncation", nullptr},
+          {"padding", nullptr},
+          {"added_tokens", std::move(added_tokens)},
+          {"normalizer", std::move(normalizer)},
+          {"pre_tokenizer", std::move(pre_tokenizer)},
+          {"post_processor", std::move(post_processor)},
+          {"decoder", std::move(decoder)}};
+}
+
+ordered_json bpe_model(const ordered_json& unk_token, const ordered_json& suffix, bool has_bytes,
+                       bool ignores_merges) {
+  return {{"type", "BPE"},
+          {"dropout", nullptr},
+          {"unk_token", unk_token},
+          {"continuing_subword_prefix", nullptr},
+          {"end_of_word_suffix", suffix},
+          {"fuse_unk", has_bytes},
+          {"byte_fallback", has_bytes},
+          {"ignore_merges", ignores_merges}};
+}
+
 ordered_json byte_level_step(bool adds_space, bool use_regex) {
   return {{"type", "ByteLevel"},
           {"add_prefix_space", adds_space},

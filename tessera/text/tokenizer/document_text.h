@@ -24,6 +24,15 @@ std::string document_text(const nlohmann::ordered_json& head, const nlohmann::or
                           const std::vector<std::string>& vocabulary,
                           const std::vector<std::pair<std::string, std::string>>* merges);
 
+// Returns the fields of a tokenizer.json besides "model". A step is null where the tokenizer has none.
+nlohmann::ordered_json document_head(nlohmann::ordered_json added_tokens, nlohmann::ordered_json normalizer,
+                                     nlohmann::ordered_json pre_tokenizer,
+                                     nlohmann::ordered_json post_processor, nlohmann::ordered_json decoder);
+// Returns a byte-pair encoding without its tables. `unk_token` and `suffix`, the end of the last token of a
+// word, are null where there is none. With `has_bytes`, unknown characters become the tokens of their bytes.
+nlohmann::ordered_json bpe_model(const nlohmann::ordered_json& unk_token,
+                                 const nlohmann::ordered_json& suffix, bool has_bytes, bool ignores_merges);
+
 nlohmann::ordered_json byte_level_step(bool adds_space, bool use_regex);
 // Returns a Split that isolates the matches of an expression.
 nlohmann::ordered_json split_step(const std::string& regex);

@@ -66,18 +66,6 @@ ordered_json added_tokens(const Tokens& tokens, const std::vector<EndToken>& spe
   return added;
 }
 
-ordered_json head(ordered_json added, ordered_json normalizer, ordered_json pre, ordered_json post,
-                  ordered_json decoder) {
-  return {{"version", "1.0"},
-          {"truncation", nullptr},
-          {"padding", nullptr},
-          {"added_tokens", std::move(added)},
-          {"normalizer", std::move(normalizer)},
-          {"pre_tokenizer", std::move(pre)},
-          {"post_processor", std::move(post)},
-          {"decoder", std::move(decoder)}};
-}
-
 }  // namespace
 
 // In this kind "▁word" begins a word and "ing" goes on, where BERT spells "word" and "##ing".
@@ -110,19 +98,20 @@ ConvertedTokenizer convert_gguf_bert(const io::GgufFile& file) {
     return specials.front();
   };
   const std::vector<EndToken> cls = {end("cls_token")}, sep = {end("sep_token")};
-  out.document = document_text(head(added_tokens(tokens, specials),
-                                    {{"type", "BertNormalizer"},
-                                     {"clean_text", true},
-                                     {"handle_chinese_chars", true},
-                                     {"strip_accents", nullptr},
-                                     {"lowercase", true}},
-                                    {{"type", "BertPreTokenizer"}}, template_step(cls, sep, sep, true),
-                                    {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}}),
-                               {{"type", "WordPiece"},
-                                {"unk_token", out.roles.at("unk_token")},
-                                {"continuing_subword_prefix", "##"},
-                                {"max_input_chars_per_word", 100}},
-                               tokens.texts, nullptr);
+  out.document =
+      document_text(document_head(added_tokens(tokens, specials),
+                                  {{"type", "BertNormalizer"},
+                                   {"clean_text", true},
+                                   {"handle_chinese_chars", true},
+                                   {"strip_accents", nullptr},
+                                   {"lowercase", true}},
+                                  {{"type", "BertPreTokenizer"}}, template_step(cls, sep, sep, true),
+                                  {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}}),
+                    {{"type", "WordPiece"},
+                     {"unk_token", out.roles.at("unk_token")},
+                     {"continuing_subword_prefix", "##"},
+                     {"max_input_chars_per_word", 100}},
+                    tokens.texts, nullptr);
   return out;
 }
 
@@ -175,9 +164,9 @@ ConvertedTokenizer convert_gguf_t5(const io::GgufFile& file) {
       throw gguf_error(file, "scores", "the score of token " + std::to_string(id) + " is not finite");
     pieces.push_back(ordered_json::array({tokens.texts[id], scores[id]}));
   }
-  ordered_json document =
-      head(added_tokens(tokens, specials), sequence_step("normalizers", steps), metaspace,
-           bos.empty() && eos.empty() ? ordered_json() : template_step(bos, eos, eos, false), metaspace);
+  ordered_json document = document_head(
+      added_tokens(tokens, specials), sequence_step("normalizers", steps), metaspace,
+      bos.empty() && eos.empty() ? ordered_json() : template_step(bos, eos, eos, false), metaspace);
   document["model"] = {
       {"type", "Unigram"}, {"unk_id", unk_id}, {"vocab", std::move(pieces)}, {"byte_fallback", false}};
   out.document = document.dump(1) + "\n";

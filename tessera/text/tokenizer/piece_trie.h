@@ -31,6 +31,7 @@ class PieceTrie {
   int32_t walk(std::string_view prefix) const;
 
  private:
+  class Builder;
   struct Unit {
     int32_t base = 0;
     int32_t parent = kNone;

@@ -101,6 +101,28 @@ std::vector<std::string> read_lines_of_ranks(std::string_view bytes, const std::
   return tokens;
 }
 
+// The special tokens of a tekken file that does not list them, by rank.
+constexpr const char* kOldTekkenSpecials[] = {"<unk>",
+                                              "<s>",
+                                              "</s>",
+                                              "[INST]",
+                                              "[/INST]",
+                                              "[AVAILABLE_TOOLS]",
+                                              "[/AVAILABLE_TOOLS]",
+                                              "[TOOL_RESULTS]",
+                                              "[/TOOL_RESULTS]",
+                                              "[TOOL_CALLS]",
+                                              "[IMG]",
+                                              "<pad>",
+                                              "[IMG_BREAK]",
+                                              "[IMG_END]",
+                                              "[PREFIX]",
+                                              "[MIDDLE]",
+                                              "[SUFFIX]",
+                                              "[SYSTEM_PROMPT]",
+                                              "[/SYSTEM_PROMPT]",
+                                              "[TOOL_CONTENT]"};
+
 }  // namespace
 
 ByteRanks read_tiktoken(std::string_view bytes, const std::string& name, const FolderHints& hints,
@@ -146,26 +168,6 @@ ByteRanks read_tiktoken(std::string_view bytes, const std::string& name, const F
 }
 
 ByteRanks read_tekken(const std::string& bytes, const std::string& place) {
-  constexpr const char* kOldSpecials[] = {"<unk>",
-                                          "<s>",
-                                          "</s>",
-                                          "[INST]",
-                                          "[/INST]",
-                                          "[AVAILABLE_TOOLS]",
-                                          "[/AVAILABLE_TOOLS]",
-                                          "[TOOL_RESULTS]",
-                                          "[/TOOL_RESULTS]",
-                                          "[TOOL_CALLS]",
-                                          "[IMG]",
-                                          "<pad>",
-                                          "[IMG_BREAK]",
-                                          "[IMG_END]",
-                                          "[PREFIX]",
-                                          "[MIDDLE]",
-                                          "[SUFFIX]",
-                                          "[SYSTEM_PROMPT]",
-                                          "[/SYSTEM_PROMPT]",
-                                          "[TOOL_CONTENT]"};
   const TokenizerDocument document = parse_tokenizer_document(bytes, place);
   const JsonField root(*document.root, place);
   const JsonField config = root.at("config");
@@ -183,7 +185,7 @@ ByteRanks read_tekken(const std::string& bytes, const std::string& place) {
     out.specials[rank] = text;
   };
   if (root.at("special_tokens").is_null()) {
-    for (size_t i = 0; i < std::size(kOldSpecials); ++i) set(config, i, kOldSpecials[i]);
+    for (size_t i = 0; i < std::size(kOldTekkenSpecials); ++i) set(config, i, kOldTekkenSpecials[i]);
   } else {
     for (const JsonField& item : root.at("special_tokens").items())
       set(item, static_cast<size_t>(item.at("rank").as_int(kMaxTokenId)), item.at("token_str").as_string());

@@ -11,6 +11,7 @@
 #include "tessera/core/strings.h"
 #include "tessera/core/utf8.h"
 #include "tessera/io/gguf.h"
+#include "tessera/text/tokenizer/document_text.h"
 #include "tessera/text/tokenizer/gguf_encoders.h"
 #include "tessera/text/tokenizer/gguf_families.h"
 #include "tessera/text/tokenizer/sentencepiece_merges.h"
@@ -70,25 +71,12 @@ class GgufConverter {
   // Returns the same tokenizer as a tokenizer.json. It is written piece by piece, since the vocabulary is
   // large.
   std::string tokenizer_json() const {
-    ordered_json head = {{"version", "1.0"},
-                         {"truncation", nullptr},
-                         {"padding", nullptr},
-                         {"added_tokens", added_tokens()},
-                         {"normalizer", normalizer()},
-                         {"pre_tokenizer", pre_tokenizer()},
-                         {"post_processor", post_processor()},
-                         {"decoder", decoder()}};
+    const ordered_json head =
+        document_head(added_tokens(), normalizer(), pre_tokenizer(), post_processor(), decoder());
     std::string out = head.dump(2);
     out.erase(out.size() - 2);  // removes the closing "\n}"
     const ordered_json unk = is_sentencepiece_ && roles[3] ? ordered_json(token(*roles[3])) : ordered_json();
-    const ordered_json model = {{"type", "BPE"},
-                                {"dropout", nullptr},
-                                {"unk_token", unk},
-                                {"continuing_subword_prefix", nullptr},
-                                {"end_of_word_suffix", nullptr},
-                                {"fuse_unk", is_sentencepiece_},
-                                {"byte_fallback", is_sentencepiece_},
-                                {"ignore_merges", family_->ignore_merges}};
+    const ordered_json model = bpe_model(unk, nullptr, is_sentencepiece_, family_->ignore_merges);
     out += ",\n  \"model\": " + model.dump(2);
     out.erase(out.size() - 2);
     out += ",\n    \"vocab\": {";
