@@ -142,6 +142,10 @@ class SchemaReader {
   }
 
   Expr object(const Json& schema, const Place& place);
+  // Returns members whose names no property gives: those of patternProperties, and those that `rest`, the
+  // schema of all others, allows. `names` are the names that are taken.
+  std::vector<Expr> other_members(const Json& schema, const Place& place, const Json& patterns,
+                                  const Json& rest, const std::vector<std::string>& names);
   Expr array(const Json& schema, const Place& place);
   // Returns an array of items without an order, as `uniqueItems` and `contains` speak of them.
   Expr distinct_array(const Json& items, const MemberCount& count, const Place& place);
@@ -182,26 +186,9 @@ Expr SchemaReader::object(const Json& schema, const Place& place) {
     const Json value = schema.contains("additionalProperties") ? rest : Json(true);
     add(name.get<std::string>(), value, place + "/additionalProperties", true);
   }
-  const bool has_names = schema.contains("propertyNames");
-  if ((has_names || !patterns.empty()) && !members.empty())
+  if ((schema.contains("propertyNames") || !patterns.empty()) && !members.empty())
     throw schema_error(place, "propertyNames and patternProperties are not supported beside properties");
-  std::vector<Expr> others;
-  for (const auto& [pattern, value] : patterns.items()) {
-    const Place there = place + "/patternProperties";
-    others.push_back(
-        rules_.member(matching_string(grammar_, rules_, Json(pattern), there), this->schema(value, there)));
-  }
-  if (patterns.size() > 1 || (!patterns.empty() && (has_names || rest != false)))
-    throw schema_error(place, "only one pattern in patternProperties is supported, without other names");
-  if (rest != false) {
-    Expr key = rules_.other_string(names);
-    if (has_names) {
-      const Json name =
-          join_schemas(document_.resolved(schema.at("propertyNames"), place), {{"type", "string"}}, place);
-      key = this->schema(name, place + "/propertyNames");
-    }
-    others.push_back(rules_.member(key, this->schema(rest, place + "/additionalProperties")));
-  }
+  const std::vector<Expr> others = other_members(schema, place, patterns, rest, names);
   MemberCount count = sizes_of(schema, "minProperties", "maxProperties", place);
   if (count.is_empty()) return grammar_.choice({});
   if (!members.empty() && (schema.contains("minProperties") || schema.contains("maxProperties"))) {
@@ -214,6 +201,28 @@ Expr SchemaReader::object(const Json& schema, const Place& place) {
   }
   return rules_.object(members, others.empty() ? std::nullopt : std::optional(grammar_.choice(others)),
                        count);
+}
+
+std::vector<Expr> SchemaReader::other_members(const Json& schema, const Place& place, const Json& patterns,
+                                              const Json& rest, const std::vector<std::string>& names) {
+  const bool has_names = schema.contains("propertyNames");
+  std::vector<Expr> others;
+  for (const auto& [pattern, value] : patterns.items()) {
+    const Place there = place + "/patternProperties";
+    others.push_back(
+        rules_.member(matching_string(grammar_, rules_, Json(pattern), there), this->schema(value, there)));
+  }
+  if (patterns.size() > 1 || (!patterns.empty() && (has_names || rest != false)))
+    throw schema_error(place, "only one pattern in patternProperties is supported, without other names");
+  if (rest == false) return others;
+  Expr key = rules_.other_string(names);
+  if (has_names) {
+    const Json name =
+        join_schemas(document_.resolved(schema.at("propertyNames"), place), {{"type", "string"}}, place);
+    key = this->schema(name, place + "/propertyNames");
+  }
+  others.push_back(rules_.member(key, this->schema(rest, place + "/additionalProperties")));
+  return others;
 }
 
 Expr SchemaReader::array(const Json& schema, const Place& place) {
