@@ -86,6 +86,114 @@ std::string known_names() {
   return join(names, ", ");
 }
 
+// Reads the keys of a cluster, and collects all that is wrong with them.
+class ClusterReader {
+ public:
+  ClusterReader(const Node& root, std::string_view file_name) : root_(root), file_name_(file_name) {}
+
+  Cluster read() {
+    cluster_.device.product_share = kShareOther;
+    cluster_.device.attention_share = cluster_.device.flash2_share = kAttention;
+    const bool is_known = read_device();
+    read_numbers();
+    check_size();
+    require_numbers(is_known);
+    check_room();
+    problems_.settle();
+    return cluster_;
+  }
+
+ private:
+  // Returns whether the device is one of those that are known by name.
+  bool read_device() {
+    const config::Entry* const entry = root_.find("device");
+    if (entry == nullptr) {
+      require("device", "the name of one of " + known_names() + ", or of a device of your own");
+    } else if (!entry->value.is_scalar() || entry->value.text.empty()) {
+      refuse(*entry, "TYPE", "not a name").need("the name of a device; all nodes have the same ones");
+    } else if (const Device* known = find_device(entry->value.text)) {
+      cluster_.device = *known;
+      return true;
+    } else {
+      cluster_.device.name = entry->value.text;
+    }
+    return false;
+  }
+
+  void read_numbers() {
+    double nodes = 1, per_node = 1;
+    const std::vector<Number> numbers = numbers_of(cluster_, nodes, per_node);
+    std::vector<std::string> names = {"device"};
+    for (const Number& number : numbers) names.emplace_back(number.name);
+    for (const config::Entry& entry : root_.entries) {
+      if (entry.key == "device") continue;
+      const auto number = std::ranges::find(numbers, entry.key, &Number::name);
+      if (number != numbers.end()) {
+        read_number(entry.value, *number, problems_);
+        continue;
+      }
+      const std::string near = nearest_name(entry.key, names);
+      problems_.add(
+          entry.key, config::to_key_place(entry.key_place),
+          error_at("UNKNOWN-KEY", "unknown key '" + entry.key + "'", entry.key_place)
+              .hint(near.empty() ? "known keys: " + join(names, ", ") : "did you mean '" + near + "'?"));
+    }
+    cluster_.nodes = static_cast<int64_t>(nodes);
+    cluster_.devices_per_node = static_cast<int64_t>(per_node);
+  }
+
+  void check_size() {
+    if (cluster_.size() <= kMostDevices) return;
+    problems_.add("nodes", {std::string(file_name_)},
+                  Error(ErrorKind::Config, "RANGE", "too many devices")
+                      .at(file_name_)
+                      .got(std::to_string(cluster_.size()))
+                      .need("at most " + std::to_string(kMostDevices)));
+  }
+
+  // Requires the numbers that nothing else gives.
+  void require_numbers(bool is_known) {
+    if (!is_known && !cluster_.device.name.empty()) {
+      const std::string why =
+          "'" + cluster_.device.name + "' is none of the devices that are known (" + known_names() + ")";
+      for (const char* const key : {"memory_gib", "memory_gb_s", "fp32_tflops"}) require(key, why);
+      if (cluster_.devices_per_node > 1) require("node_gb_s", why);
+    }
+    if (cluster_.nodes > 1) require("network_gb_s", "nodes are linked by something; of one device, each way");
+    if (cluster_.nvme_gib > 0) require("nvme_gb_s", "the drive has a rate");
+  }
+
+  // Checks that a drive has a rate, and that a process leaves room on a device.
+  void check_room() {
+    if (const config::Entry* const entry = given("nvme_gb_s");
+        entry != nullptr && cluster_.nvme_gib > 0.0 && cluster_.nvme_gb_s <= 0.0)
+      refuse(*entry, "RANGE", "no states come from a drive that does not move bytes").need("a rate above 0");
+    if (const config::Entry* const entry = given("context_gib");
+        entry != nullptr && cluster_.device.memory_gib > 0.0 &&
+        cluster_.context_gib >= cluster_.device.memory_gib)
+      refuse(*entry, "RANGE", "a process would fill the device before it holds a tensor")
+          .need("less than the device's " + config::format_number(cluster_.device.memory_gib) + " GiB");
+  }
+
+  // Returns the entry of a key; null if it is absent or has a problem already.
+  const config::Entry* given(const char* key) const { return problems_.has(key) ? nullptr : root_.find(key); }
+  void require(const std::string& key, const std::string& why) {
+    if (root_.find(key) != nullptr || problems_.has(key)) return;
+    problems_.add(key, {std::string(file_name_)},
+                  Error(ErrorKind::Config, "MISSING", "key '" + key + "' is missing: " + why).at(file_name_));
+  }
+  Error& refuse(const config::Entry& entry, std::string_view name, const std::string& what) {
+    return problems_.add(entry.key, config::to_key_place(entry.value.place),
+                         error_at(name, "key '" + entry.key + "': " + what, entry.value.place)
+                             .got(config::describe(entry.value)));
+  }
+
+  const Node& root_;
+  std::string_view file_name_;
+  Problems problems_;
+  Cluster cluster_;
+};
+
 }  // namespace
 
 Cluster parse_cluster(std::string_view text, std::string_view file_name) {
@@ -98,86 +206,7 @@ Cluster parse_cluster(std::string_view text, std::string_view file_name) {
         .got(config::describe(root))
         .need("key: value lines, such as 'device: H100' and 'devices_per_node: 8'");
   }
-  Problems problems;
-  Cluster cluster;
-  cluster.device.product_share = kShareOther;
-  cluster.device.attention_share = cluster.device.flash2_share = kAttention;
-  double nodes = 1, per_node = 1;
-  const auto missing = [&](const std::string& key, const std::string& why) {
-    if (root.find(key) != nullptr || problems.has(key)) return;
-    problems.add(key, {std::string(file_name)},
-                 Error(ErrorKind::Config, "MISSING", "key '" + key + "' is missing: " + why).at(file_name));
-  };
-  bool is_known = false;
-  if (const config::Entry* entry = root.find("device"); entry == nullptr) {
-    missing("device", "the name of one of " + known_names() + ", or of a device of your own");
-  } else if (!entry->value.is_scalar() || entry->value.text.empty()) {
-    problems.add("device", config::to_key_place(entry->value.place),
-                 error_at("TYPE", "key 'device': not a name", entry->value.place)
-                     .got(config::describe(entry->value))
-                     .need("the name of a device; all nodes have the same ones"));
-  } else if (const Device* known = find_device(entry->value.text)) {
-    cluster.device = *known;
-    is_known = true;
-  } else {
-    cluster.device.name = entry->value.text;
-  }
-  const std::vector<Number> numbers = numbers_of(cluster, nodes, per_node);
-  std::vector<std::string> names = {"device"};
-  for (const Number& number : numbers) names.emplace_back(number.name);
-  for (const config::Entry& entry : root.entries) {
-    if (entry.key == "device") continue;
-    const auto number =
-        std::find_if(numbers.begin(), numbers.end(), [&](const Number& n) { return n.name == entry.key; });
-    if (number != numbers.end()) {
-      read_number(entry.value, *number, problems);
-      continue;
-    }
-    const std::string near = nearest_name(entry.key, names);
-    problems.add(
-        entry.key, config::to_key_place(entry.key_place),
-        error_at("UNKNOWN-KEY", "unknown key '" + entry.key + "'", entry.key_place)
-            .hint(near.empty() ? "known keys: " + join(names, ", ") : "did you mean '" + near + "'?"));
-  }
-  cluster.nodes = static_cast<int64_t>(nodes);
-  cluster.devices_per_node = static_cast<int64_t>(per_node);
-  if (cluster.size() > kMostDevices) {
-    problems.add("nodes", {std::string(file_name)},
-                 Error(ErrorKind::Config, "RANGE", "too many devices")
-                     .at(file_name)
-                     .got(std::to_string(cluster.size()))
-                     .need("at most " + std::to_string(kMostDevices)));
-  }
-  if (!is_known && !cluster.device.name.empty()) {
-    const std::string why =
-        "'" + cluster.device.name + "' is none of the devices that are known (" + known_names() + ")";
-    for (const char* const key : {"memory_gib", "memory_gb_s", "fp32_tflops"}) missing(key, why);
-    if (cluster.devices_per_node > 1) missing("node_gb_s", why);
-  }
-  if (cluster.nodes > 1) missing("network_gb_s", "nodes are linked by something; of one device, each way");
-  if (cluster.nvme_gib > 0) missing("nvme_gb_s", "the drive has a rate");
-  const auto refuse_zero = [&](const char* key, double room, double rate, const std::string& why) {
-    const config::Entry* const entry = root.find(key);
-    if (room <= 0.0 || rate > 0.0 || entry == nullptr || problems.has(key)) return;
-    problems.add(key, config::to_key_place(entry->value.place),
-                 error_at("RANGE", std::string("key '") + key + "': " + why, entry->value.place)
-                     .got(config::describe(entry->value))
-                     .need("a rate above 0"));
-  };
-  refuse_zero("nvme_gb_s", cluster.nvme_gib, cluster.nvme_gb_s,
-              "no states come from a drive that does not move bytes");
-  if (const config::Entry* const entry = root.find("context_gib");
-      entry != nullptr && !problems.has("context_gib") && cluster.device.memory_gib > 0.0 &&
-      cluster.context_gib >= cluster.device.memory_gib) {
-    problems.add(
-        "context_gib", config::to_key_place(entry->value.place),
-        error_at("RANGE", "key 'context_gib': a process would fill the device before it holds a tensor",
-                 entry->value.place)
-            .got(config::describe(entry->value))
-            .need("less than the device's " + config::format_number(cluster.device.memory_gib) + " GiB"));
-  }
-  problems.settle();
-  return cluster;
+  return ClusterReader(root, file_name).read();
 }
 
 Cluster load_cluster(const std::string& name) {

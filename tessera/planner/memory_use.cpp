@@ -74,77 +74,115 @@ double in_flight(const Choice& choice) {
   }
 }
 
+// Adds up the memory of a rank, part by part.
+class MemorySum {
+ public:
+  MemorySum(const ModelWork& work, const Job& job, const Choice& choice, const Software& software)
+      : work_(work),
+        job_(job),
+        choice_(choice),
+        software_(software),
+        counts_(counts_of(work, choice)),
+        width_(width_of(choice)),
+        of_base_(choice.base == Base::FourBit ? kFourBits : width_),
+        tp_(static_cast<double>(choice.tp)),
+        shards_(static_cast<double>(choice.shards())),
+        trained_(trains_base() ? counts_.base : counts_.adapters) {}
+
+  void add_weights(MemoryUse& use) const {
+    // Below stage 3 every rank has the weights that it computes with. Where these are narrower than those
+    // that the optimizer updates, only the narrow ones are whole.
+    const bool is_narrow = choice_.is_narrow();
+    use.weights = trained_ * master() / (choice_.zero >= 3 || is_narrow ? shards_ : 1.0);
+    if (!trains_base())
+      use.weights += (counts_.blocks * counts_.block * of_base_ + counts_.root * width_) /
+                     (choice_.zero >= 3 ? shards_ : 1.0);
+    if (choice_.zero >= 3 && choice_.shards() > 1) {
+      use.gathered = 2.0 * counts_.block * of_base_ + counts_.root * width_;
+    } else if (is_narrow) {
+      use.gathered = trained_ * width_;
+    }
+    if (choice_.base == Base::FourBit) use.gathered += counts_.block * width_;
+    if (choice_.hpz > 1)
+      use.gathered += counts_.blocks * counts_.block * of_base_ / static_cast<double>(choice_.hpz);
+  }
+
+  void add_states(MemoryUse& use) const {
+    const double states = trained_ * job_.state_bytes / shards_;
+    (choice_.offload == Offload::None         ? use.states
+     : choice_.offload == Offload::HostStates ? use.host
+                                              : use.drive) = states;
+    if (choice_.offload == Offload::DriveStates) use.states = std::min(states, kDriveBuffers);
+    use.states += trained_ * tp_ * job_.whole_state_bytes;
+  }
+
+  // Adds the activations, the gradients and the loss.
+  void add_passes(MemoryUse& use) const {
+    const double tokens = static_cast<double>(choice_.micro_batch) * static_cast<double>(job_.sequence) /
+                          static_cast<double>(choice_.cp);
+    const auto vocab = static_cast<double>(work_.vocab);
+    const double kept =
+        in_flight(choice_) * counts_.blocks * tokens * saved_bytes(work_, choice_, software_) / tp_;
+    // The block that the backward is in. Tensor parallelism gathers hidden states for it.
+    const double gathered_states =
+        choice_.tp > 1 ? software_.gathered_states * static_cast<double>(work_.hidden) : 0.0;
+    const double live =
+        tokens * width_ *
+        ((choice_.recompute == Recompute::Block ? 6.0 : 3.25) * work_.mlp_width / tp_ + gathered_states);
+    use.loss = software_.logit_bytes > 0.0 ? tokens * vocab * software_.logit_bytes / tp_
+                                           : 2.0 * std::min(tokens, kLossRows) * vocab * width_ / tp_;
+    // Gradients of the block and of the head on their way into the sum.
+    const double passing =
+        trains_base() ? 4.0 * (counts_.block + vocab * static_cast<double>(work_.hidden) / tp_) : 0.0;
+    const bool adds_up = choice_.accumulation > 1 || choice_.pp > 1;
+    const bool cuts_sums = choice_.zero > 0 && (!adds_up || choice_.cuts_each_gradient(software_));
+    const double sums = choice_.updates_in_backward
+                            ? 0.0
+                            : trained_ * (adds_up ? master() : width_) / (cuts_sums ? shards_ : 1.0);
+    use.activations = live + kept;
+    use.gradients = passing + (adds_up ? sums : 0.0);
+    if (choice_.pp > 1 && choice_.schedule == PipelineKind::ZeroBubble)
+      add_waiting_gradients(use, tokens, live, kept, cuts_sums);
+    // In a step of one micro-batch gradients come as activations go.
+    if (!adds_up && sums > kept + use.loss) {
+      use.activations = live;
+      use.gradients = passing + sums;
+      use.loss = 0.0;
+    }
+  }
+
+ private:
+  bool trains_base() const { return choice_.adapter_rank == 0; }
+  // Bytes of a weight that the optimizer updates.
+  double master() const { return choice_.pure_bf16 ? 2.0 : 4.0; }
+
+  // In a zero-bubble schedule weight gradients wait, each with the gradient of its layer's output: one
+  // micro-batch's on the first stage, and by then one and a half rounds of them on the last, which keeps no
+  // other activations. Until the last of them is there, the sums are whole.
+  void add_waiting_gradients(MemoryUse& use, double tokens, double live, double kept, bool cuts_sums) const {
+    const auto rounds = 1.5 * static_cast<double>(choice_.pp);
+    const double waiting = counts_.blocks * tokens * width_ * output_width(work_) / tp_;
+    use.activations = live + std::max(kept + waiting, kept / in_flight(choice_) + rounds * waiting);
+    if (trains_base() && cuts_sums) use.gradients += 4.0 * counts_.base * (1.0 - 1.0 / shards_);
+  }
+
+  const ModelWork& work_;
+  const Job& job_;
+  const Choice& choice_;
+  const Software& software_;
+  Counts counts_;
+  double width_, of_base_, tp_, shards_, trained_;
+};
+
 }  // namespace
 
 MemoryUse memory_use(const ModelWork& work, const Cluster& cluster, const Job& job, const Choice& choice,
                      const Software& software) {
-  const Counts counts = counts_of(work, choice);
-  const double width = width_of(choice);
-  const bool trains_base = choice.adapter_rank == 0;
-  const auto shards = static_cast<double>(choice.shards());
-  const double master = choice.pure_bf16 ? 2.0 : 4.0;
-  const double trained = trains_base ? counts.base : counts.adapters;
-  const double of_base = choice.base == Base::FourBit ? kFourBits : width;
-  // Below stage 3 every rank has the weights that it computes with. Where these are narrower than those that
-  // the optimizer updates, only the narrow ones are whole.
-  const bool is_narrow = choice.is_narrow();
+  const MemorySum sum(work, job, choice, software);
   MemoryUse use;
-  use.weights = trained * master / (choice.zero >= 3 || is_narrow ? shards : 1.0);
-  if (!trains_base)
-    use.weights +=
-        (counts.blocks * counts.block * of_base + counts.root * width) / (choice.zero >= 3 ? shards : 1.0);
-  if (choice.zero >= 3 && choice.shards() > 1) {
-    use.gathered = 2.0 * counts.block * of_base + counts.root * width;
-  } else if (is_narrow) {
-    use.gathered = trained * width;
-  }
-  if (choice.base == Base::FourBit) use.gathered += counts.block * width;
-  if (choice.hpz > 1)
-    use.gathered += counts.blocks * counts.block * of_base / static_cast<double>(choice.hpz);
-  const double states = trained * job.state_bytes / shards;
-  (choice.offload == Offload::None         ? use.states
-   : choice.offload == Offload::HostStates ? use.host
-                                           : use.drive) = states;
-  if (choice.offload == Offload::DriveStates) use.states = std::min(states, kDriveBuffers);
-  use.states += trained * static_cast<double>(choice.tp) * job.whole_state_bytes;
-
-  const double tokens = static_cast<double>(choice.micro_batch) * static_cast<double>(job.sequence) /
-                        static_cast<double>(choice.cp);
-  const auto tp = static_cast<double>(choice.tp);
-  const auto vocab = static_cast<double>(work.vocab);
-  const double kept = in_flight(choice) * counts.blocks * tokens * saved_bytes(work, choice, software) / tp;
-  // The block that the backward is in. Tensor parallelism gathers hidden states for it.
-  const double gathered_states =
-      choice.tp > 1 ? software.gathered_states * static_cast<double>(work.hidden) : 0.0;
-  const double live =
-      tokens * width *
-      ((choice.recompute == Recompute::Block ? 6.0 : 3.25) * work.mlp_width / tp + gathered_states);
-  use.loss = software.logit_bytes > 0.0 ? tokens * vocab * software.logit_bytes / tp
-                                        : 2.0 * std::min(tokens, kLossRows) * vocab * width / tp;
-  // Gradients of the block and of the head on their way into the sum.
-  const double passing =
-      trains_base ? 4.0 * (counts.block + vocab * static_cast<double>(work.hidden) / tp) : 0.0;
-  const bool adds_up = choice.accumulation > 1 || choice.pp > 1;
-  const bool cuts_sums = choice.zero > 0 && (!adds_up || choice.cuts_each_gradient(software));
-  const double sums =
-      choice.updates_in_backward ? 0.0 : trained * (adds_up ? master : width) / (cuts_sums ? shards : 1.0);
-  use.activations = live + kept;
-  use.gradients = passing + (adds_up ? sums : 0.0);
-  if (choice.pp > 1 && choice.schedule == PipelineKind::ZeroBubble) {
-    // Weight gradients wait, each with the gradient of its layer's output: one micro-batch's on the first
-    // stage, and by then one and a half rounds of them on the last, which keeps no other activations. Until
-    // the last of them is there, the sums are whole.
-    const auto rounds = 1.5 * static_cast<double>(choice.pp);
-    const double waiting = counts.blocks * tokens * width * output_width(work) / tp;
-    use.activations = live + std::max(kept + waiting, kept / in_flight(choice) + rounds * waiting);
-    if (trains_base && cuts_sums) use.gradients += 4.0 * counts.base * (1.0 - 1.0 / shards);
-  }
-  // In a step of one micro-batch gradients come as activations go.
-  if (!adds_up && sums > kept + use.loss) {
-    use.activations = live;
-    use.gradients = passing + sums;
-    use.loss = 0.0;
-  }
+  sum.add_weights(use);
+  sum.add_states(use);
+  sum.add_passes(use);
   use.program = cluster.context_gib * kGib + (kFragmentation - 1.0) * use.device();
   return use;
 }

@@ -16,7 +16,6 @@ struct MemoryUse {
   double program = 0.0;            // context, libraries and what the allocator cannot use
   double host = 0.0, drive = 0.0;  // states that lie in the host's memory or on its drive
 
-  double lasting() const { return weights + states; }
   double device() const { return weights + gradients + states + gathered + activations + loss + program; }
 };
 

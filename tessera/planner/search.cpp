@@ -176,6 +176,68 @@ void Search::judge(const Choice& choice) {
     best_.insert_or_assign(key, Plan{choice, time, memory});
 }
 
+// Collects changes with which a training fits, each with its fastest plan.
+class FittingChanges {
+ public:
+  FittingChanges(const ModelWork& work, const Software& software) : work_(work), software_(software) {}
+
+  std::vector<Change> found() { return std::move(found_); }
+
+  // Notes the change if a plan fits with it, and returns whether one does.
+  bool attempt(const std::string& text, const Cluster& cluster, const Job& job, const Choice& kept) {
+    SearchResult result = search(work_, cluster, job, kept, software_);
+    if (result.plans.empty()) return false;
+    found_.push_back({text, std::move(result.plans.front())});
+    return true;
+  }
+
+  // Attempts optimizer states on the host, then on a drive, with the least room of which a plan fits.
+  void offload(const Cluster& cluster, const Job& job, const Choice& kept) {
+    const auto text = [](const char* place, double gib) {
+      return std::string("optimizer states on ") + place + std::to_string(static_cast<int>(gib)) +
+             " GiB a node";
+    };
+    Cluster roomy = cluster;
+    for (double gib = std::max(64.0, cluster.host_memory_gib * 2); gib <= 4096; gib *= 2) {
+      roomy.host_memory_gib = gib;
+      if (attempt(text("the host, with ", gib), roomy, job, kept)) break;
+    }
+    roomy = cluster;
+    roomy.nvme_gb_s = std::max(cluster.nvme_gb_s, kUsualDrive);
+    for (double gib = std::max(256.0, cluster.nvme_gib * 2); gib <= 65536; gib *= 2) {
+      roomy.nvme_gib = gib;
+      if (attempt(text("a drive of ", gib), roomy, job, kept)) break;
+    }
+  }
+
+  void narrow_states(const Cluster& cluster, const Job& job, const Choice& kept) {
+    Job narrow = job;
+    narrow.state_bytes = 2.1;
+    attempt("optimizer: adamw_8bit", cluster, narrow, kept);
+    if (kept.pure_bf16 || kept.precision == Precision::Float32) return;
+    Choice pure = kept;
+    pure.pure_bf16 = true;
+    attempt("optimizer: adamw_8bit and pure_bf16: true", cluster, narrow, pure);
+  }
+
+  void add_nodes(const Cluster& cluster, const Job& job, const Choice& kept) {
+    Cluster larger = cluster;
+    if (larger.nodes == 1 && larger.network_gb_s <= 0.0) larger.network_gb_s = kUsualNetwork;
+    while (larger.size() < 16384) {
+      larger.nodes *= 2;
+      Job wider = job;
+      // Each rank needs a sequence of its own.
+      wider.sequences_per_step = std::max(job.sequences_per_step, larger.size());
+      if (attempt(std::to_string(larger.nodes) + " such nodes", larger, wider, kept)) break;
+    }
+  }
+
+ private:
+  const ModelWork& work_;
+  const Software& software_;
+  std::vector<Change> found_;
+};
+
 }  // namespace
 
 SearchResult search(const ModelWork& work, const Cluster& cluster, const Job& job, const Choice& kept,
@@ -185,64 +247,28 @@ SearchResult search(const ModelWork& work, const Cluster& cluster, const Job& jo
 
 std::vector<Change> changes_that_fit(const ModelWork& work, const Cluster& cluster, const Job& job,
                                      const Choice& kept, const Software& software) {
-  std::vector<Change> changes;
-  const auto attempt = [&](const std::string& text, const Cluster& c, const Job& j, const Choice& k) {
-    SearchResult found = search(work, c, j, k, software);
-    if (found.plans.empty()) return false;
-    changes.push_back({text, std::move(found.plans.front())});
-    return true;
-  };
+  FittingChanges changes(work, software);
   const bool is_full = kept.adapter_rank == 0;
-  Cluster roomy = cluster;
-  for (double gib = std::max(64.0, cluster.host_memory_gib * 2); gib <= 4096 && is_full; gib *= 2) {
-    roomy.host_memory_gib = gib;
-    if (attempt("optimizer states on the host, with " + std::to_string(static_cast<int>(gib)) + " GiB a node",
-                roomy, job, kept))
-      break;
-  }
-  roomy = cluster;
-  roomy.nvme_gb_s = std::max(cluster.nvme_gb_s, kUsualDrive);
-  for (double gib = std::max(256.0, cluster.nvme_gib * 2); gib <= 65536 && is_full; gib *= 2) {
-    roomy.nvme_gib = gib;
-    if (attempt("optimizer states on a drive of " + std::to_string(static_cast<int>(gib)) + " GiB a node",
-                roomy, job, kept))
-      break;
-  }
+  if (is_full) changes.offload(cluster, job, kept);
   Job shorter = job;
   while (shorter.sequence >= 256) {
     shorter.sequence /= 2;
-    if (attempt("sequence_len: " + std::to_string(shorter.sequence), cluster, shorter, kept)) break;
+    if (changes.attempt("sequence_len: " + std::to_string(shorter.sequence), cluster, shorter, kept)) break;
   }
-  Job narrow = job;
-  if (is_full && job.state_bytes > 2.1) {
-    narrow.state_bytes = 2.1;
-    attempt("optimizer: adamw_8bit", cluster, narrow, kept);
-    if (!kept.pure_bf16 && kept.precision != Precision::Float32) {
-      Choice pure = kept;
-      pure.pure_bf16 = true;
-      attempt("optimizer: adamw_8bit and pure_bf16: true", cluster, narrow, pure);
-    }
-  }
+  if (is_full && job.state_bytes > 2.1) changes.narrow_states(cluster, job, kept);
   Choice adapted = kept;
   if (is_full) {
     adapted.adapter_rank = 16;
-    attempt("adapter: lora, with lora_r: 16 and lora_target_linear: true", cluster, job, adapted);
+    changes.attempt("adapter: lora, with lora_r: 16 and lora_target_linear: true", cluster, job, adapted);
   }
   if (kept.base != Base::FourBit) {
     adapted.base = Base::FourBit;
-    attempt(is_full ? "adapter: qlora, with lora_r: 16 and lora_target_linear: true" : "load_in_4bit: true",
-            cluster, job, adapted);
+    changes.attempt(
+        is_full ? "adapter: qlora, with lora_r: 16 and lora_target_linear: true" : "load_in_4bit: true",
+        cluster, job, adapted);
   }
-  Cluster larger = cluster;
-  if (larger.nodes == 1 && larger.network_gb_s <= 0.0) larger.network_gb_s = kUsualNetwork;
-  while (larger.size() < 16384) {
-    larger.nodes *= 2;
-    Job wider = job;
-    // Each rank needs a sequence of its own.
-    wider.sequences_per_step = std::max(job.sequences_per_step, larger.size());
-    if (attempt(std::to_string(larger.nodes) + " such nodes", larger, wider, kept)) break;
-  }
-  return changes;
+  changes.add_nodes(cluster, job, kept);
+  return changes.found();
 }
 
 std::string why_not(const Device& device, Precision precision) {
