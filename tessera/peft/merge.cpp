@@ -204,6 +204,70 @@ std::shared_ptr<const StoredTensors> with_adapter_vocabulary(std::shared_ptr<con
   return checkpoint::with_vocabulary_rows(std::move(base), tables, {.count = rows}, 0.0);
 }
 
+// Gives config.json the type and the size of the vocabulary of the merged model, where they change.
+void change_config(SideFiles& files, const std::string& base_folder, std::optional<DType> dtype,
+                   int64_t vocabulary) {
+  const auto file = files.texts.find("config.json");
+  if ((!dtype && vocabulary == 0) || file == files.texts.end()) return;
+  (void)io::JsonReader::parse(file->second, io::join_path(base_folder, file->first));  // names what is wrong
+  if (dtype) file->second = checkpoint::with_config_dtype(file->second, *dtype);
+  if (vocabulary > 0) file->second = checkpoint::with_vocab_size(file->second, vocabulary);
+}
+
+// Returns the tensors of the merged model: those of the base, and then heads that the adapter brings.
+std::vector<io::TensorSpec> merged_specs(const StoredTensors& base, const io::ModelFiles& adapter,
+                                         const std::map<std::string, Change>& changes,
+                                         std::optional<DType> dtype) {
+  std::vector<io::TensorSpec> specs;
+  for (const io::TensorSpec& tensor : base.tensors())
+    specs.push_back({tensor.name, checkpoint::written_dtype(base, tensor, dtype), tensor.shape});
+  for (const auto& [name, change] : changes) {
+    if (base.find(name) != nullptr) continue;
+    specs.push_back({name, dtype.value_or(checkpoint::main_dtype(base)),
+                     adapter.require(change.replacement).tensor->shape});
+  }
+  return specs;
+}
+
+// The tensors of a merged model, each from the base, the adapter or both.
+struct MergedTensors {
+  const StoredTensors& base;
+  const io::ModelFiles& adapter;
+  const AdapterConfig& config;
+  const std::map<std::string, Change>& changes;
+  std::optional<ExpertMerge>& experts;
+  const VeraProjections* projections;
+  const LayerOptions& options_of;
+
+  // Writes one of them in the type of `spec`, and counts it in the report if the adapter changes it.
+  void write(const io::TensorSpec& spec, io::ShardedSafetensorsWriter& writer, MergeReport& report) {
+    const auto change = changes.find(spec.name);
+    if (base.find(spec.name) == nullptr) {  // a head that the adapter brings
+      write_rows(writer, spec, spec.dtype, [&](int64_t first, int64_t count) {
+        return read_adapter(adapter, change->second.replacement, first, count, spec.shape);
+      });
+      ++report.num_replaced;
+      return;
+    }
+    const io::TensorSpec& tensor = *base.find(spec.name);
+    if (change == changes.end()) return checkpoint::copy_tensor(base, tensor, spec.dtype, writer);
+    if (const std::string& name = change->second.experts; !name.empty()) {
+      write_rows(writer, tensor, spec.dtype, [&](int64_t first, int64_t count) {
+        const at::Tensor piece = read_piece(base, tensor.name, first, count, tensor.shape);
+        experts->add(name, first, piece);
+        return piece;
+      });
+      ++report.num_merged;
+      return;
+    }
+    const bool has_scaling = config.options.method == AdapterMethod::Lora;
+    const double scaling = has_scaling ? lora_scaling(options_of(change->second.layer)) : 1.0;
+    write_changed(base, adapter, tensor, spec.dtype, change->second, scaling, config.fan_in_fan_out,
+                  config.options, projections, writer);
+    ++(change->second.replacement.empty() ? report.num_merged : report.num_replaced);
+  }
+};
+
 }  // namespace
 
 MergeReport merge_adapter(const std::string& base_folder, const std::string& adapter_folder,
@@ -232,26 +296,10 @@ MergeReport merge_adapter(const std::string& base_folder, const std::string& ada
   const LayerOptions options_of(config.options);
   const auto projections = projections_of(*base, adapter, config, changes);
   SideFiles side_files = read_side_files(base_folder, adapter_folder);
-  if (const auto file = side_files.texts.find("config.json");
-      (dtype || vocabulary > 0) && file != side_files.texts.end()) {
-    (void)io::JsonReader::parse(file->second,
-                                io::join_path(base_folder, file->first));  // names what is wrong
-    if (dtype) file->second = checkpoint::with_config_dtype(file->second, *dtype);
-    if (vocabulary > 0) file->second = checkpoint::with_vocab_size(file->second, vocabulary);
-  }
-
+  change_config(side_files, base_folder, dtype, vocabulary);
+  const std::vector<io::TensorSpec> specs = merged_specs(*base, adapter, changes, dtype);
   MergeReport report;
-  std::vector<io::TensorSpec> specs;
-  for (const io::TensorSpec& tensor : base->tensors()) {
-    specs.push_back({tensor.name, checkpoint::written_dtype(*base, tensor, dtype), tensor.shape});
-    report.total_bytes += specs.back().num_bytes();
-  }
-  for (const auto& [name, change] : changes) {
-    if (base->find(name) != nullptr) continue;
-    specs.push_back({name, dtype.value_or(checkpoint::main_dtype(*base)),
-                     adapter.require(change.replacement).tensor->shape});
-    report.total_bytes += specs.back().num_bytes();
-  }
+  for (const io::TensorSpec& spec : specs) report.total_bytes += spec.num_bytes();
   io::ResultFolder result(output_folder,
                           {.overwrites = overwrites,
                            .how_to_overwrite = "--overwrite",
@@ -262,35 +310,8 @@ MergeReport merge_adapter(const std::string& base_folder, const std::string& ada
   result.require_space(num_bytes);
   io::ShardedSafetensorsWriter writer(result.staging(), specs);
   at::NoGradGuard no_grad;
-  for (const io::TensorSpec& spec : specs) {
-    const auto change = changes.find(spec.name);
-    if (base->find(spec.name) == nullptr) {  // a head that the adapter brings
-      write_rows(writer, spec, spec.dtype, [&](int64_t first, int64_t count) {
-        return read_adapter(adapter, change->second.replacement, first, count, spec.shape);
-      });
-      ++report.num_replaced;
-      continue;
-    }
-    const io::TensorSpec& tensor = *base->find(spec.name);
-    if (change == changes.end()) {
-      checkpoint::copy_tensor(*base, tensor, spec.dtype, writer);
-      continue;
-    }
-    if (const std::string& name = change->second.experts; !name.empty()) {
-      write_rows(writer, tensor, spec.dtype, [&](int64_t first, int64_t count) {
-        const at::Tensor piece = read_piece(*base, tensor.name, first, count, tensor.shape);
-        experts->add(name, first, piece);
-        return piece;
-      });
-      ++report.num_merged;
-      continue;
-    }
-    const bool has_scaling = config.options.method == AdapterMethod::Lora;
-    const double scaling = has_scaling ? lora_scaling(options_of(change->second.layer)) : 1.0;
-    write_changed(*base, adapter, tensor, spec.dtype, change->second, scaling, config.fan_in_fan_out,
-                  config.options, projections.get(), writer);
-    ++(change->second.replacement.empty() ? report.num_merged : report.num_replaced);
-  }
+  MergedTensors merged{*base, adapter, config, changes, experts, projections.get(), options_of};
+  for (const io::TensorSpec& spec : specs) merged.write(spec, writer, report);
   writer.commit();
   write_side_files(side_files, result.staging());
   result.commit();

@@ -16,20 +16,8 @@ ClassifierDense::Activation read_classifier_activation(const io::JsonReader& rea
       .need("gelu, relu or tanh");
 }
 
-}  // namespace
-
-EncoderConfig read_modernbert(const io::JsonReader& reader) {
-  EncoderConfig c;
-  c.is_encoder = true;
-  read_common(reader, c);
-  read_sizes(reader, c, {.max_position_embeddings = 8192, .kv_heads_key = nullptr});
-  read_masked_tie(reader, c);
-  if (const std::string pooling = reader.text("classifier_pooling", "cls"); pooling != "cls") {
-    throw unsupported(reader, "classifier_pooling", "a classifier that reads all tokens is not implemented")
-        .got(pooling)
-        .need("cls");
-  }
-  note_dropout(reader, c, {"attention_dropout", "embedding_dropout", "mlp_dropout", "classifier_dropout"});
+// Reads the names of the modules, the norm and the heads.
+void read_modernbert_parts(const io::JsonReader& reader, EncoderConfig& c) {
   Encoder& e = c.encoder;
   e.norm = {.kind = nn::NormOptions::Kind::Layer,
             .eps = reader.number("norm_eps", 0.0, 1.0, 1e-5),
@@ -53,7 +41,9 @@ EncoderConfig read_modernbert(const io::JsonReader& reader) {
                 .bias = reader.boolean("decoder_bias", true) ? "decoder" : "",
                 .decoder = "decoder"};
   }
+}
 
+nn::TransformerBlockOptions read_modernbert_block(const io::JsonReader& reader, const EncoderConfig& c) {
   const bool has_bias = reader.boolean("attention_bias", false);
   nn::TransformerBlockOptions block;
   block.attention = {.hidden_size = c.hidden_size,
@@ -72,11 +62,30 @@ EncoderConfig read_modernbert(const io::JsonReader& reader) {
                .gate = "gate",
                .down = "Wo",
                .gate_up = "Wi"};
-  block.norm = e.norm;
+  block.norm = c.encoder.norm;
   block.attention_name = "attn";
   block.attention_norm_name = "attn_norm";
   block.mlp_norm_name = "mlp_norm";
-  e.blocks.assign(static_cast<size_t>(c.num_layers), block);
+  return block;
+}
+
+}  // namespace
+
+EncoderConfig read_modernbert(const io::JsonReader& reader) {
+  EncoderConfig c;
+  c.is_encoder = true;
+  read_common(reader, c);
+  read_sizes(reader, c, {.max_position_embeddings = 8192, .kv_heads_key = nullptr});
+  read_masked_tie(reader, c);
+  if (const std::string pooling = reader.text("classifier_pooling", "cls"); pooling != "cls") {
+    throw unsupported(reader, "classifier_pooling", "a classifier that reads all tokens is not implemented")
+        .got(pooling)
+        .need("cls");
+  }
+  note_dropout(reader, c, {"attention_dropout", "embedding_dropout", "mlp_dropout", "classifier_dropout"});
+  Encoder& e = c.encoder;
+  read_modernbert_parts(reader, c);
+  e.blocks.assign(static_cast<size_t>(c.num_layers), read_modernbert_block(reader, c));
   e.blocks.front().attention_norm_name = "";  // the norm of the embeddings is right before it
   const int64_t every = reader.integer("global_attn_every_n_layers", 1, kMaxLayers, 3);
   const auto slides = read_sliding_layers(reader, c, [&](int64_t layer) { return layer % every != 0; });
