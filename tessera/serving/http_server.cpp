@@ -1,483 +1,17 @@
 #include "tessera/serving/http_server.h"
 
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <set>
-#include <string_view>
 #include <thread>
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/write.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/string.hpp>
-#include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/read.hpp>
-#include <boost/beast/http/string_body.hpp>
 
 #include "tessera/core/error.h"
-#include "tessera/core/log.h"
-#include "tessera/serving/api_error.h"
+#include "tessera/serving/http_connection.h"
 
 namespace tessera::serving {
-namespace {
 
-namespace net = boost::asio;
-namespace http = boost::beast::http;
-using boost::system::error_code;
-using Executor = net::io_context::executor_type;
-using Socket = net::basic_stream_socket<net::ip::tcp, Executor>;
-using Acceptor = net::basic_socket_acceptor<net::ip::tcp, Executor>;
-using Timer = net::basic_waitable_timer<std::chrono::steady_clock,
-                                        net::wait_traits<std::chrono::steady_clock>, Executor>;
-
-constexpr uint32_t kMaxHead = 16 << 10;
-constexpr size_t kMaxBuffered = 64 << 10;  // bytes that are read ahead
-constexpr int64_t kSmallBody = 64 << 10;
-constexpr double kLinger_s = 2.0;
-constexpr int64_t kMostLingering = int64_t{1} << 20;
-
-std::chrono::steady_clock::duration seconds(double s) {
-  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(s));
-}
-
-// A timer of which no call comes that was meant for an earlier setting.
-class Alarm {
- public:
-  explicit Alarm(net::io_context& io) : timer_(io) {}
-
-  template <class Owner>
-  void set(double s, std::shared_ptr<Owner> owner, void (Owner::*then)()) {
-    const uint64_t number = ++number_;
-    timer_.expires_after(seconds(s));
-    timer_.async_wait([this, number, owner, then](error_code error) {
-      if (!error && number == number_) ((*owner).*then)();
-    });
-  }
-  void stop() {
-    ++number_;
-    timer_.cancel();
-  }
-
- private:
-  Timer timer_;
-  uint64_t number_ = 0;
-};
-
-class Connection;
-
-// Holds bytes of HttpOptions::max_bodies() until the last copy is gone; null holds none.
-using BodyRoom = std::shared_ptr<void>;
-
-// All connections share this.
-struct Shared {
-  HttpOptions options;
-  HttpServer::HeadCheck check;
-  HttpServer::Handler handle;
-  net::io_context io{1};
-  std::set<std::shared_ptr<Connection>> connections;  // of the server's thread
-  std::atomic<int64_t> num_open = 0;
-  std::shared_ptr<std::atomic<int64_t>> body_bytes = std::make_shared<std::atomic<int64_t>>(0);
-  bool has_ended = false;
-
-  BodyRoom room_of(int64_t size) const {
-    if (size <= kSmallBody) return nullptr;
-    *body_bytes += size;
-    return {body_bytes.get(), [used = body_bytes, size](void*) { *used -= size; }};
-  }
-};
-
-class Exchange : public HttpExchange, public std::enable_shared_from_this<Exchange> {
- public:
-  Exchange(const std::shared_ptr<Shared>& shared, std::shared_ptr<Connection> connection, HttpRequest request,
-           BodyRoom room)
-      : shared_(shared),
-        max_unsent_(shared->options.max_unsent),
-        connection_(std::move(connection)),
-        request_(std::move(request)),
-        room_(std::move(room)) {}
-
-  const HttpRequest& request() const override { return request_; }
-  void reply(HttpReply reply) override;
-  void begin_events(std::vector<std::pair<std::string, std::string>> headers) override;
-  void send_event(const std::string& data, const std::string& name) override;
-  void end_events() override;
-  void when_gone(std::function<void()> on_gone) override;
-
- private:
-  friend class Connection;
-  // Runs `work` on the server's thread with the connection, unless that has let go of this exchange.
-  template <class Work>
-  void post(Work work);
-
-  // An exchange may outlive the server. Work that is posted too late to run holds the exchange, and the
-  // server's queue holds the work, so neither may own the queue.
-  const std::weak_ptr<Shared> shared_;
-  const int64_t max_unsent_;
-  std::shared_ptr<Connection> connection_;  // null when the exchange is over; of the server's thread
-  const HttpRequest request_;
-  const BodyRoom room_;            // of its body
-  std::function<void()> on_gone_;  // of the server's thread
-  std::atomic<bool> is_gone_ = false;
-  std::atomic<int64_t> unsent_ = 0;
-};
-
-// One connection: it waits for a request, reads it, waits for its reply, sends that, and so on. Everything
-// runs on the server's thread.
-class Connection : public std::enable_shared_from_this<Connection> {
- public:
-  Connection(std::shared_ptr<Shared> shared, Socket socket)
-      : shared_(std::move(shared)),
-        socket_(std::move(socket)),
-        alarm_(shared_->io),
-        stall_(shared_->io),
-        ping_(shared_->io) {}
-
-  void start() {
-    error_code ignored;
-    socket_.set_option(net::ip::tcp::no_delay(true), ignored);
-    wait_for_request();
-  }
-
-  // Ends a connection at which nothing was read, with this error.
-  void refuse(int status, const std::string& message) {
-    keeps_ = false;
-    const ApiError error(status, status >= 500 ? "unavailable_error" : "invalid_request_error", message);
-    HttpReply reply{status, error.body()};
-    if (error.may_retry()) reply.headers.emplace_back("Retry-After", "1");
-    put(head_of(reply, /*sends_length=*/true) + reply.body);
-    is_complete_ = true;
-    write();
-  }
-
-  void close() {
-    alarm_.stop();
-    stall_.stop();
-    ping_.stop();
-    error_code ignored;
-    socket_.close(ignored);
-    if (current_ != nullptr) {
-      const auto exchange = std::exchange(current_, nullptr);
-      exchange->connection_ = nullptr;
-      exchange->is_gone_ = true;
-      --shared_->num_open;
-      if (exchange->on_gone_) std::exchange(exchange->on_gone_, nullptr)();
-    }
-    shared_->connections.erase(shared_from_this());
-  }
-
-  void reply(const HttpReply& reply) {
-    put(head_of(reply, /*sends_length=*/true));
-    if (!is_head_) put(reply.body);
-    is_complete_ = true;
-    write();
-  }
-
-  void begin_events(const HttpReply& reply) {
-    is_stream_ = true;
-    put(head_of(reply, /*sends_length=*/false));
-    ping_.set(shared_->options.keep_alive_s, shared_from_this(), &Connection::ping);
-    write();
-  }
-
-  void send_chunk(const std::string& data) {
-    put_chunk(data);
-    ping_.set(shared_->options.keep_alive_s, shared_from_this(), &Connection::ping);
-    write();
-  }
-
-  void end_events() {
-    ping_.stop();
-    if (is_chunked_) put("0\r\n\r\n");
-    is_complete_ = true;
-    write();
-  }
-
- private:
-  // [Note: who reads] At most one read is under way at any time. While a reply is made, watch() reads, so
-  // that a client that goes away is noticed. What it reads otherwise is the beginning of the next request,
-  // which waits in the buffer; then nothing watches until the reply is complete. A watch that is still under
-  // way when the reply is complete becomes the wait for the next request.
-
-  void wait_for_request() {
-    if (!keeps_) return linger();
-    alarm_.set(shared_->options.idle_s, shared_from_this(), &Connection::close);
-    if (buffer_.size() > 0) return read_head();
-    state_ = State::Idle;
-    watch();
-  }
-
-  void watch() {
-    if (is_watching_ || buffer_.size() > 0) return;
-    is_watching_ = true;
-    socket_.async_read_some(buffer_.prepare(4096),
-                            [self = shared_from_this()](error_code error, size_t count) {
-                              self->is_watching_ = false;
-                              if (error) return self->close();
-                              if (self->state_ == State::Lingering) return self->linger_on(count);
-                              self->buffer_.commit(count);
-                              if (self->state_ == State::Idle) self->read_head();
-                            });
-  }
-
-  void read_head() {
-    state_ = State::Reading;
-    parser_.emplace();
-    parser_->header_limit(kMaxHead);
-    parser_->body_limit(static_cast<uint64_t>(shared_->options.max_body));
-    is_late_ = false;
-    alarm_.set(shared_->options.header_s, shared_from_this(), &Connection::be_late);
-    http::async_read_header(socket_, buffer_, *parser_,
-                            [self = shared_from_this()](error_code error, size_t) {
-                              self->alarm_.stop();
-                              if (error) return self->fail(error, "the head of the request");
-                              self->take_head();
-                            });
-  }
-
-  void be_late() {
-    is_late_ = true;
-    error_code ignored;
-    socket_.cancel(ignored);
-  }
-
-  // Answers a request that could not be read, or ends the connection where nobody waits for an answer.
-  void fail(error_code error, const std::string& what) {
-    if (is_late_) return refuse(408, what + " did not come in time");
-    if (error == http::error::header_limit || error == http::error::buffer_overflow)
-      return refuse(431, "the head of the request is larger than " + std::to_string(kMaxHead) + " bytes");
-    if (error == http::error::body_limit) {
-      return refuse(413, "the body of the request is larger than " +
-                             std::to_string(shared_->options.max_body) + " bytes");
-    }
-    if (error.category() != http::make_error_code(http::error::end_of_stream).category() ||
-        error == http::error::end_of_stream)
-      return close();
-    refuse(400, "the request is no valid HTTP: " + error.message());
-  }
-
-  void take_head() {
-    const auto& message = parser_->get();
-    HttpRequest request;
-    request.method = std::string(message.method_string());
-    const std::string target(message.target());
-    const size_t mark = target.find('?');
-    request.path = target.substr(0, mark);
-    if (mark != std::string::npos) request.query = target.substr(mark + 1);
-    for (const auto& field : message) {
-      std::string name(field.name_string());
-      std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
-      request.headers[name] = std::string(field.value());
-    }
-    is_head_ = request.method == "HEAD";
-    is_modern_ = message.version() == 11;
-    keeps_ = message.keep_alive() && !shared_->has_ended;
-    if (message.version() != 11 && message.version() != 10)
-      return refuse(505, "only HTTP/1.1 and HTTP/1.0 are spoken here");
-    if (target.empty() || target[0] != '/') return refuse(400, "the request's target is no path");
-    const std::string coding = request.header("transfer-encoding");
-    if (!coding.empty() && !boost::beast::iequals(coding, "chunked"))
-      return refuse(501, "the transfer encoding is not supported; send chunked, or Content-Length");
-    if (auto reply = shared_->check(request)) {
-      // The body is not read, so nothing behind it can be either.
-      if (!parser_->is_done()) keeps_ = false;
-      request_ = std::move(request);
-      begin_exchange();
-      return this->reply(*reply);
-    }
-    request_ = std::move(request);
-    if (parser_->is_done()) return take_request();
-    const auto length = parser_->content_length();
-    const int64_t size = length ? static_cast<int64_t>(*length) : shared_->options.max_body;
-    if (room_ = shared_->room_of(size); *shared_->body_bytes > shared_->options.max_bodies()) {
-      room_.reset();
-      return refuse(503, "the server has too many large requests to read this one now");
-    }
-    alarm_.set(shared_->options.body_s, shared_from_this(), &Connection::be_late);
-    if (is_modern_ && boost::beast::iequals(request_.header("expect"), "100-continue")) {
-      net::async_write(socket_, net::buffer(kContinue),
-                       [self = shared_from_this()](error_code error, size_t) {
-                         if (error) return self->close();
-                         self->read_body();
-                       });
-    } else {
-      read_body();
-    }
-  }
-
-  void read_body() {
-    http::async_read(socket_, buffer_, *parser_, [self = shared_from_this()](error_code error, size_t) {
-      self->alarm_.stop();
-      if (error) return self->fail(error, "the body of the request");
-      self->request_.body = std::move(self->parser_->get().body());
-      self->room_ = self->shared_->room_of(std::ssize(self->request_.body));
-      self->take_request();
-    });
-  }
-
-  void begin_exchange() {
-    state_ = State::Handling;
-    is_complete_ = is_stream_ = is_chunked_ = false;
-    current_ = std::make_shared<Exchange>(shared_, shared_from_this(), std::move(request_), std::move(room_));
-    parser_.reset();
-    ++shared_->num_open;
-  }
-
-  void take_request() {
-    begin_exchange();
-    watch();
-    shared_->handle(current_);
-  }
-
-  std::string head_of(const HttpReply& reply, bool sends_length) {
-    std::string head = std::string(is_modern_ ? "HTTP/1.1 " : "HTTP/1.0 ") + std::to_string(reply.status) +
-                       " " + status_words(reply.status) + "\r\nContent-Type: " + reply.content_type + "\r\n";
-    for (const auto& [name, value] : reply.headers)
-      head.append(name).append(": ").append(value).append("\r\n");
-    is_chunked_ = !sends_length && is_modern_;
-    if (sends_length) head += "Content-Length: " + std::to_string(reply.body.size()) + "\r\n";
-    if (is_chunked_) head += "Transfer-Encoding: chunked\r\n";
-    if (!sends_length && !is_chunked_) keeps_ = false;
-    head += keeps_ ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
-    return head;
-  }
-
-  void put(std::string_view bytes) { out_.append(bytes); }
-  void put_chunk(const std::string& data) {
-    if (!is_chunked_) return put(data);
-    char size[24];
-    std::snprintf(size, sizeof size, "%zx\r\n", data.size());
-    put(size);
-    put(data);
-    put("\r\n");
-  }
-
-  void ping() { send_chunk(": keep-alive\n\n"); }
-
-  void write() {
-    if (is_writing_) return;
-    if (out_.empty()) return have_written();
-    is_writing_ = true;
-    in_flight_ = std::exchange(out_, {});
-    sent_ = 0;
-    write_some();
-  }
-
-  void write_some() {
-    stall_.set(shared_->options.stall_s, shared_from_this(), &Connection::close);
-    socket_.async_write_some(net::buffer(in_flight_.data() + sent_, in_flight_.size() - sent_),
-                             [self = shared_from_this()](error_code error, size_t count) {
-                               if (error) return self->close();
-                               self->sent_ += count;
-                               if (self->sent_ < self->in_flight_.size()) return self->write_some();
-                               self->have_written();
-                             });
-  }
-
-  void have_written() {
-    stall_.stop();
-    is_writing_ = false;
-    if (current_ != nullptr && is_stream_)
-      current_->unsent_ -= std::min<int64_t>(current_->unsent_, std::ssize(in_flight_));
-    in_flight_.clear();
-    if (!out_.empty()) return write();
-    if (!std::exchange(is_complete_, false)) return;
-    if (current_ != nullptr) {
-      current_->connection_ = nullptr;
-      current_->on_gone_ = nullptr;
-      current_ = nullptr;
-      --shared_->num_open;
-    }
-    wait_for_request();
-  }
-
-  // Ends the connection so that the client gets the last reply: bytes that it has sent and nobody has read
-  // would make the system drop that.
-  void linger() {
-    state_ = State::Lingering;
-    error_code ignored;
-    socket_.shutdown(net::ip::tcp::socket::shutdown_send, ignored);
-    alarm_.set(kLinger_s, shared_from_this(), &Connection::close);
-    buffer_.clear();
-    watch();
-  }
-  void linger_on(size_t count) {
-    lingered_ += static_cast<int64_t>(count);
-    if (lingered_ > std::max(kMostLingering, shared_->options.max_body)) return close();
-    watch();
-  }
-
-  static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-  enum class State { Idle, Reading, Handling, Lingering };
-
-  const std::shared_ptr<Shared> shared_;
-  Socket socket_;
-  Alarm alarm_, stall_, ping_;
-  boost::beast::flat_buffer buffer_{kMaxBuffered};
-  std::optional<http::request_parser<http::string_body>> parser_;
-  State state_ = State::Idle;
-  HttpRequest request_;
-  BodyRoom room_;  // of a body that is being read
-  std::shared_ptr<Exchange> current_;
-  std::string out_, in_flight_;
-  size_t sent_ = 0;
-  int64_t lingered_ = 0;
-  bool keeps_ = true, is_modern_ = true, is_head_ = false, is_late_ = false;
-  bool is_watching_ = false, is_writing_ = false;
-  bool is_complete_ = false;  // all of the reply stands in out_
-  bool is_stream_ = false, is_chunked_ = false;
-};
-
-template <class Work>
-void Exchange::post(Work work) {
-  const auto shared = shared_.lock();
-  if (shared == nullptr) return;
-  net::post(shared->io, [self = shared_from_this(), work = std::move(work)] {
-    if (self->connection_ != nullptr) work(*self->connection_);
-  });
-}
-
-void Exchange::reply(HttpReply reply) {
-  post([reply = std::move(reply)](Connection& connection) { connection.reply(reply); });
-}
-
-void Exchange::begin_events(std::vector<std::pair<std::string, std::string>> headers) {
-  headers.emplace_back("Cache-Control", "no-cache");
-  // Tells a proxy of nginx to pass each event on at once.
-  headers.emplace_back("X-Accel-Buffering", "no");
-  const HttpReply reply{200, "", "text/event-stream; charset=utf-8", std::move(headers)};
-  post([reply](Connection& connection) { connection.begin_events(reply); });
-}
-
-void Exchange::send_event(const std::string& data, const std::string& name) {
-  std::string event = (name.empty() ? "" : "event: " + name + "\n") + "data: " + data + "\n\n";
-  const auto size = static_cast<int64_t>(event.size());
-  if ((unsent_ += size) > max_unsent_) return post([](Connection& connection) { connection.close(); });
-  post([event = std::move(event)](Connection& connection) { connection.send_chunk(event); });
-}
-
-void Exchange::end_events() {
-  post([](Connection& connection) { connection.end_events(); });
-}
-
-void Exchange::when_gone(std::function<void()> on_gone) {
-  // It may be called here and on the server's thread.
-  const auto once = [on_gone = std::move(on_gone), was_called = std::make_shared<std::atomic<bool>>(false)] {
-    if (!was_called->exchange(true)) on_gone();
-  };
-  if (const auto shared = shared_.lock()) {
-    net::post(shared->io, [self = shared_from_this(), once] {
-      if (self->is_gone_) return once();
-      if (self->connection_ != nullptr) self->on_gone_ = once;
-    });
-  }
-  // The server's thread may have ended before it came to the work. The client was gone then.
-  if (is_gone_) once();
-}
-
-}  // namespace
+namespace net = detail::net;
+using detail::error_code;
 
 std::string HttpRequest::header(const std::string& name) const {
   const auto found = headers.find(name);
@@ -507,7 +41,7 @@ const char* status_words(int status) {
 class HttpServer::Impl {
  public:
   Impl(const HttpOptions& options, HeadCheck check, Handler handle)
-      : shared_(std::make_shared<Shared>()), acceptor_(shared_->io), pause_(shared_->io) {
+      : shared_(std::make_shared<detail::Shared>()), acceptor_(shared_->io), pause_(shared_->io) {
     shared_->options = options;
     shared_->check = std::move(check);
     shared_->handle = std::move(handle);
@@ -554,17 +88,17 @@ class HttpServer::Impl {
   }
 
   void accept() {
-    acceptor_.async_accept([this](error_code error, Socket socket) {
+    acceptor_.async_accept([this](error_code error, detail::Socket socket) {
       if (shared_->has_ended) return;
       if (error) {
         // No descriptor is left, mostly: some connection will end.
-        pause_.expires_after(seconds(0.1));
+        pause_.expires_after(detail::seconds(0.1));
         pause_.async_wait([this](error_code stopped) {
           if (!stopped && !shared_->has_ended) accept();
         });
         return;
       }
-      const auto connection = std::make_shared<Connection>(shared_, std::move(socket));
+      const auto connection = detail::make_connection(shared_, std::move(socket));
       const bool is_full = std::ssize(shared_->connections) >= shared_->options.max_connections;
       shared_->connections.insert(connection);
       if (is_full) {
@@ -576,9 +110,9 @@ class HttpServer::Impl {
     });
   }
 
-  const std::shared_ptr<Shared> shared_;
-  Acceptor acceptor_;
-  Timer pause_;
+  const std::shared_ptr<detail::Shared> shared_;
+  net::basic_socket_acceptor<net::ip::tcp, detail::Executor> acceptor_;
+  detail::Timer pause_;
   std::thread thread_;
 };
 
