@@ -55,4 +55,10 @@ bool Continuation::accept(int64_t token) {
   return true;
 }
 
+scoring::TokenLogProbs Continuation::with_wanted_top(scoring::TokenLogProbs log_probs) const {
+  const auto wanted = static_cast<size_t>(options.num_log_probs);
+  if (log_probs.top.size() > wanted) log_probs.top.resize(wanted);
+  return log_probs;
+}
+
 }  // namespace tessera::generation

@@ -72,6 +72,9 @@ struct Continuation {
   // Returns the next token, which is row `row` of the choice for next_draw(). Throws what
   // TokenChoice::choose() throws.
   int64_t choose(const TokenChoice& choice, int64_t row) const;
+  // Returns the log-probabilities with as many of the likeliest tokens as this request wants; others of its
+  // batch may want more.
+  scoring::TokenLogProbs with_wanted_top(scoring::TokenLogProbs log_probs) const;
   // Takes the next token; returns whether the text goes on. Throws what the callback and
   // ConstraintState::allowed() throw.
   bool accept(int64_t token);

@@ -100,8 +100,7 @@ RowRest DocumentStream::peek() {
     }
     pass_with_rows_ = place_.pass;
     const size_t used = token - row_begin_;
-    return {std::span(rows[row_].input_ids).subspan(used), std::span(rows[row_].labels).subspan(used),
-            used == 0};
+    return {std::span(rows[row_].input_ids).subspan(used), std::span(rows[row_].labels).subspan(used)};
   }
 }
 

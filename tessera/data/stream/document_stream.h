@@ -20,7 +20,6 @@ namespace tessera::data {
 // The part of a row that has not been used yet.
 struct RowRest {
   std::span<const int32_t> input_ids, labels;  // as in Row; not empty
-  bool begins_row = true;
 };
 
 // Reads a window, tokenises some of its documents at a time, and goes on with the next pass at the end of
