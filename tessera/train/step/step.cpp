@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <span>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -147,6 +148,34 @@ at::Tensor update_factor(const at::Tensor& loss, const at::Tensor& sum_of_square
   return factor + (loss - loss) + (norm - norm);
 }
 
+// Runs forward and backward of all micro-batches, whose losses are multiplied by `scale`. If the noise is
+// measured, `first` keeps the gradient of the first half of them.
+void add_gradients(TrainedModel& trained, const parallel::DeviceMesh& mesh, const StepInput& input,
+                   double scale, LossSum& losses, std::optional<FirstGradient>& first) {
+  const auto random_place = random_places(mesh, input);
+  const auto run = [&](const std::vector<data::MicroBatch>& micro_batches, int64_t begin) {
+    losses.add(forward_backward(
+        trained, mesh, micro_batches, scale * input.loss_scale,
+        [&](int64_t m) { return random_place(begin + m); }, losses.parts()));
+  };
+  const std::vector<data::MicroBatch>& all = *input.micro_batches;
+  if (!input.measures_noise || all.size() < 2) return run(all, 0);
+  const auto half = std::ssize(all) / 2;
+  const std::vector<data::MicroBatch> first_half(all.begin(), all.begin() + half);
+  run(first_half, 0);
+  first.emplace(trained, mesh, first_half);
+  run({all.begin() + half, all.end()}, half);
+  first->add_back();
+}
+
+// Returns the noise of the step's gradient. `of_first`: the numbers of FirstGradient.
+std::optional<GradientNoise> noise_of(std::span<const double> of_first, double grad_norm,
+                                      const StepInput& input) {
+  const auto tokens = static_cast<double>(input.label_tokens);
+  const double to_mean = tokens / of_first[1] / input.loss_scale;
+  return gradient_noise(of_first[0] * to_mean * to_mean, of_first[1], grad_norm * grad_norm, tokens);
+}
+
 }  // namespace
 
 // [Note: one wait a step] The host submits everything to the device before it waits: forwards and backwards,
@@ -165,24 +194,8 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
   LossSum loss_sum(mesh.device(), input.num_datasets, trained.model->router_loss_weights().is_any());
   std::optional<BackwardUpdates> updates;
   if (input.updates_in_backward) updates.emplace(trained, optimizer, input.lr);
-  const auto random_place = random_places(mesh, input);
-  const auto run = [&](const std::vector<data::MicroBatch>& micro_batches, int64_t first) {
-    loss_sum.add(forward_backward(
-        trained, mesh, micro_batches, scale * input.loss_scale,
-        [&](int64_t m) { return random_place(first + m); }, loss_sum.parts()));
-  };
   std::optional<FirstGradient> first_gradient;
-  const std::vector<data::MicroBatch>& all = *input.micro_batches;
-  if (input.measures_noise && all.size() > 1) {
-    const auto half = std::ssize(all) / 2;
-    const std::vector<data::MicroBatch> first(all.begin(), all.begin() + half);
-    run(first, 0);
-    first_gradient.emplace(trained, mesh, first);
-    run({all.begin() + half, all.end()}, half);
-    first_gradient->add_back();
-  } else {
-    run(all, 0);
-  }
+  add_gradients(trained, mesh, input, scale, loss_sum, first_gradient);
   StepResult result;
   // The host does not wait for the device before numbers.wait() below. Rows that do not train are cleared
   // before the norm, in which they would count.
@@ -225,13 +238,8 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
   // Throws where a collective on the device has failed: the numbers that were read after it are no result.
   mesh.world()->check();
   result.grad_norm = norm.norm / input.loss_scale;
-  if (first_gradient) {
-    const auto of_first = host_span<const double>(values).last(2);
-    const double to_mean = static_cast<double>(input.label_tokens) / of_first[1] / input.loss_scale;
-    result.noise =
-        gradient_noise(of_first[0] * to_mean * to_mean, of_first[1], result.grad_norm * result.grad_norm,
-                       static_cast<double>(input.label_tokens));
-  }
+  if (first_gradient)
+    result.noise = noise_of(host_span<const double>(values).last(2), result.grad_norm, input);
   result.is_updated = !input.accepts || input.accepts(result.loss, result.grad_norm);
   if (waits && result.is_updated) update();
   return result;

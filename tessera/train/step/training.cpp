@@ -36,6 +36,24 @@ StepInput input_of(const data::Step& data, const config::Recipe& recipe, const T
   return input;
 }
 
+// Returns what a step gave that has led to `state`; times and the learning rate are not known here.
+StepMetrics step_metrics(const TrainState& state, const data::Step& data, const StepResult& result) {
+  StepMetrics metrics;
+  metrics.step = state.step;
+  metrics.epoch = data.epochs_done;
+  metrics.loss = result.loss;
+  metrics.routers = result.routers;
+  metrics.gradient_noise = result.noise.value_or(GradientNoise{});
+  metrics.skipped_steps = result.is_updated ? 0 : 1;
+  metrics.grad_norm = result.grad_norm;
+  metrics.tokens = data.tokens;
+  metrics.tokens_seen = state.tokens;
+  metrics.label_tokens = data.label_tokens;
+  metrics.token_pairs = data.token_pairs;
+  metrics.loss_scale = state.scaler.scale();
+  return metrics;
+}
+
 }  // namespace
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const config::Recipe& recipe, const TrainedModel& trained) {
@@ -107,23 +125,11 @@ StepMetrics Training::step() {
   state_.tokens += data.tokens;
   state_.cursor = data.next;
 
-  StepMetrics metrics;
-  metrics.step = state_.step;
-  metrics.epoch = data.epochs_done;
-  metrics.loss = result.loss;
-  metrics.lr = input.lr;
+  StepMetrics metrics = step_metrics(state_, data, result);
   metrics.datasets = dataset_losses(data_->datasets(), result.dataset_losses, data.dataset_label_tokens);
-  metrics.routers = result.routers;
-  metrics.gradient_noise = result.noise.value_or(GradientNoise{});
-  metrics.skipped_steps = result.is_updated ? 0 : 1;
+  metrics.lr = input.lr;
   metrics.rolls_back = verdict == StepGuard::Verdict::RollBack;
-  metrics.grad_norm = result.grad_norm;
-  metrics.tokens = data.tokens;
-  metrics.tokens_seen = state_.tokens;
   metrics.data_wait_s = data_wait_s;
-  metrics.label_tokens = data.label_tokens;
-  metrics.token_pairs = data.token_pairs;
-  metrics.loss_scale = state_.scaler.scale();
   if (const auto traffic = state_traffic()) {
     metrics.states = {traffic->bytes_read - before.bytes_read, traffic->bytes_written - before.bytes_written,
                       traffic->wait_s - before.wait_s};
