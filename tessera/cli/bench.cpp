@@ -107,7 +107,8 @@ void print_trace(const train::BenchResult& result, const std::string& path, std:
 int measure_training(const Options& options, const CommandLine& line) {
   const bool has_recipe = !options.recipe.empty();
   const config::Recipe recipe = recipe_of(options);
-  const at::Device device = has_recipe ? train::device_of(recipe) : device_named(options.device);
+  const at::Device device =
+      has_recipe ? train::device_of(recipe.device, recipe) : device_named(options.device);
   if (!options.trace.empty()) {
     io::check_output_file({.path = options.trace,
                            .named_by = "--trace",

@@ -83,7 +83,7 @@ void print_json(const std::vector<Column>& columns, int64_t num_ranks) {
 
 int estimate_run(const EstimateOptions& options) {
   const config::Recipe recipe = config::load_recipe(options.recipe, options.overrides, "");
-  const bool is_on_gpu = train::device_of(recipe).type() != kHost;
+  const bool is_on_gpu = train::device_of(recipe.device, recipe).type() != kHost;
   std::vector<Column> columns;
   for (const int64_t rank : train::ranks_to_estimate(recipe, options.nproc))
     columns.push_back({train::estimate_memory(recipe, options.nproc, rank)});

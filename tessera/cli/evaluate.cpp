@@ -219,7 +219,7 @@ int evaluate(Options options, const CommandLine& line) {
   if (will_relaunch) log::set_quiet(true);
   const config::Recipe recipe = load(options, model);
   if (will_relaunch) log::set_quiet(false);
-  const at::Device device = train::device_of(recipe);
+  const at::Device device = train::device_of(recipe.device, recipe);
   const auto info = comm::launch_info();
   config::validate_parallelism(recipe, info.has_launcher ? info.size : options.nproc);
   if (const auto code = relaunch(options.nproc, line.arguments)) return *code;

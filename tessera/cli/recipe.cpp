@@ -96,12 +96,12 @@ std::string describe_data(const config::Recipe& recipe, const models::BaseModel&
 // Makes the checks that a training makes before its first step, in its order, but for those of a checkpoint
 // that it would go on from. Returns the summary.
 std::string check_run(config::Recipe recipe, const CheckOptions& options) {
-  train::device_of(recipe);
+  train::device_of(recipe.device, recipe);
   const int64_t ranks = data_ranks(recipe, options.nproc);
   recipe = ranks > 0 ? config::with_accumulation(std::move(recipe), ranks)
                      : config::for_one_reader(std::move(recipe));
   train::check_output(recipe);
-  train::check_result_upload(recipe);
+  train::check_result_upload(recipe, recipe);
   if (recipe.task != config::Task::RewardModel) data::refuse_unbuilt_objective(recipe);
   train::PlannedRecipe planned = train::plan_recipe(recipe);
   std::optional<text::Tokenizer>& tokenizer = planned.tokenizer;

@@ -234,6 +234,30 @@ int run_serve(Options options, const CommandLine& command_line) {
   return 0;
 }
 
+void add_engine_options(CLI::App& verb, generation::ServingEngineOptions& engine, bool& has_no_prefix_cache) {
+  verb.add_option("--max-concurrent", engine.max_batch, "Answers to generate at once")
+      ->check(CLI::Range(1, 4096));
+  verb.add_option("--max-waiting", engine.max_waiting,
+                  "Requests that may wait for their turn; more are refused with 503")
+      ->check(CLI::Range(0, 1 << 20));
+  verb.add_option("--max-cache-tokens", engine.max_cache_tokens,
+                  "Room of the cache, in tokens of all prompts and answers; the longest request must fit; "
+                  "0 = a quarter of the free memory")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 32));
+  verb.add_flag(
+      "--no-prefix-cache", has_no_prefix_cache,
+      "Read every prompt from its beginning, even if the cache holds that part from another request");
+  add_draft_option(verb, engine.max_draft_tokens);
+  add_cache_option(verb, engine.cache_type);
+  verb.add_option("--max-context", engine.max_context,
+                  "Maximum length of a prompt and its answer together, in tokens; 0 = the model's limit")
+      ->check(CLI::Range(0, 1 << 24));
+  verb.add_option("--prefill-tokens", engine.max_prefill_tokens,
+                  "Read prompts together, up to this many tokens at a time; 1 = read each prompt alone, "
+                  "which makes an answer bit-identical under any load of up to 16 answers")
+      ->check(CLI::Range(1, 1 << 20));
+}
+
 }  // namespace
 
 void add_serve(CLI::App& app, CommandLine& line) {
@@ -263,30 +287,10 @@ void add_serve(CLI::App& app, CommandLine& line) {
                    "What makes an embedding: the hidden state of the first token (cls) or the last one, or "
                    "the mean of all; default: as the model's files say, else last (cls for an encoder)")
       ->check(CLI::IsMember({"cls", "last", "mean"}));
-  verb->add_option("--max-concurrent", options->engine.max_batch, "Answers to generate at once")
-      ->check(CLI::Range(1, 4096));
-  verb->add_option("--max-waiting", options->engine.max_waiting,
-                   "Requests that may wait for their turn; more are refused with 503")
-      ->check(CLI::Range(0, 1 << 20));
-  verb->add_option("--max-cache-tokens", options->engine.max_cache_tokens,
-                   "Room of the cache, in tokens of all prompts and answers; the longest request must fit; "
-                   "0 = a quarter of the free memory")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 32));
-  verb->add_flag(
-      "--no-prefix-cache", options->has_no_prefix_cache,
-      "Read every prompt from its beginning, even if the cache holds that part from another request");
-  add_draft_option(*verb, options->engine.max_draft_tokens);
-  add_cache_option(*verb, options->engine.cache_type);
-  verb->add_option("--max-context", options->engine.max_context,
-                   "Maximum length of a prompt and its answer together, in tokens; 0 = the model's limit")
-      ->check(CLI::Range(0, 1 << 24));
+  add_engine_options(*verb, options->engine, options->has_no_prefix_cache);
   verb->add_option("--max-answer-tokens", options->max_answer_tokens,
                    "Length of a chat's answer if the request gives none")
       ->check(CLI::Range(1, 1 << 24));
-  verb->add_option("--prefill-tokens", options->engine.max_prefill_tokens,
-                   "Read prompts together, up to this many tokens at a time; 1 = read each prompt alone, "
-                   "which makes an answer bit-identical under any load of up to 16 answers")
-      ->check(CLI::Range(1, 1 << 20));
   verb->add_option("--max-body-mb", options->max_body_mb,
                    "Largest body of a request, in MiB; all bodies together may have 16 times as much")
       ->check(CLI::Range(1, 64));

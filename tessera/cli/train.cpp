@@ -43,7 +43,7 @@ int run_train(const Options& options, const CommandLine& line) {
   const config::Recipe recipe =
       config::load_recipe(options.recipe, options.overrides, options.accelerate_config);
   if (will_relaunch) log::set_quiet(false);
-  const at::Device device = train::device_of(recipe);
+  const at::Device device = train::device_of(recipe.device, recipe);
   config::validate_parallelism(recipe, info.has_launcher ? info.size : options.nproc);
   const auto start = [&](const std::vector<std::string>& more_keys) {
     std::vector<std::string> arguments = line.arguments;

@@ -9,10 +9,11 @@
 
 namespace tessera::config {
 
-struct Recipe;
+struct KeyPlaces;
 
 // Makes an Error(Config) about the key, at its place: "key '<key>': <what>".
-Error key_error(const Recipe& recipe, std::string_view name, const std::string& key, const std::string& what);
+Error key_error(const KeyPlaces& places, std::string_view name, const std::string& key,
+                const std::string& what);
 // Makes an Error(Config) at the entry.
 Error entry_error(const DatasetConfig& dataset, std::string_view name, const std::string& what);
 

@@ -8,25 +8,25 @@
 
 namespace tessera::config {
 
-std::string Recipe::first_given(std::initializer_list<std::string_view> keys) const {
+std::string KeyPlaces::first_given(std::initializer_list<std::string_view> keys) const {
   const auto is_given = [&](std::string_view key) { return key_places.contains(std::string(key)); };
   return std::string(*std::find_if(keys.begin(), std::prev(keys.end()), is_given));
 }
 
-SourcePlace Recipe::place_of(std::initializer_list<std::string_view> keys) const {
+SourcePlace KeyPlaces::place_of(std::initializer_list<std::string_view> keys) const {
   const auto place = key_places.find(first_given(keys));
   if (place == key_places.end()) return {source_file};
   return place->second;
 }
 
-Error Recipe::error(std::string_view name, std::string what,
-                    std::initializer_list<std::string_view> keys) const {
+Error KeyPlaces::error(std::string_view name, std::string what,
+                       std::initializer_list<std::string_view> keys) const {
   return Error(ErrorKind::Config, name, std::move(what)).at(place_of(keys));
 }
 
-Error key_error(const Recipe& recipe, std::string_view name, const std::string& key,
+Error key_error(const KeyPlaces& places, std::string_view name, const std::string& key,
                 const std::string& what) {
-  return recipe.error(name, "key '" + key + "': " + what, {key});
+  return places.error(name, "key '" + key + "': " + what, {key});
 }
 
 }  // namespace tessera::config

@@ -290,6 +290,63 @@ struct UploadConfig {
   bool uploads() const { return !hub_model_id.empty() && push_to_hub.value_or(true); }
 };
 
+// Keys of the tokens and of the rows of the model's tables of tokens, under the names of Axolotl.
+struct VocabularyConfig {
+  std::map<std::string, std::string> special_tokens;          // pad_token, bos_token, eos_token, unk_token
+  std::map<std::string, std::string> added_tokens_overrides;  // other names of added tokens, by id
+  // Tokens that are added to the vocabulary if it lacks them: control tokens, and ordinary ones.
+  std::vector<std::string> additional_special_tokens, tokens;
+  // The model's tables of tokens grow to the vocabulary by themselves, and here to a multiple of 32 rows.
+  bool resize_token_embeddings_to_32x = false;
+  bool mean_resizing_embeddings = false;  // new rows begin near the mean of the others
+  bool shrink_embeddings = false;         // rows beyond the vocabulary are dropped
+
+  // Returns whether the keys name tokens, or give tokens other names.
+  bool names_tokens() const {
+    return !added_tokens_overrides.empty() || !special_tokens.empty() || !additional_special_tokens.empty() ||
+           !tokens.empty();
+  }
+};
+
+// Keys of the axes along which ranks share the work, under the names of Axolotl where it has them.
+struct ParallelConfig {
+  int64_t dp_replicate_size = 1;
+  int64_t dp_shard_size = -1;  // -1 = as many ranks as the other axes leave
+  int64_t tensor_parallel_size = 1;
+  bool async_tensor_parallel = false;  // torchtitan's enable_async_tensor_parallel
+  int64_t context_parallel_size = 1;
+  ContextParallelMethod context_parallel_method = ContextParallelMethod::Auto;  // ours
+  int64_t pipeline_parallel_size = 1;
+  PipelineKind pipeline_schedule = PipelineKind::OneFOneB;
+  int64_t pipeline_stages_per_rank = 0;  // ours; 0 = 2 for interleaved, else 1
+  std::vector<int64_t> pipeline_split;   // ours: number of blocks of each stage; empty = by pipeline_split_by
+  SplitBasis pipeline_split_by = SplitBasis::Work;  // ours
+  // Micro-batches that the pipeline cuts a step's sequences into; 0 = gradient_accumulation_steps.
+  int64_t pipeline_microbatches = 0;
+  int64_t expert_parallel_size = 1;  // divides the ranks of dp_shard x context parallel
+  ZeroStage zero_stage = ZeroStage::Zero3;
+  int64_t zero_hpz_partition_size = 1;  // DeepSpeed: neighbouring ranks that cut secondary shards; 1 = none
+  // DeepSpeed's: sends gathered parameters in codes of 8 bits, and gradients in codes of 4 bits.
+  bool zero_quantized_weights = false, zero_quantized_gradients = false;
+  double collective_timeout_s = 600.0;  // Transformers' ddp_timeout
+};
+
+// The places of the keys that a recipe gives, for errors.
+struct KeyPlaces {
+  // Position of each given native key ("learning_rate", "datasets.0.path"); keys left at their defaults are
+  // absent. Later checks name these places in their errors.
+  std::map<std::string, KeyPlace> key_places;
+
+  std::string source_file;  // the recipe's path, for errors
+
+  // Returns the first of `keys` that the recipe gives; the last of them where it gives none.
+  std::string first_given(std::initializer_list<std::string_view> keys) const;
+  // Returns the place of the first of `keys` that the recipe gives; the recipe's file where it gives none.
+  SourcePlace place_of(std::initializer_list<std::string_view> keys) const;
+  // Makes a config error named `name` at that place.
+  Error error(std::string_view name, std::string what, std::initializer_list<std::string_view> keys) const;
+};
+
 // All keys of a recipe. Those that other code reads apart from the rest are in its bases.
 struct Recipe : DataConfig,
                 ScheduleConfig,
@@ -303,19 +360,14 @@ struct Recipe : DataConfig,
                 TaskConfig,
                 QuantizeConfig,
                 TrackerConfig,
-                UploadConfig {
+                UploadConfig,
+                VocabularyConfig,
+                ParallelConfig,
+                KeyPlaces {
   // Model
-  std::string base_model;        // a folder, or a name on the hub; load_recipe() resolves it
-  std::string tokenizer_config;  // folder of the tokenizer; "" = base_model
-  std::map<std::string, std::string> special_tokens;          // pad_token, bos_token, eos_token, unk_token
-  std::map<std::string, std::string> added_tokens_overrides;  // other names of added tokens, by id
-  // Tokens that are added to the vocabulary if it lacks them: control tokens, and ordinary ones.
-  std::vector<std::string> additional_special_tokens, tokens;
-  // The model's tables of tokens grow to the vocabulary by themselves, and here to a multiple of 32 rows.
-  bool resize_token_embeddings_to_32x = false;
-  bool mean_resizing_embeddings = false;  // new rows begin near the mean of the others
-  bool shrink_embeddings = false;         // rows beyond the vocabulary are dropped
-  std::string revision_of_model;          // branch, tag or commit of a base_model of the hub
+  std::string base_model;         // a folder, or a name on the hub; load_recipe() resolves it
+  std::string tokenizer_config;   // folder of the tokenizer; "" = base_model
+  std::string revision_of_model;  // branch, tag or commit of a base_model of the hub
   // Keys of the model's config.json, or of its text_config, with the JSON that takes the place of their
   // values.
   std::map<std::string, std::string> model_config;
@@ -359,40 +411,7 @@ struct Recipe : DataConfig,
   bool relora = false;         // every jagged_restart_steps the adapter is added to the base and begins anew
   double relora_prune_ratio = 0.9;  // share of the adapter's states that a restart sets to zero
 
-  // Parallelism
   DeviceChoice device;  // ours
-  int64_t dp_replicate_size = 1;
-  int64_t dp_shard_size = -1;  // -1 = as many ranks as the other axes leave
-  int64_t tensor_parallel_size = 1;
-  bool async_tensor_parallel = false;  // torchtitan's enable_async_tensor_parallel
-  int64_t context_parallel_size = 1;
-  ContextParallelMethod context_parallel_method = ContextParallelMethod::Auto;  // ours
-  int64_t pipeline_parallel_size = 1;
-  PipelineKind pipeline_schedule = PipelineKind::OneFOneB;
-  int64_t pipeline_stages_per_rank = 0;  // ours; 0 = 2 for interleaved, else 1
-  std::vector<int64_t> pipeline_split;   // ours: number of blocks of each stage; empty = by pipeline_split_by
-  SplitBasis pipeline_split_by = SplitBasis::Work;  // ours
-  // Micro-batches that the pipeline cuts a step's sequences into; 0 = gradient_accumulation_steps.
-  int64_t pipeline_microbatches = 0;
-  int64_t expert_parallel_size = 1;  // divides the ranks of dp_shard x context parallel
-  ZeroStage zero_stage = ZeroStage::Zero3;
-  int64_t zero_hpz_partition_size = 1;  // DeepSpeed: neighbouring ranks that cut secondary shards; 1 = none
-  // DeepSpeed's: sends gathered parameters in codes of 8 bits, and gradients in codes of 4 bits.
-  bool zero_quantized_weights = false, zero_quantized_gradients = false;
-  double collective_timeout_s = 600.0;  // Transformers' ddp_timeout
-
-  // Position of each given native key ("learning_rate", "datasets.0.path"); keys left at their defaults are
-  // absent. Later checks name these places in their errors.
-  std::map<std::string, KeyPlace> key_places;
-
-  std::string source_file;  // the recipe's path, for errors
-
-  // Returns the first of `keys` that the recipe gives; the last of them where it gives none.
-  std::string first_given(std::initializer_list<std::string_view> keys) const;
-  // Returns the place of the first of `keys` that the recipe gives; the recipe's file where it gives none.
-  SourcePlace place_of(std::initializer_list<std::string_view> keys) const;
-  // Makes a config error named `name` at that place.
-  Error error(std::string_view name, std::string what, std::initializer_list<std::string_view> keys) const;
 };
 
 }  // namespace tessera::config

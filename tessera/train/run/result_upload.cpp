@@ -15,17 +15,18 @@
 namespace tessera::train {
 namespace {
 
-hub::UploadTarget target_of(const config::Recipe& recipe) {
-  return {recipe.hub_model_id, recipe.hub_revision, recipe.hub_private_repo};
+hub::UploadTarget target_of(const config::UploadConfig& keys) {
+  return {keys.hub_model_id, keys.hub_revision, keys.hub_private_repo};
 }
 
 // Calls `check` where the recipe uploads; its errors name the key.
-void run_check(const config::Recipe& recipe, const std::function<void(const hub::UploadTarget&)>& check) {
-  if (!recipe.uploads()) return;
+void run_check(const config::UploadConfig& keys, const config::KeyPlaces& places,
+               const std::function<void(const hub::UploadTarget&)>& check) {
+  if (!keys.uploads()) return;
   try {
-    check(target_of(recipe));
+    check(target_of(keys));
   } catch (Error& error) {
-    error.at(recipe.place_of({"hub_model_id"})).within("key 'hub_model_id'");
+    error.at(places.place_of({"hub_model_id"})).within("key 'hub_model_id'");
     throw;
   }
 }
@@ -61,18 +62,22 @@ void upload_here(const config::Recipe& recipe, RunSignals& signals) {
 
 }  // namespace
 
-void check_result_upload(const config::Recipe& recipe) { run_check(recipe, hub::check_upload); }
+void check_result_upload(const config::UploadConfig& keys, const config::KeyPlaces& places) {
+  run_check(keys, places, hub::check_upload);
+}
 
-void check_result_upload(const config::Recipe& recipe, comm::Communicator& world) {
+void check_result_upload(const config::UploadConfig& keys, const config::KeyPlaces& places,
+                         comm::Communicator& world) {
   comm::AgreedWork work({&world}, "upload to the hub");
-  work.run_on_first([&] { check_result_upload(recipe); });
+  work.run_on_first([&] { check_result_upload(keys, places); });
   work.finish();
 }
 
-void prepare_result_upload(const config::Recipe& recipe, comm::Communicator& world) {
+void prepare_result_upload(const config::UploadConfig& keys, const config::KeyPlaces& places,
+                           comm::Communicator& world) {
   comm::AgreedWork work({&world}, "upload to the hub");
   work.run_on_first(
-      [&] { run_check(recipe, [](const hub::UploadTarget& target) { hub::prepare_upload(target); }); });
+      [&] { run_check(keys, places, [](const hub::UploadTarget& target) { hub::prepare_upload(target); }); });
   work.finish();
 }
 

@@ -85,7 +85,7 @@ class Run {
     }
     plan();
     const std::optional<int64_t> expected_bytes = expect_memory(recipe_, *mesh_.world());
-    if (recipe_.uploads()) prepare_result_upload(recipe_, *mesh_.world());
+    if (recipe_.uploads()) prepare_result_upload(recipe_, recipe_, *mesh_.world());
     prepare_data();
     prepare_model(expected_bytes);
     output_.begin(recipe_, training_->trained(), tokenizer_, checkpoint_.get(),
@@ -243,7 +243,7 @@ TrainSummary train(const config::Recipe& recipe, const std::shared_ptr<comm::Com
                    RunSignals& signals) {
   if (recipe.save_strategy != config::Cadence::No) signals.set_loses_nothing();
   agree_on_start(recipe, *world);
-  if (recipe.uploads()) check_result_upload(recipe, *world);
+  if (recipe.uploads()) check_result_upload(recipe, recipe, *world);
   // A hang is written into this file. One of an earlier run is removed, as it says nothing of this one.
   const std::string hang_file = beside_output(recipe.output_dir, "hang.json");
   if (world->rank() == 0) unlink(hang_file.c_str());

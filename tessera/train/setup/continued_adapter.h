@@ -12,7 +12,7 @@ namespace tessera::train {
 
 // Runs `work`, which resolves the recipe's targets. Its Error(Config) is added to `problems` with the line of
 // the key that it speaks of.
-void attempt_targets(const config::Recipe& recipe, config::Problems& problems,
+void attempt_targets(const config::KeyPlaces& places, config::Problems& problems,
                      const std::function<void()>& work);
 
 // Compares the LoRA keys that the recipe gives with the adapter that it continues; those that differ are

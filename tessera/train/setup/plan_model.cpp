@@ -24,42 +24,43 @@ namespace {
 
 // Returns the value of `work()`. An error of it names the line of the first of these keys that is given.
 template <class Work>
-decltype(auto) at_place_of(const config::Recipe& recipe, std::initializer_list<std::string_view> keys,
+decltype(auto) at_place_of(const config::KeyPlaces& places, std::initializer_list<std::string_view> keys,
                            Work&& work) {
   try {
     return work();
   } catch (Error& error) {
-    throw error.at(recipe.place_of(keys));
+    throw error.at(places.place_of(keys));
   }
 }
 
 // Plans the stages of a pipeline; nothing for a run without one. `model` has its adapters already, as their
 // work counts.
 std::optional<parallel::PipelinePlan> plan_pipeline(const models::CausalLM& model,
-                                                    const config::Recipe& recipe) {
-  if (recipe.pipeline_parallel_size == 1) return std::nullopt;
-  const int64_t default_stages = recipe.pipeline_schedule == PipelineKind::Interleaved ? 2 : 1;
-  const int64_t stages =
-      recipe.pipeline_stages_per_rank > 0 ? recipe.pipeline_stages_per_rank : default_stages;
+                                                    const config::ParallelConfig& keys,
+                                                    const config::KeyPlaces& places) {
+  if (keys.pipeline_parallel_size == 1) return std::nullopt;
+  const int64_t default_stages = keys.pipeline_schedule == PipelineKind::Interleaved ? 2 : 1;
+  const int64_t stages = keys.pipeline_stages_per_rank > 0 ? keys.pipeline_stages_per_rank : default_stages;
   return at_place_of(
-      recipe, {"pipeline_split", "pipeline_stages_per_rank", "pipeline_parallel_size", "pipeline_schedule"},
+      places, {"pipeline_split", "pipeline_stages_per_rank", "pipeline_parallel_size", "pipeline_schedule"},
       [&] {
-        return models::plan_pipeline(model, recipe.pipeline_parallel_size,
-                                     {recipe.pipeline_schedule, stages, recipe.pipeline_split});
+        return models::plan_pipeline(model, keys.pipeline_parallel_size,
+                                     {keys.pipeline_schedule, stages, keys.pipeline_split});
       });
 }
 
 // Refuses to cut the model as the recipe asks where its layers, experts or tokens cannot be cut so.
-void check_cuts(const models::CausalLM& model, const config::Recipe& recipe) {
-  if (const int64_t ranks = recipe.tensor_parallel_size; ranks > 1) {
-    at_place_of(recipe, {"tensor_parallel_size"},
+void check_cuts(const models::CausalLM& model, const config::ParallelConfig& keys,
+                const config::KeyPlaces& places) {
+  if (const int64_t ranks = keys.tensor_parallel_size; ranks > 1) {
+    at_place_of(places, {"tensor_parallel_size"},
                 [&] { parallel::check_tensor_parallel(model, models::tensor_parallel_plan(model), ranks); });
   }
-  if (const int64_t ranks = recipe.expert_parallel_size; ranks > 1) {
-    at_place_of(recipe, {"expert_parallel_size"}, [&] { parallel::check_expert_parallel(model, ranks); });
+  if (const int64_t ranks = keys.expert_parallel_size; ranks > 1) {
+    at_place_of(places, {"expert_parallel_size"}, [&] { parallel::check_expert_parallel(model, ranks); });
   }
-  at_place_of(recipe, {"context_parallel_size"},
-              [&] { models::check_context_parallel(model, recipe.context_parallel_size); });
+  at_place_of(places, {"context_parallel_size"},
+              [&] { models::check_context_parallel(model, keys.context_parallel_size); });
 }
 
 // Gives the model the recipe's terms of the loss.
@@ -145,7 +146,7 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::BaseModel& b
   planned.model = assembly.model();
   planned.saved = assembly.table();
   models::CausalLM& model = *planned.model;
-  check_cuts(model, recipe);
+  check_cuts(model, recipe, recipe);
   set_loss(model, recipe);
   warn_of_new_head(recipe, assembly.missing());
   planned.base_dtype = assembly.base_files() ? checkpoint::main_dtype(*assembly.base_files())
@@ -174,7 +175,7 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::BaseModel& b
   warn_of_unused_rates(recipe, model.parameter_roles(), trained_names);
   at_place_of(recipe, {"optim_target_modules"},
               [&] { check_targets(recipe.optim_target_modules, trained_names); });
-  planned.pipeline = plan_pipeline(model, recipe);
+  planned.pipeline = plan_pipeline(model, recipe, recipe);
   planned.source = assembly.source();
   planned.files = assembly.files();
   return planned;

@@ -27,29 +27,25 @@ const std::string& tokenizer_folder(const config::Recipe& recipe) {
   return recipe.tokenizer_config.empty() ? recipe.base_model : recipe.tokenizer_config;
 }
 
-bool adds_tokens(const config::Recipe& recipe) {
-  return !recipe.added_tokens_overrides.empty() || !recipe.special_tokens.empty() ||
-         !recipe.additional_special_tokens.empty() || !recipe.tokens.empty();
-}
-
-void check_token(const config::Recipe& recipe, const std::string& key, const std::string& token) {
+void check_token(const config::KeyPlaces& places, const std::string& key, const std::string& token) {
   if (!token.empty() && find_invalid_utf8(token) < 0) return;
-  throw config::key_error(recipe, "NEW-TOKEN", key, "a token is empty or not valid UTF-8")
+  throw config::key_error(places, "NEW-TOKEN", key, "a token is empty or not valid UTF-8")
       .got("'" + token + "'")
       .need("text");
 }
 
 // Gives tokens the names that the recipe has for their ids.
-void rename_tokens(const config::Recipe& recipe, text::Tokenizer& tokenizer, config::Problems& problems) {
+void rename_tokens(const config::VocabularyConfig& keys, const config::KeyPlaces& places,
+                   text::Tokenizer& tokenizer, config::Problems& problems) {
   constexpr const char* kKey = "added_tokens_overrides";
   std::map<int32_t, std::string> names;
-  for (const auto& [id, name] : recipe.added_tokens_overrides) {
+  for (const auto& [id, name] : keys.added_tokens_overrides) {
     const std::string key = kKey + ("." + id);
-    problems.attempt(kKey, recipe.place_of({key}), [&] {
-      check_token(recipe, key, name);
+    problems.attempt(kKey, places.place_of({key}), [&] {
+      check_token(places, key, name);
       const config::ParsedInteger number = config::parse_integer(id);
       if (number.status != config::IntegerStatus::Ok || number.value < 0 || number.value > INT32_MAX) {
-        throw config::key_error(recipe, "NEW-TOKEN", key, "the key is not the id of a token")
+        throw config::key_error(places, "NEW-TOKEN", key, "the key is not the id of a token")
             .got("'" + id + "'")
             .need("a whole number, such as 128041");
       }
@@ -57,30 +53,31 @@ void rename_tokens(const config::Recipe& recipe, text::Tokenizer& tokenizer, con
     });
   }
   if (names.empty()) return;
-  problems.attempt(kKey, recipe.place_of({kKey}), [&] { tokenizer = tokenizer.with_renamed_tokens(names); });
+  problems.attempt(kKey, places.place_of({kKey}), [&] { tokenizer = tokenizer.with_renamed_tokens(names); });
   for (const auto& [id, name] : names) {
     log::info("token " + std::to_string(id) + " is called '" + name + "'");
   }
 }
 
 // Adds the tokens in Axolotl's order: those of roles, further special ones, then ordinary ones.
-void add_tokens(const config::Recipe& recipe, text::Tokenizer& tokenizer, config::Problems& problems) {
+void add_tokens(const config::VocabularyConfig& keys, const config::KeyPlaces& places,
+                text::Tokenizer& tokenizer, config::Problems& problems) {
   const auto attempt = [&](const std::string& key, const std::vector<text::NewToken>& tokens) {
-    problems.attempt(key.substr(0, key.find('.')), recipe.place_of({key}), [&] {
-      for (const text::NewToken& token : tokens) check_token(recipe, key, token.content);
+    problems.attempt(key.substr(0, key.find('.')), places.place_of({key}), [&] {
+      for (const text::NewToken& token : tokens) check_token(places, key, token.content);
       tokenizer.add_tokens(tokens);
     });
   };
   const int64_t before = tokenizer.vocab_size();
-  for (const auto& [role, token] : recipe.special_tokens) {
+  for (const auto& [role, token] : keys.special_tokens) {
     if (!tokenizer.token_to_id(token))
       attempt("special_tokens." + role, {{.content = token, .is_special = true}});
     if (tokenizer.token_to_id(token)) tokenizer.set_special_token(role, token);
   }
   std::vector<text::NewToken> special, ordinary;
-  for (const std::string& token : recipe.additional_special_tokens)
+  for (const std::string& token : keys.additional_special_tokens)
     special.push_back({.content = token, .is_special = true, .is_listed = true});
-  for (const std::string& token : recipe.tokens) ordinary.push_back({.content = token});
+  for (const std::string& token : keys.tokens) ordinary.push_back({.content = token});
   attempt("additional_special_tokens", special);
   attempt("tokens", ordinary);
   if (tokenizer.vocab_size() > before)
@@ -230,14 +227,14 @@ std::optional<text::Tokenizer> load_recipe_tokenizer(const config::Recipe& recip
                                                      config::Problems& problems) {
   const std::string& folder = tokenizer_folder(recipe);
   if (std::ranges::all_of(recipe.datasets, is_token_ids) &&
-      std::ranges::all_of(recipe.test_datasets, is_token_ids) && !adds_tokens(recipe) &&
+      std::ranges::all_of(recipe.test_datasets, is_token_ids) && !recipe.names_tokens() &&
       recipe.tokenizer_config.empty() && !models::BaseModel::has_tokenizer(folder)) {
     log::warn(folder + " has no tokenizer: training on token ids, and no tokenizer is saved");
     return std::nullopt;
   }
   text::Tokenizer tokenizer = models::BaseModel::tokenizer(folder);
-  rename_tokens(recipe, tokenizer, problems);
-  add_tokens(recipe, tokenizer, problems);
+  rename_tokens(recipe, recipe, tokenizer, problems);
+  add_tokens(recipe, recipe, tokenizer, problems);
   return tokenizer;
 }
 
@@ -281,7 +278,7 @@ models::BaseModel open_recipe_base(const config::Recipe& recipe,
 
 models::BaseModel open_recipe_base(const config::Recipe& recipe) {
   std::optional<text::Tokenizer> tokenizer;
-  if ((adds_tokens(recipe) || has_row_keys(recipe)) && recipe.lora_model_dir.empty()) {
+  if ((recipe.names_tokens() || has_row_keys(recipe)) && recipe.lora_model_dir.empty()) {
     config::Problems problems;
     tokenizer = load_recipe_tokenizer(recipe, problems);
     problems.settle();

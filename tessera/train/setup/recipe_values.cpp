@@ -17,11 +17,11 @@ ParallelDims parallel_dims(const config::Recipe& recipe, int64_t world_size) {
   return dims;
 }
 
-at::Device device_of(const config::Recipe& recipe) {
+at::Device device_of(const DeviceChoice& device, const config::KeyPlaces& places) {
   try {
-    return resolve_device(recipe.device, comm::launch_info().local_rank);
+    return resolve_device(device, comm::launch_info().local_rank);
   } catch (Error& error) {
-    if (recipe.key_places.contains("device")) error.at(recipe.place_of({"device"}));
+    if (places.key_places.contains("device")) error.at(places.place_of({"device"}));
     throw;
   }
 }

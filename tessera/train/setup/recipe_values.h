@@ -16,9 +16,9 @@ namespace tessera::train {
 // dp_replicate. Throws what config::validate_parallelism() throws.
 ParallelDims parallel_dims(const config::Recipe& recipe, int64_t world_size);
 
-// Returns the device that the recipe names, for this rank of its machine. Throws E-CONFIG-DEVICE, at the
-// recipe's line, where there is none.
-at::Device device_of(const config::Recipe& recipe);
+// Returns the device that the key `device` names, for this rank of its machine. Throws E-CONFIG-DEVICE, at
+// the key's line, where there is none.
+at::Device device_of(const DeviceChoice& device, const config::KeyPlaces& places);
 
 // Dtypes of trained parameters: as the optimizer updates them, and as the forward and backward use them.
 // Auto, which a training run replaces first (compute_type.h), stands for Float32.
