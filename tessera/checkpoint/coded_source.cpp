@@ -31,7 +31,8 @@ bool has_row_scales(const CodedParameter& parameter) { return parameter.quantiza
 struct Scales {
   std::string name;
   int64_t first_group = 0;
-  // Their largest magnitudes, by which codes are made, and what double quantisation leaves of them.
+  // The largest magnitudes of the blocks, by which codes are made, and the values that double quantisation
+  // turns them into.
   std::vector<float> exact, kept;
 
   // Counts in the values of elements [first, first + count) of the flat order.

@@ -27,8 +27,8 @@ struct CodedParameter {
   std::vector<int64_t> shape;  // [out, in] of the whole weight, in values
   // The type in which values are read before they are quantised; codes depend on it.
   at::ScalarType type = at::kFloat;
-  // Set: the values of the other source are quantised. Not set: the stored tensor `tensor` has blocks of its
-  // own, which are taken; those of `form` may be parts of them.
+  // If set, the values of the other source are quantised. If not, the stored tensor `tensor` has blocks of
+  // its own, which are taken as they are; blocks of `form` may be parts of them.
   std::optional<Quantization> quantization;
   std::string tensor;
   int64_t first_row = 0;  // of the weight in the stored tensor, which may hold several

@@ -65,7 +65,7 @@ std::pair<double, double> ends_of(const Points& points, double factor) {
   return {long_wave / (1.0 + spread), long_wave};
 }
 
-// Returns the plain number near `value` if only roundings lie between the two; `value` if not.
+// Returns the plain number near `value` if the two differ only by rounding; otherwise `value`.
 double plain(double value, double near) {
   return std::abs(value - near) <= kRounding * std::abs(value) ? near : value;
 }

@@ -48,8 +48,8 @@ void write_side_files(const SideFiles& files, const std::string& folder);
 // Throws Error(Model, "DTYPE") for a weight in a type of 8 bits, whose scales stand in another tensor.
 DType written_dtype(const StoredTensors& files, const io::TensorSpec& tensor, std::optional<DType> wanted);
 
-// Writes a tensor as one of type `dtype`, a few MiB at a time: a copy if that is its own type.
-// Throws Error(Numerics, "WEIGHT") for a finite value that is too large for the type.
+// Writes a tensor as one of type `dtype`, a few MiB at a time: copies it if it has this type already. Throws
+// Error(Numerics, "WEIGHT") for a finite value that is too large for the type.
 void copy_tensor(const StoredTensors& files, const io::TensorSpec& tensor, DType dtype,
                  io::ShardedSafetensorsWriter& writer);
 

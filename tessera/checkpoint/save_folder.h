@@ -28,7 +28,8 @@ struct FolderPlan {
   std::set<std::string> innermost_first = {};
   // Tensors on the host, by name, that are written beside the table's and in the type that they have.
   std::vector<std::pair<std::string, at::Tensor>> constants = {};
-  // The model whose text part the table is: its other tensors are written as they are. Null if there is none.
+  // The model whose text part the table describes; its other tensors are written unchanged. Null if the table
+  // describes a whole model.
   std::shared_ptr<const WholeModel> whole = nullptr;
 };
 

@@ -11,7 +11,7 @@
 
 namespace tessera::checkpoint {
 
-// The rows that the files of a model shall show. Missing rows are new.
+// The rows that the tables of tokens have when they are read. Rows that the files lack are new.
 struct VocabularyRows {
   int64_t count = 0;
   // New rows are drawn from a normal distribution: of mean 0 and the model's initializer_range as standard

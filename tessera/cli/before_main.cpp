@@ -52,8 +52,8 @@ bool raise_limit(__rlimit_resource resource, rlim_t wanted) {
   const rlim_t most = std::min(wanted, limit.rlim_max);
   if (most <= limit.rlim_cur) return false;
   limit.rlim_cur = most;
-  // The limit is read back: on a system that says yes and does nothing, the program would run itself again
-  // for ever.
+  // The limit is read back: on a system that reports success and changes nothing, the program would restart
+  // itself for ever.
   return setrlimit(resource, &limit) == 0 && getrlimit(resource, &limit) == 0 && limit.rlim_cur >= most;
 }
 

@@ -173,7 +173,7 @@ void list_commands() {
   log::info("a backslash at the end of a line: the message continues on the next line");
 }
 
-// Refuses a line such as "/exti", which is a slip and no message; "/usr/bin is ..." is a message.
+// Refuses a line such as "/exti", which is a mistyped command; "/usr/bin is ..." is a message.
 void refuse_unknown_command(const std::string& line) {
   if (line[0] != '/') return;
   const std::string word = line.substr(0, line.find_first_of(" \t\n"));

@@ -27,7 +27,7 @@ class CommandLine {
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
 
-  // The arguments as typed, without the program's name; the launcher starts ranks from them.
+  // The arguments as typed, without the program's name; the launcher passes them to the ranks.
   const std::vector<std::string> arguments;
 
   // Says what `verb` does. action() gives the work of the verb that was parsed last.

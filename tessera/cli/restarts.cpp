@@ -25,8 +25,8 @@ Made made(const std::string& output_dir, const std::string& name) {
   return {status.st_ino, status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec};
 }
 
-// The checkpoints that one job may go on from. Unless auto_resume_from_checkpoints decides, those that lay in
-// the folder before the job belong to another run.
+// The checkpoints that a restart of this job may go on from. Without auto_resume_from_checkpoints,
+// checkpoints that lay in the folder before the job belong to another run.
 class OwnCheckpoints {
  public:
   explicit OwnCheckpoints(const config::CheckpointConfig& keys) : output_dir_(keys.output_dir) {

@@ -47,8 +47,8 @@ bool spans_machines();
 // that is left out is warned of.
 void join(uint64_t group, int64_t group_rank, const std::vector<int64_t>& ranks);
 
-// begin() notes an operation and gives its place in the recording, which end(), WaitScope and look_into()
-// take; -1 if nothing is recorded.
+// begin() records an operation and returns its place in the recording, or -1 if nothing is recorded. end(),
+// WaitScope and look_into() take this place.
 int64_t begin(const Operation& operation);
 void end(int64_t place);
 

@@ -279,7 +279,7 @@ void Translator::check_named_datasets(const ForeignKey& key, const Origin& origi
 }
 
 void Translator::set_pretraining(const ForeignKey&, const Origin& origin) {
-  // The path "datasets" makes errors about the entries name the keys of the recipe, as in
+  // The path "datasets" is given so that errors about the entries name the keys of the recipe, as in
   // set_named_datasets().
   const std::string list = "datasets";
   const Node& value = origin.entry.value;

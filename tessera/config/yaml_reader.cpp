@@ -80,8 +80,8 @@ class TreeBuilder : public YAML::EventHandler {
                 const std::string& value) override {
     refuse_tabs(mark);
     refuse_open_quote(mark);
-    // Escapes can make what the text itself must not hold: "\0" a zero byte, "\N" and "\_" lone bytes that
-    // are not UTF-8.
+    // Escapes can produce bytes that the text itself must not contain: "\0" a zero byte, "\N" and "\_" single
+    // bytes that are not UTF-8.
     if (value.find('\0') != std::string::npos || find_invalid_utf8(value) >= 0) {
       throw config_error("ENCODING", "an escape in this text is not supported", place(mark));
     }

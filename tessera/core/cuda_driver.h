@@ -21,7 +21,7 @@ struct Driver {
   std::string why_no_gpu;  // one line; empty if there is a GPU
 };
 
-// Opens libcuda.so.1, initialises it and asks for devices. The first call asks, and its answer stays. On a
+// Opens libcuda.so.1, initialises it and asks for devices. Only the first call asks; its answer is kept. On a
 // machine that has no driver this costs a few microseconds. Makes no context and takes no memory of a device.
 // Thread-safe.
 const Driver& driver();

@@ -29,7 +29,7 @@ void set_stream(int descriptor);
 void info(std::string_view text);
 // Writes "tessera: warning: <text>".
 void warn(std::string_view text);
-// Writes "tessera: <text>" from any rank: for what one process does for all.
+// Writes "tessera: <text>" from any rank, for messages about work that one process does for all.
 void tell(std::string_view text);
 // Writes "tessera: <line>" for each line of `text`, from any rank: for what ends the process.
 void error(std::string_view text);

@@ -26,7 +26,7 @@ class CounterRng {
   double normal(uint64_t index) const;
   // Uniform in [0, bound); bound > 0. Bias below 2^-32 for bounds below 2^32.
   uint64_t below(uint64_t index, uint64_t bound) const;
-  // The four words behind all of these: philox4x32 of (index, step) under key().
+  // Returns the four words that all functions above use: philox4x32 of (index, step) under key().
   std::array<uint32_t, 4> words(uint64_t index) const;
   std::array<uint32_t, 2> key() const { return key_; }
 

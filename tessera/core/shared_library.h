@@ -30,7 +30,7 @@ class SharedLibrary {
   // Says in one line why the library cannot be used: the loader's words, or the first thing that it was found
   // to lack. Empty if it can be used.
   const std::string& why_not() const { return why_not_; }
-  // Tells whether no candidate is there at all, as opposed to one that does not open.
+  // Tells whether no candidate exists, in contrast to one that exists but cannot be opened.
   bool is_missing() const { return is_missing_; }
   // The candidate that was opened.
   const std::string& path() const { return path_; }

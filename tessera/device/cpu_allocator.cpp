@@ -46,8 +46,8 @@ class CpuAllocator final : public c10::Allocator {
     try {
       return c10::alloc_cpu(bytes);
     } catch (const c10::Error&) {
-      // The memory may be missing because the pool holds unused pages, or, if the system does not overcommit,
-      // a free end of its committed range.
+      // Memory may be short because the pool keeps unused pages, or, if the system does not overcommit,
+      // because it keeps the free end of its committed range.
       trim_cpu_allocator();
     }
     try {

@@ -28,7 +28,7 @@ class DeviceEvent {
   // Makes what is submitted to the current stream from now on start after the event; the host does not wait.
   // Does nothing if nothing was recorded.
   void wait() const;
-  // Tells whether that work is over; true if nothing was recorded.
+  // Tells whether the recorded work is over; true if nothing was recorded.
   bool has_passed() const;
   // Makes the host wait for that work.
   void synchronize() const;

@@ -57,7 +57,7 @@ class Decoder {
   // sequence, [sequences, vocabulary]. The tokens of `batch` are those that count as fed by it.
   NextLogits choose(const std::vector<models::NewTokens>& batch, const std::vector<TokenDraw>& draws,
                     const at::Tensor& logits);
-  // Makes `ids` all tokens that a repetition penalty counts in a sequence so far.
+  // Sets the tokens that a repetition penalty counts in a sequence: `ids`, and those that come from now on.
   void set_occurred(int64_t sequence, std::span<const int64_t> ids);
   // Does what prefill() does for exactly one token of each sequence, by recorded work where possible.
   NextLogits decode(const std::vector<models::NewTokens>& batch, const std::vector<TokenDraw>& draws = {});

@@ -27,8 +27,8 @@ struct Draft {
   int64_t first_row = 0;  // of the step's logits, that after the last token of the text
 };
 
-// Decides when a request gets drafts: at every step, but after a draft of which nothing was right not for 1,
-// 2, 4, ... and at most 32 steps, until one is right again.
+// Decides when a request gets drafts: at every step. After a draft of which nothing was right it pauses for 1
+// step, then for 2, 4, ... and at most 32, until a draft is right again.
 class DraftPace {
  public:
   // Tells whether the next step may check a draft; it is asked once a step.

@@ -251,7 +251,7 @@ class ServingEngine::Worker {
     if (orders_ != nullptr) orders_->tell(end_order());
   }
 
-  // Returns what tells the other ranks of a pass over texts; nothing if there are none.
+  // Returns the order of a pass over texts for the other ranks; nothing if there are no texts.
   EmbeddingQueue::OnPass on_pass() {
     if (orders_ == nullptr) return nullptr;
     return [this](const auto& texts) { orders_->tell(embed_order(texts)); };
@@ -264,7 +264,7 @@ class ServingEngine::Worker {
     return (generator_ && generator_->has_broken_off()) || (own != nullptr && own->kind() == ErrorKind::Peer);
   }
 
-  // Tells the other ranks what has come since the last step, and to make one.
+  // Tells the other ranks which requests have come since the last step, and that a step begins.
   void tell_step() {
     if (orders_ == nullptr || !generator_) return;
     orders_->tell(step_order(std::exchange(step_, {})));

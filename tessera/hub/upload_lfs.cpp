@@ -43,7 +43,7 @@ std::string address_at(const json& action) {
   return url.starts_with(kHub) ? endpoint() + url.substr(kHub.size() - 1) : url;
 }
 
-// Says where and how a file is put, as the hub has answered.
+// The hub's answer: where and how a file is sent.
 struct PutOrder {
   bool is_there = false;  // the hub has the contents
   std::string url;        // the place of the whole file, or the one that joins the parts

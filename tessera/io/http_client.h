@@ -13,7 +13,7 @@
 
 namespace tessera::io {
 
-// How long one who asks waits, and how often (http_retries.h).
+// How long a caller waits between attempts, and how many it makes (http_retries.h).
 struct HttpLimits {
   double connect_s = 10;         // for a connection to be made
   double stall_s = 60;           // without any byte of an answer

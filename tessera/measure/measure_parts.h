@@ -21,9 +21,9 @@ struct MeasureOptions {
 
 // Returns the seconds that the forward and backward of a micro-batch take: of the embedding, of each block,
 // and of the output projection with the loss of all tokens. Blocks of one kind (the same parameters, trained
-// or not, windows and recomputation) are measured once. `model` is whole, on the meta device, with its
-// adapters, and is so again afterwards; only the output projection and one other part have memory at a time.
-// Not collective.
+// or not, windows and recomputation) are measured once. `model` is whole and on the meta device, with its
+// adapters, before and after the call; at most the output projection and one other part have memory at a
+// time. Not collective.
 parallel::PartCosts measure_parts(models::CausalLM& model, const MeasureOptions& options);
 
 }  // namespace tessera::measure

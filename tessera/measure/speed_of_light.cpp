@@ -32,7 +32,7 @@ void add(std::vector<GemmShape>& gemms, int64_t m, int64_t n, int64_t k, Product
 }
 
 // Makes an operand, on a GPU of random numbers: a GPU multiplies ones and zeros faster, because its power
-// goes by the bits that change.
+// depends on the bits that change.
 at::Tensor operand(at::IntArrayRef shape, const at::TensorOptions& options) {
   if (options.device().type() == kHost) return at::ones(shape, options);
   return at::randn(shape, options.dtype(at::kFloat)).to(c10::typeMetaToScalarType(options.dtype()));

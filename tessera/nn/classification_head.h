@@ -16,7 +16,7 @@
 
 namespace tessera::nn {
 
-// The layers in their order, which belong to modules of the model. All but the last may be absent.
+// The layers in their order. They belong to modules of the model; all but the last may be absent.
 struct ClassifierLayers {
   std::shared_ptr<const Norm> norm;  // over all tokens: the final norm of the model
   std::shared_ptr<Linear> dense;

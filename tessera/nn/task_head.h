@@ -1,4 +1,5 @@
-// The last part of a model: what it makes of the hidden states behind the last block, and the loss of that.
+// The last part of a model, which turns the hidden states of the last block into outputs and computes their
+// loss.
 #pragma once
 
 #include <span>

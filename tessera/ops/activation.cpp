@@ -9,8 +9,8 @@ namespace tessera::ops {
 const at::Tensor& ActivationSource::value() {
   if (!value_.defined()) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    // The scope keeps the leaf from finding a scale: the forward's scale_ holds for the value made again, or
-    // no product needs one.
+    // The scope keeps the leaf from computing a scale: the recomputed value has the forward's scale_, or no
+    // product needs one.
     const ProductScope products(ProductType::OfOperands);
     value_ = make();
     keep_e4m3_scale(value_, scale_);

@@ -128,7 +128,7 @@ struct Leaves {
   void (*expand_ggml)(const at::Tensor& to, const at::Tensor& blocks, int64_t num_blocks, uint32_t ggml_type);
 };
 
-// The type of the functions that an entry of Leaves takes, to declare one of that name.
+// The type of an entry of Leaves as a function type, to declare a function for the entry.
 template <auto entry>
 using Leaf = std::remove_pointer_t<std::remove_cvref_t<decltype(std::declval<Leaves>().*entry)>>;
 

@@ -179,7 +179,7 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
                               gradient_through_adapter(grad_inner, a, mask));
       if (grad_x.defined()) grad_x = grad_x.view(ctx->saved_data["x_sizes"].toIntVector());
     }
-    // If no gradient of x was made, nobody has waited for the rows of grad yet.
+    // If no gradient of x was computed, nothing has waited for the rows of grad yet.
     if (rows.coming != nullptr) rows.coming->wait_for_all();
     if (want_a && !want_x) grad_inner.make({0, grad.size(0)});
     at::Tensor x;

@@ -12,7 +12,7 @@ namespace tessera::optim {
 // torch.optim.lr_scheduler.OneCycleLR. Rex is the reflected exponential of Chen et al., "REX: revisiting
 // budgeted training with an improved schedule" (2021); like the restarts below it is one update ahead of the
 // others, as in Axolotl. WarmupLr, WarmupDecayLr and WarmupCosineLr are those of DeepSpeed's
-// runtime/lr_schedules.py; it sets the rate of an update after the update before, so the first two rates are
+// runtime/lr_schedules.py; DeepSpeed sets a rate only after the update before it, so the first two rates are
 // those of the warm-up's beginning. ReduceOnPlateau stays at the peak, which Plateau::factor then lowers.
 // RangeTest rises from `peak` on without a warm-up: that of DeepSpeed's LRRangeTest (Smith, "A disciplined
 // approach to neural network hyper-parameters", 2018), or geometrically.

@@ -52,8 +52,8 @@ class Grid {
   std::shared_ptr<comm::Communicator> across_neighbours(int64_t size, const char* name) const {
     return world_->split(other_ranks() + place() % size, place() / size, name, fsdp() / size);
   }
-  // Returns the largest number of neighbours on the fsdp axis that are on one machine everywhere; 1 if all
-  // are. Collective.
+  // Returns the largest number n for which every group of n neighbours on the fsdp axis is on one machine; 1
+  // if all ranks of the axis are. Collective.
   int64_t ranks_of_machine() const {
     const std::vector<std::string> names = world_->all_gather_string(host_name());
     std::vector<std::string> by_place(names.size());

@@ -36,7 +36,7 @@ struct MixedPrecisionPolicy {
   // reduce_dtype in any case.
   bool keeps_narrow_gradients = false;
   // Casts floating inputs of the root and of each unit to param_dtype too, if that is set. nn::call() says
-  // which inputs; what a module reads from elsewhere is not cast.
+  // which inputs; tensors that a module reads from elsewhere are not cast.
   bool cast_forward_inputs = true;
 };
 

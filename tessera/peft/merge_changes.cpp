@@ -92,7 +92,7 @@ void add_change(const StoredTensors& base, const io::ModelFiles& adapter, const 
   }
 }
 
-// Refuses a change of a tensor that the base has not, or whose parts contradict each other.
+// Refuses a change of a tensor that the base lacks, or a change whose parts contradict each other.
 void check_change(const StoredTensors& base, const io::ModelFiles& adapter, const LoraOptions& options,
                   const std::string& name, const Change& change, bool brings_head) {
   const std::string& any = change.any();

@@ -12,8 +12,8 @@ namespace {
 using Factors = std::array<double, 3>;  // of products, memory, links
 
 constexpr double kMostChange = 5.0;
-// A change of a rate costs a little beside the errors that it mends, so that rates which no step depends on
-// stay.
+// A change of a rate costs a little, compared with the errors that it removes, so rates that no step depends
+// on stay as they are.
 constexpr double kPull = 1e-4;
 
 double square(double x) { return x * x; }

@@ -35,8 +35,8 @@ struct Chart {
 
 // Writes a <figure> with title, legend and plot. The page's style defines its classes color-0 ... color-9,
 // axis, grid and so on (report/page_style.h), and the page's script draws it anew from the attributes with
-// data (report/chart_script.h). Of many points those are drawn that show the extremes. Returns "" for a chart
-// without points.
+// data (report/chart_script.h). If there are many points, those that show the extremes are drawn. Returns ""
+// for a chart without points.
 std::string figure(const Chart& chart);
 
 // Writes pairs of a step and a value as the script reads them: "1,2.5 2,2.25".

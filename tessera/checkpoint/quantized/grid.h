@@ -30,7 +30,7 @@ class Groups {
   int64_t of(int64_t column) const {
     return index_.empty() ? column / size_ : static_cast<int64_t>(index_[static_cast<size_t>(column)]);
   }
-  // Returns the groups [first, first + count) that have all columns [begin, begin + num_columns).
+  // Returns the groups [first, first + count) that contain the columns [begin, begin + num_columns).
   std::pair<int64_t, int64_t> range(int64_t begin, int64_t num_columns) const;
 
  private:

@@ -3,8 +3,8 @@
 
 namespace tessera::comm::detail {
 
-// Leaves a process behind that sees to the end of the launcher (mpirun, or its daemon on this machine), which
-// is this process's parent or a further ancestor. Call it before this process ends a job on several machines;
+// Starts a process that stays behind and makes sure that the launcher ends: mpirun, or its daemon on this
+// machine, which is an ancestor of this process. Call it before this process ends a job on several machines;
 // it is not for a job on one machine.
 //
 // If the launcher still runs after some seconds, it waits for a machine that it cannot reach. Its connections

@@ -16,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A message on its way.
+// A message that is being sent or received.
 struct Message {
   MPI_Comm comm = MPI_COMM_NULL;
   std::shared_ptr<P2pBatch> batch;

@@ -190,7 +190,7 @@ struct NcclMessages::State {
     return std::dynamic_pointer_cast<PendingWork>(group.batch_p2p(call, {std::move(op)}));
   }
   // Receives `num_bytes` from the other rank of `end` and runs use(state, bytes) when they have arrived, on
-  // the thread that carries the host's messages. Does nothing then if the state has gone.
+  // the thread that carries the host's messages. If the state no longer exists by then, does nothing.
   template <class Use>
   void hear(TensorBackend& group, const End& end, int64_t num_bytes, const Use& use) {
     const at::Tensor heard = at::empty({num_bytes}, on_host(at::kByte));

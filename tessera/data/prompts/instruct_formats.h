@@ -31,8 +31,8 @@ struct InstructType {
   bool styled = false;  // the name takes a style behind a colon
 };
 
-// The result of find_instruct_type(). Both are null for a name that is no instruction type, or whose style is
-// none.
+// The result of find_instruct_type(). Both are null for a name that is no instruction type, or that has an
+// unknown style.
 struct FoundInstructType {
   const InstructType* type = nullptr;
   const PromptStyle* style = nullptr;

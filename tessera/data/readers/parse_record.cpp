@@ -184,7 +184,7 @@ nlohmann::ordered_json parse_record(const RawRecord& record, const std::string& 
             .need("object"),
         record, file, 0);
   }
-  // The parser keeps the last value of a key that stands twice, so there are then fewer members than in the
+  // If a key is given twice, the parser keeps its last value, so the object then has fewer members than the
   // text.
   if (count_members(value) < num_members) refuse(find_repeated_key(record.text));
   return value;

@@ -35,7 +35,7 @@ bool RecordBatches::next(RecordBatch& batch) {
     std::string what;
     const Next next = read_next(*reader_, record, skips_bad_, what);
     if (next == Next::End) {
-      // Blank lines behind the last record of a full batch make one of their own, without records.
+      // Blank lines behind the last record of a full batch form another batch, which has no records.
       if (batch.file == nullptr && index_ >= range_.begin && new_blank_lines() > 0)
         batch.file = &files_[next_file_ - 1];
       if (batch.file != nullptr) batch.blank_lines += new_blank_lines();

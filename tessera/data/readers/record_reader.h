@@ -46,8 +46,8 @@ std::unique_ptr<RecordReader> open_text(const std::string& path);
 // Opens a table of text: each row is a record, with the names of the first row. Cells are texts; empty cells
 // are null, unless they are quoted ("").
 std::unique_ptr<RecordReader> open_csv(const std::string& path, char delimiter);
-// Opens a parquet or arrow file, whose rows are the records. The memory is that of some rows, or for an arrow
-// file that of one of its batches. Throws Error(Config) if the library for such files is missing
+// Opens a parquet or arrow file, whose rows are the records. It holds some rows in memory; for an arrow file,
+// one of its batches. Throws Error(Config) if the library for such files is missing
 // (require_table_library()).
 std::unique_ptr<RecordReader> open_table(const std::string& path);
 // Throws Error(Config), saying what to install, where parquet and arrow files such as `path` cannot be read.

@@ -41,7 +41,8 @@ struct AdapterFolder {
   std::optional<Classification> classes;
 };
 
-// Functions are called in the order in which they stand here, each of the middle ones at most once.
+// Call the functions in the order in which they are declared, each of those between the first and the last at
+// most once.
 class Assembly {
  public:
   struct Options {

@@ -24,7 +24,7 @@ namespace tessera::ops::cuda {
 AttentionShape attention_shape(const at::Tensor& q, const at::Tensor& k, const VarlenCall& call,
                                double scale);
 
-// The numbers of a call that a kernel reads on the device, in one piece of memory.
+// The numbers that the kernel of a call reads on the device, in one piece of memory.
 struct CallNumbers {
   std::vector<int64_t> words;
   // The index in `words` at which each of the five kinds of numbers begins, a multiple of 16 bytes.

@@ -20,8 +20,8 @@ TESSERA_INLINE void score(const float* q, const T* keys, int64_t head_dim, Lanes
   }
 }
 
-// Returns -1 in the lanes of the tokens [tokens.begin, tokens.end) of a page, of which the first is in lane
-// 0; else 0.
+// Returns -1 in the lanes of the tokens [tokens.begin, tokens.end) of a page and 0 in the others; the first
+// token of the page is in lane 0.
 TESSERA_INLINE LaneInts lanes_between(IndexRange tokens) {
   return first_lanes(tokens.end) & ~first_lanes(tokens.begin);
 }

@@ -45,8 +45,8 @@ struct PipelinePlan {
 };
 
 // Returns the work of the parts: the multiplications of one input row with every matrix, forward and
-// backward, where matrices count whole (as `layouts` has them, not as tensor parallelism has cut them). What
-// comes before the blocks counts nothing, as an embedding copies rows.
+// backward, where matrices count whole (as `layouts` has them, not as tensor parallelism has cut them). Parts
+// before the blocks count as 0, as an embedding only copies rows.
 PartCosts product_costs(const PipelineParts& parts, const ParameterLayouts& layouts = {});
 
 // Plans the stages of `root`. `costs` are those of its parts before anything is cut. Throws Error(Config,

@@ -76,7 +76,7 @@ class Cutter {
     }
     Layout layout(parameter.sizes().vec(), to_dtype(parameter.scalar_type()), std::move(placements));
     Box box = layout.local_box(coordinates_on(layouts_.axes()));
-    // The part lies in the storage of the whole, so that an estimate does not count it as new memory.
+    // The part shares the storage of the whole, so that an estimate does not count it as new memory.
     const at::Tensor storage = parameter.detach().flatten();
     nn::materialize(parameter, storage.narrow(0, 0, c10::multiply_integers(box.size)).view(box.size));
     layouts_.set(parameter, std::move(layout));

@@ -38,8 +38,8 @@ constexpr Builtin kBuiltins[] = {
     {"llama4"},
     {"metharme"},  // It writes a single EOS, at the end of the whole conversation.
     {"mistral_v1"},
-    // It writes the system message before the user message that is the last turn; if an answer is last, it
-    // leaves it out.
+    // The template writes the system message before the user message that is the last turn; if an answer is
+    // last, it leaves the system message out.
     {"mistral_v2v3"},
     {"mistral_v3_tekken"},  // It writes what mistral_v2v3 writes, with other spaces.
     // It refuses a conversation without a system message, since the family's own default is a long text with

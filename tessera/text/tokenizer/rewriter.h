@@ -12,7 +12,7 @@ namespace tessera::text {
 // Throws Error(Model) if a tokenizer would make `text` longer than text.max_bytes.
 void check_growth(const AlignedText& text, size_t bytes);
 
-// Takes ranges of the old text and new characters, in the order of the new text.
+// Builds a new text from ranges of the old text and new characters, in their order.
 class Rewriter {
  public:
   explicit Rewriter(AlignedText& target) : target_(target) { text_.reserve(target.text.size()); }

@@ -6,8 +6,8 @@
 
 namespace tessera::text {
 
-// Lists them by their names below the folder, "additional_chat_templates/tool_use.jinja"; nothing where there
-// are none.
+// Returns the names of the template files below the folder, such as
+// "additional_chat_templates/tool_use.jinja".
 std::vector<std::string> named_template_files(const std::string& folder);
 
 }  // namespace tessera::text

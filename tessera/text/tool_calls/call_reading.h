@@ -1,4 +1,4 @@
-// How the calls of an answer are read, and what comes of it.
+// How the calls of an answer are read, and the result of reading them.
 #pragma once
 
 #include <cstdint>

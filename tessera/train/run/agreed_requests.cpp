@@ -53,7 +53,7 @@ Request AgreedRequests::finish() {
   const Request request = std::max(std::exchange(due_, Request::None), static_cast<Request>(asked));
   if (request == Request::None) return request;
   since_save_.restart();
-  // The checkpoint to come also answers what has come to this rank since begin().
+  // The next checkpoint also answers requests that have reached this rank since begin().
   if (request == Request::Save) take_save();
   return request;
 }

@@ -62,7 +62,7 @@ void report_peak(comm::Communicator& world, double layer_tokens, BenchResult& re
   result.peak_parts.push_back({"program and unaccounted", rest});
 }
 
-// Holds what the steps of a benchmark took.
+// The times and counts of the steps of a benchmark.
 struct Timing {
   std::vector<double> seconds, rates;    // of each counted step
   int64_t tokens = 0, label_tokens = 0;  // of all counted steps
