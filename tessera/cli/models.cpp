@@ -67,7 +67,8 @@ std::string count_parameters(const models::CausalLM& model, const models::ModelC
     const nn::ParameterRole known = role == roles.end() ? nn::ParameterRole::Other : role->second;
     total += item.value().numel();
     if (known == nn::ParameterRole::Expert) of_experts += item.value().numel();
-    if (known == nn::ParameterRole::Embedding || known == nn::ParameterRole::OutputHead)
+    if (known == nn::ParameterRole::Embedding || known == nn::ParameterRole::LayerTable ||
+        known == nn::ParameterRole::OutputHead)
       of_tables += item.value().numel();
   }
   std::string text = group_digits(total) + ", " + group_digits(of_tables) + " of them in tables of tokens" +
@@ -91,6 +92,10 @@ int describe_model(const std::string& path) {
                            (config.is_encoder_decoder
                                 ? ", relative positions"
                                 : ", positions to " + group_digits(config.max_position_embeddings)));
+  if (config.reads_far())
+    print_line("layers", std::string(config.shares_keys ? "some read the keys and values of others; " : "") +
+                             (config.has_layer_inputs ? "each has an embedding of its own; " : "") +
+                             "no pipeline");
   if (!config.training_note.empty()) print_line("note", config.training_note);
   try {
     const auto tensors = base.tensors();

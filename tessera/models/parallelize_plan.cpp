@@ -16,6 +16,8 @@ namespace {
 using parallel::LayerStyle;
 using parallel::StyledLayers;
 
+using ModuleNames = std::map<const torch::nn::Module*, std::string>;
+
 constexpr std::string_view kWeight = ".weight";
 
 void add_qk_norms(const std::string& name, const nn::AttentionOptions& o, bool has_copies,
@@ -30,7 +32,7 @@ void add_qk_norms(const std::string& name, const nn::AttentionOptions& o, bool h
     k = LayerStyle::cut_norm(size, size, has_copies);
   }
   layers.emplace_back(name + "." + norms.q, q);
-  layers.emplace_back(name + "." + norms.k, k);
+  if (!o.reads_keys()) layers.emplace_back(name + "." + norms.k, k);
 }
 
 // Every rank makes the latent vectors of all tokens, and the queries, keys and values of its own heads.
@@ -81,7 +83,7 @@ void add_attention(const std::string& name, const nn::AttentionOptions& o, int64
     const int64_t outputs = o.has_output_gate ? 2 : 1;  // of a head: its query, and a gate
     add(o.q, LayerStyle::colwise(outputs * group, outputs * inner));
     for (const std::string& layer : {o.k, o.v}) {
-      if (layer.empty()) continue;
+      if (layer.empty() || o.reads_keys()) continue;
       add(layer,
           has_copies ? LayerStyle::shared_colwise(o.head_dim) : LayerStyle::colwise(o.head_dim, o.head_dim));
     }
@@ -173,6 +175,28 @@ void add_experts(const std::string& name, const nn::SparseMLP& mlp, StyledLayers
                   layers);
 }
 
+// The vectors of all layers are made whole on every rank, of which each uses a part.
+void add_layer_inputs(const CausalLM& model, const ModuleNames& names, StyledLayers& layers) {
+  for (const auto& module : model.modules(/*include_self=*/false)) {
+    const auto* const inputs = dynamic_cast<const nn::LayerInputs*>(module.get());
+    if (inputs == nullptr) continue;
+    layers.emplace_back(names.at(inputs), LayerStyle::waiting_region());
+    layers.emplace_back(names.at(inputs->projection.get()), LayerStyle::partial_gradient());
+    layers.emplace_back(names.at(inputs->norm.get()), LayerStyle::partial_gradient());
+  }
+}
+
+// The elements of a layer's vector are cut like the hidden ones of an MLP.
+void add_layer_input(const std::string& block, const nn::LayerInputsOptions& o, const nn::LayerInput& input,
+                     StyledLayers& layers) {
+  const ops::WeightForm& form = input.out->form();
+  const int64_t unit = form ? form->elements : 1;
+  layers.emplace_back(block + "layer_input", LayerStyle::region());
+  layers.emplace_back(block + o.gate, LayerStyle::colwise(unit, unit));
+  layers.emplace_back(block + o.out, LayerStyle::rowwise(unit, unit));
+  layers.emplace_back(block + o.out_norm, LayerStyle::per_token());
+}
+
 void add_block(const std::string& name, const nn::TransformerBlock& block, int64_t parts,
                StyledLayers& layers) {
   const nn::TransformerBlockOptions& o = block.options();
@@ -191,6 +215,7 @@ void add_block(const std::string& name, const nn::TransformerBlock& block, int64
   add_norm(o.mlp_norm_name);
   add_norm(o.mlp_out_norm_name);
   add_norm(o.result_scale_name);
+  if (o.layer_inputs) add_layer_input(name, *o.layer_inputs, *block.layer_input, layers);
   if (o.beside) {
     add_norm(o.beside->mlp_out_norm_name);
     add_norm(o.beside->sparse_out_norm_name);
@@ -201,8 +226,6 @@ void add_block(const std::string& name, const nn::TransformerBlock& block, int64
   layers.emplace_back(name + o.mlp_name, LayerStyle::region());
   add_projections(name + o.mlp_name, o.mlp, *block.mlp, LayerStyle::rowwise, layers);
 }
-
-using ModuleNames = std::map<const torch::nn::Module*, std::string>;
 
 // Adds what the head of a masked language model has beside the embedding's weight.
 void add_head(const CausalLM& model, const ModuleNames& names, StyledLayers& layers) {
@@ -230,12 +253,17 @@ parallel::TensorParallelPlan tensor_parallel_plan(const CausalLM& model) {
   const nn::ParameterRoles roles = model.parameter_roles();
   parallel::TensorParallelPlan plan;
   plan.most_shared_parts = fewest_heads(model);
+  add_layer_inputs(model, names, plan.layers);
   for (const auto& [role, style] :
-       {std::pair(Embedding, LayerStyle::vocabulary()), std::pair(Positions, LayerStyle::sliced()),
-        std::pair(Norm, LayerStyle::per_token()), std::pair(OutputHead, LayerStyle::vocabulary())}) {
+       {std::pair(Embedding, LayerStyle::vocabulary()), std::pair(LayerTable, LayerStyle::vocabulary()),
+        std::pair(Positions, LayerStyle::sliced()), std::pair(Norm, LayerStyle::per_token()),
+        std::pair(OutputHead, LayerStyle::vocabulary())}) {
     for (const auto& [name, own] : roles) {
-      const bool is_layer = own == role && name.ends_with(kWeight) && !name.starts_with(blocks);
-      if (is_layer) plan.layers.emplace_back(name.substr(0, name.size() - kWeight.size()), style);
+      if (own != role || !name.ends_with(kWeight) || name.starts_with(blocks)) continue;
+      const std::string layer = name.substr(0, name.size() - kWeight.size());
+      const bool is_named =
+          std::ranges::any_of(plan.layers, [&](const auto& styled) { return styled.first == layer; });
+      if (!is_named) plan.layers.emplace_back(layer, style);
     }
   }
   add_head(model, names, plan.layers);

@@ -36,6 +36,7 @@ Attention::Attention(const AttentionOptions& o, int64_t layer, at::ScalarType dt
       group_(o.num_heads / o.num_kv_heads),
       layer_(layer),
       rotary_(o.rotary),
+      shared_keys_(o.shared_keys),
       is_interleaved_(o.is_interleaved),
       has_output_gate_(o.has_output_gate),
       has_key_bias_(o.has_key_bias),
@@ -54,15 +55,17 @@ Attention::Attention(const AttentionOptions& o, int64_t layer, at::ScalarType dt
     latent_.emplace(*this, *o.latent, o.hidden_size, o.num_heads, o.head_dim, dtype);
   } else if (o.qkv.empty()) {
     q_proj = add(o.q, o.hidden_size, o.has_output_gate ? 2 * q_size : q_size, o.qkv_bias);
-    k_proj = add(o.k, o.hidden_size, kv_size, o.qkv_bias);
-    if (!o.v.empty()) v_proj = add(o.v, o.hidden_size, kv_size, o.qkv_bias);
+    if (!o.reads_keys()) k_proj = add(o.k, o.hidden_size, kv_size, o.qkv_bias);
+    if (!o.v.empty() && !o.reads_keys()) v_proj = add(o.v, o.hidden_size, kv_size, o.qkv_bias);
     TESSERA_ASSERT(
-        v_proj != nullptr || (o.qk_norm && !o.qk_norm->is_after_rotation),
+        v_proj != nullptr || o.reads_keys() || (o.qk_norm && !o.qk_norm->is_after_rotation),
         "values from the keys' projection need a norm of the keys, since the rotation works in place");
   } else {
     qkv_proj = add(o.qkv, o.hidden_size, q_size + 2 * kv_size, o.qkv_bias);
     if (!o.is_stored_by_head) qkv_proj->set_stored_rows(rows_by_head(o.num_kv_heads, group_, head_dim_));
   }
+  TESSERA_ASSERT(!reads_keys() || (o.shared_keys >= 0 && o.clip == 0.0 && !o.has_key_bias),
+                 "keys of another layer are read as they are");
   o_proj = add(o.o, o.latent ? o.num_heads * o.latent->value_dim : q_size, o.hidden_size, o.output_bias);
   if (o.has_sinks)
     sinks =
@@ -77,11 +80,17 @@ Attention::Attention(const AttentionOptions& o, int64_t layer, at::ScalarType dt
     return register_module(name, make_norm(joins ? heads * o.head_dim : o.head_dim, o.qk_norm->norm, dtype));
   };
   q_norm = add_norm(o.qk_norm->q, o.num_heads);
+  if (reads_keys()) return;
   k_norm = add_norm(o.qk_norm->k, o.num_kv_heads);
   if (o.qk_norm->norms_values) v_norm = std::make_shared<UnscaledNorm>(o.qk_norm->norm.eps);
 }
 
 int64_t Attention::kv_size() const {
+  if (reads_keys()) {
+    // A rank may have a part of the queries that share a head.
+    const int64_t queries = q_proj->out_features() / (has_output_gate_ ? 2 : 1) / head_dim_;
+    return (queries + group_ - 1) / group_ * head_dim_;
+  }
   return qkv_proj == nullptr ? k_proj->out_features() : qkv_proj->out_features() / (group_ + 2);
 }
 
@@ -114,8 +123,9 @@ at::Tensor Attention::run_latent(const ops::Activation& x, const SequenceContext
 
 std::array<at::Tensor, 4> Attention::project(const ops::Activation& x) const {
   if (qkv_proj == nullptr) {
-    const auto made = v_proj == nullptr ? forward_all(x, {q_proj.get(), k_proj.get()})
-                                        : forward_all(x, {q_proj.get(), k_proj.get(), v_proj.get()});
+    const auto made = reads_keys()        ? std::vector<at::Tensor>{q_proj->forward(x), {}}
+                      : v_proj == nullptr ? forward_all(x, {q_proj.get(), k_proj.get()})
+                                          : forward_all(x, {q_proj.get(), k_proj.get(), v_proj.get()});
     if (!has_output_gate_) return {made[0], made[1], made.back(), {}};
     const at::Tensor by_head =
         made[0].view({made[0].size(0), made[0].size(1) / (2 * head_dim_), 2, head_dim_});
@@ -159,14 +169,14 @@ at::Tensor Attention::run_heads(const ops::Activation& x, const SequenceContext&
   const auto norm = [&](bool is_after_rotation) {
     if (q_norm == nullptr || qk_norm_->is_after_rotation != is_after_rotation) return;
     q = normed(*q_norm, q);
-    k = normed(*k_norm, k);
+    if (k_norm != nullptr) k = normed(*k_norm, k);
   };
   norm(false);
   if (v_norm != nullptr) v = v_norm->forward(in_heads(v));
   if (const RotaryTable* const table = rotary_table(context)) {
     if (table->cos.defined()) {
       q = rotated(q, *table);
-      k = rotated(k, *table);
+      if (k.defined()) k = rotated(k, *table);
     }
     if (table->query_scale.defined()) q = in_heads(q) * table->query_scale.to(q.scalar_type());
   }
@@ -174,7 +184,12 @@ at::Tensor Attention::run_heads(const ops::Activation& x, const SequenceContext&
   products.reset();
   ops::AttentionFormula formula = formula_;
   if (sinks != nullptr) formula.sinks = sinks->weight;
-  std::array<at::Tensor, 3> heads = {in_heads(q), in_heads(k), in_heads(v)};
+  std::array<at::Tensor, 3> heads = {in_heads(q), {}, {}};
+  if (k.defined()) {
+    heads[1] = in_heads(k);
+    heads[2] = in_heads(v);
+  }
+  if (shared_keys_ >= 0) share_keys(heads, context);
   const bool is_biased = has_key_bias_ && context.key_bias.defined();
   if (is_biased) heads = with_biases(heads[0], heads[1], heads[2], own_biases(context.key_bias));
   const auto attend = [&](const SequenceContext& seen) {
@@ -184,6 +199,17 @@ at::Tensor Attention::run_heads(const ops::Activation& x, const SequenceContext&
   if (is_biased) out = out.narrow(2, 0, head_dim_);
   if (gate.defined()) out = out * at::sigmoid(gate);
   return o_proj->forward(out.reshape({out.size(0), out.size(1) * head_dim_}));
+}
+
+void Attention::share_keys(std::array<at::Tensor, 3>& heads, const SequenceContext& context) const {
+  SharedValues& shared = *context.shared_keys.at(static_cast<size_t>(shared_keys_));
+  if (!reads_keys()) {
+    heads[0] = shared.give(heads[0], {heads[1], heads[2]});
+    return;
+  }
+  // A cache gets these values of the new tokens a second time.
+  const auto read = shared.read(heads[0], 0, 2);
+  heads = {read[0], read[1], read[2]};
 }
 
 at::Tensor Attention::own_biases(const at::Tensor& key_bias) const {

@@ -55,6 +55,11 @@ struct AttentionOptions {
   // The projection of the queries gives a gate behind the query of each head; what the head gathers is
   // multiplied by the sigmoid of it. For q, k and v of layers of their own.
   bool has_output_gate = false;
+  // Number of SequenceContext::shared_keys to which the layer gives its keys and values, as they are in its
+  // attention and in a cache; -1: to none. A layer without the name `k` makes none and reads these, which
+  // have its heads.
+  int64_t shared_keys = -1;
+  bool reads_keys() const { return k.empty(); }
   // Names of the projections in the family's files. Without `v` the outputs of `k` are the values, too, as
   // they are before the norm of the keys, which there must be. If `qkv` has a name, one layer makes q, k and
   // v. It holds the rows of each key/value head's queries, key and value side by side, so that a contiguous
@@ -71,7 +76,8 @@ struct AttentionOptions {
 // of them. Nothing is rotated if the context has no table of the number that the options give.
 class Attention : public Layer {
  public:
-  // `layer` is the number of the block; it selects the layer of a key/value cache.
+  // `layer` is the number of the block; it selects the layer of a key/value cache. A layer that reads the
+  // keys of another has its number.
   Attention(const AttentionOptions& options, int64_t layer, at::ScalarType dtype);
 
   // x: [tokens, hidden_size] -> [tokens, hidden_size].
@@ -83,11 +89,13 @@ class Attention : public Layer {
   // Type in which the projections multiply.
   ops::ProductType product_type() const { return o_proj->product_type(); }
 
-  // Returns the shape of the keys and values that this layer adds to a cache.
+  // Returns the shape of the keys and values that this layer attends to.
   CachedHeads cached_heads() const;
+  // Tells whether they are another layer's.
+  bool reads_keys() const { return qkv_proj == nullptr && k_proj == nullptr && !latent_; }
 
-  // Either q_proj, k_proj and, unless the keys are the values, v_proj exist or qkv_proj does, or none of them
-  // in latent attention; the others are null.
+  // Either q_proj, k_proj and, unless the keys are the values, v_proj exist or qkv_proj does, or q_proj alone
+  // if the keys are another layer's, or none of them in latent attention; the others are null.
   std::shared_ptr<Linear> q_proj, k_proj, v_proj, o_proj, qkv_proj;
   std::shared_ptr<Norm> q_norm, k_norm, v_norm;  // null without norms
   std::shared_ptr<BareValues> sinks;             // null without sinks
@@ -98,8 +106,10 @@ class Attention : public Layer {
   // Returns the table by which queries and keys are rotated; null if they are not.
   const RotaryTable* rotary_table(const SequenceContext& context) const;
   // Returns q, k and v, each as [tokens, heads * head_dim] or as [tokens, heads, head_dim], and the gate,
-  // which is undefined without one.
+  // which is undefined without one, as are keys and values of another layer.
   std::array<at::Tensor, 4> project(const ops::Activation& x) const;
+  // Gives q, k and v of the attention to other layers, or completes q by the keys and values of another.
+  void share_keys(std::array<at::Tensor, 3>& heads, const SequenceContext& context) const;
   // Returns the context for the core, with documents cut into chunks.
   SequenceContext in_chunks(const SequenceContext& context) const;
   // Returns the biases of the keys of the heads here, as addends of the products of queries and keys.
@@ -112,7 +122,7 @@ class Attention : public Layer {
   at::Tensor normed(const Norm& norm, const at::Tensor& x) const;
   at::Tensor rotated(const at::Tensor& x, const RotaryTable& table) const;
 
-  int64_t head_dim_, group_, layer_, rotary_;
+  int64_t head_dim_, group_, layer_, rotary_, shared_keys_;
   bool is_interleaved_, has_output_gate_, has_key_bias_, scales_bias_;
   int64_t chunk_;
   double clip_;

@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "tessera/nn/router_balance.h"
+#include "tessera/nn/shared_values.h"
 #include "tessera/ops/attention_formula.h"
 #include "tessera/ops/linear_cross_entropy.h"
 
@@ -125,6 +126,10 @@ struct SequenceContext {
   SourceMemory memory = {};
   // The biases of keys, [tokens, heads of the model] (Alibi::table()); undefined for families without them.
   at::Tensor key_bias = {};
+  // The vectors that LayerInputs makes for all layers; null for families without them.
+  c10::intrusive_ptr<SharedValues> layer_inputs = {};
+  // Keys and values that several layers read, which AttentionOptions::shared_keys counts.
+  std::vector<c10::intrusive_ptr<SharedValues>> shared_keys = {};
 };
 
 // Shape of what one layer of a cache holds for each token.

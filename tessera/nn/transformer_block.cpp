@@ -55,6 +55,8 @@ TransformerBlock::TransformerBlock(const TransformerBlockOptions& o, int64_t lay
     dense_out_norm = add_norm(o.beside->mlp_out_norm_name);
     sparse_out_norm = add_norm(o.beside->sparse_out_norm_name);
   }
+  if (o.layer_inputs)
+    layer_input = register_module("layer_input", std::make_shared<LayerInput>(*this, *o.layer_inputs, dtype));
   if (!o.result_scale_name.empty()) {
     result_scale = register_below(*this, o.result_scale_name,
                                   std::make_shared<BareValues>(1, InitialValue::ones(), dtype));
@@ -134,8 +136,15 @@ at::Tensor TransformerBlock::run_side(const at::Tensor& x, const SequenceContext
 }
 
 at::Tensor TransformerBlock::run_all(const at::Tensor& x, const SequenceContext& context) const {
-  const at::Tensor y = run_branches(x, context);
+  at::Tensor y = run_branches(x, context);
+  if (layer_input != nullptr) y = add_layer_input(y, context);
   return result_scale == nullptr ? y : y * result_scale->weight.to(y.scalar_type());
+}
+
+at::Tensor TransformerBlock::add_layer_input(const at::Tensor& x, const SequenceContext& context) const {
+  TESSERA_ASSERT(context.layer_inputs, "a block with a vector of its own needs those of the layers");
+  const auto read = context.layer_inputs->read(x, static_cast<size_t>(options_.layer_input_number), 1);
+  return read[0] + layer_input->forward(read[0], read[1]);
 }
 
 at::Tensor TransformerBlock::run_branches(const at::Tensor& x, const SequenceContext& context) const {

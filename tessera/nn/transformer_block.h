@@ -11,6 +11,7 @@
 #include "tessera/nn/cross_attention.h"
 #include "tessera/nn/gated_convolution.h"
 #include "tessera/nn/gated_delta_net.h"
+#include "tessera/nn/layer_inputs.h"
 #include "tessera/nn/mlp.h"
 #include "tessera/nn/norm.h"
 #include "tessera/nn/sparse_mlp.h"
@@ -41,6 +42,10 @@ struct TransformerBlockOptions {
   bool is_parallel = false;   // attention and MLP read the same x
   bool norms_sums = false;    // the norms are over the residual sums, behind the branches
   double branch_scale = 1.0;  // multiplies what a branch adds to the residual sum
+  // If set, the block adds what it makes of its vector, which has the number `layer_input_number` among those
+  // of SequenceContext::layer_inputs.
+  std::optional<LayerInputsOptions> layer_inputs;
+  int64_t layer_input_number = 0;
   // If it has a name, the block's result is multiplied by a frozen number of this name.
   std::string result_scale_name = {};
   // Names of the children in the family's files. A norm without a name does not exist; the MLP of a parallel
@@ -55,8 +60,8 @@ struct TransformerBlockOptions {
 // Computes h = x + attention(x), or that of another mixer of tokens, then h + mlp(h); in a parallel block x +
 // attention(x) + mlp(x). Each branch reads its input through its norm, and its result goes through its
 // out_norm. With norms_sums, as in the first transformers, h = attention_norm(x + attention(x)), and the
-// result is mlp_norm(h + mlp(h)). By option mlp(h) is the sum of two MLPs'. A block of the sources or of the
-// targets computes this of their rows alone.
+// result is mlp_norm(h + mlp(h)). By option mlp(h) is the sum of two MLPs', and a LayerInput follows. A block
+// of the sources or of the targets computes this of their rows alone.
 class TransformerBlock : public Block {
  public:
   // `layer` counts the blocks whose mixer is of the same kind; it selects what a cache has of them. A block
@@ -66,7 +71,8 @@ class TransformerBlock : public Block {
   at::Tensor forward(const at::Tensor& x, const SequenceContext& context) override;
   CachedHeads cached_heads() const override {
     // The attention of an encoder-decoder keeps states instead.
-    const bool has_pages = attention != nullptr && options_.tokens == TransformerBlockOptions::Tokens::All;
+    const bool has_pages = attention != nullptr && !attention->reads_keys() &&
+                           options_.tokens == TransformerBlockOptions::Tokens::All;
     return has_pages ? attention->cached_heads() : CachedHeads();
   }
   void recompute_hidden() override {
@@ -84,6 +90,7 @@ class TransformerBlock : public Block {
   std::shared_ptr<Norm> attention_norm, mlp_norm, attention_out_norm, mlp_out_norm;
   // Norms of the results of two MLPs that stand beside each other, or null.
   std::shared_ptr<Norm> dense_out_norm, sparse_out_norm;
+  std::shared_ptr<LayerInput> layer_input;   // null without the option
   std::shared_ptr<BareValues> result_scale;  // [1]
   // All but one are null, and so below, unless both MLPs are there.
   std::shared_ptr<Attention> attention;
@@ -106,6 +113,8 @@ class TransformerBlock : public Block {
   // `read`: what the MLP reads of the residual sum x.
   at::Tensor run_mlp(const at::Tensor& x, const ops::Activation& read, const SequenceContext& context) const;
   at::Tensor run_branches(const at::Tensor& x, const SequenceContext& context) const;
+  // Returns x with what the block makes of its vector.
+  at::Tensor add_layer_input(const at::Tensor& x, const SequenceContext& context) const;
 
   const TransformerBlockOptions options_;
   std::shared_ptr<const Norm> last_norm_;

@@ -272,7 +272,7 @@ RulePtr adamw_8bit_rule(const OptimizerOptions& options) { return std::make_shar
 
 bool has_32bit_states(const RuleParameter& parameter) {
   return parameter.numel() < 4096 || parameter.role == nn::ParameterRole::Embedding ||
-         parameter.role == nn::ParameterRole::Positions;
+         parameter.role == nn::ParameterRole::LayerTable || parameter.role == nn::ParameterRole::Positions;
 }
 
 }  // namespace tessera::optim

@@ -166,8 +166,9 @@ RulePtr apollo_rule(const OptimizerOptions& options, uint64_t seed) {
 
 bool is_for_low_rank(const RuleParameter& parameter) {
   if (!parameter.is_target.has_value()) return is_for_muon(parameter);
-  const bool is_table =
-      parameter.role == nn::ParameterRole::Embedding || parameter.role == nn::ParameterRole::Positions;
+  const bool is_table = parameter.role == nn::ParameterRole::Embedding ||
+                        parameter.role == nn::ParameterRole::LayerTable ||
+                        parameter.role == nn::ParameterRole::Positions;
   return *parameter.is_target && parameter.shape.size() == 2 && !is_table;
 }
 

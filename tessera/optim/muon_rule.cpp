@@ -75,8 +75,9 @@ RulePtr muon_rule(OptimizerKind kind, const OptimizerOptions& options) {
 
 bool is_for_muon(const RuleParameter& parameter) {
   using enum nn::ParameterRole;
-  const bool is_table = parameter.role == Embedding || parameter.role == Positions ||
-                        parameter.role == OutputHead || parameter.role == Classifier;
+  const bool is_table = parameter.role == Embedding || parameter.role == LayerTable ||
+                        parameter.role == Positions || parameter.role == OutputHead ||
+                        parameter.role == Classifier;
   return parameter.shape.size() == 2 && !is_table;
 }
 

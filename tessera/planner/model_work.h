@@ -28,6 +28,7 @@ struct Matrix {
 struct ModelWork {
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, vocab = 0;
   double head_dim = 0.0;
+  bool has_stages = true;  // the layers can be the stages of a pipeline
   // The parts of the mean block.
   std::vector<Matrix> block;
   double block_parameters = 0.0;

@@ -57,7 +57,7 @@ SearchResult Search::run() {
   Choice choice = kept_;
   for (const int64_t tp : divisors(ranks, cluster_.devices_per_node)) {
     if (!cuts_heads(tp)) continue;
-    for (const int64_t pp : divisors(ranks / tp, work_.layers)) {
+    for (const int64_t pp : divisors(ranks / tp, work_.has_stages ? work_.layers : 1)) {
       for (const int64_t cp : divisors(ranks / tp / pp, std::max<int64_t>(1, job_.sequence / kLeastTokens))) {
         choice.tp = tp;
         choice.pp = pp;

@@ -430,6 +430,26 @@ TEST(Registry, DescribedFamiliesHaveTheDefaultsOfTheirClasses) {
   EXPECT_EQ(read_as("gemma4_text", kept)->decoder.blocks[1].attention.head_dim, 256);
   EXPECT_EQ(read_as("gemma4_text", kept)->decoder.blocks[1].attention.v, "");
 
+  const auto shared = read_as("gemma4_text", {{"num_kv_shared_layers", 3},
+                                              {"num_hidden_layers", 6},
+                                              {"use_double_wide_mlp", true},
+                                              {"hidden_size_per_layer_input", nullptr},
+                                              {"layer_types",
+                                               {"full_attention", "sliding_attention", "full_attention",
+                                                "sliding_attention", "full_attention", "full_attention"}}});
+  const auto& blocks = shared->decoder.blocks;
+  EXPECT_EQ(blocks[0].attention.shared_keys, -1) << "a later layer of its type gives";
+  EXPECT_TRUE(!blocks[1].attention.reads_keys() && blocks[3].attention.reads_keys());
+  EXPECT_EQ(blocks[1].attention.shared_keys, blocks[3].attention.shared_keys);
+  EXPECT_EQ(blocks[2].attention.shared_keys, blocks[5].attention.shared_keys);
+  EXPECT_EQ(blocks[5].mlp.intermediate_size, 2 * blocks[2].mlp.intermediate_size);
+  EXPECT_EQ(shared->decoder.layer_inputs->size, 256);
+  EXPECT_EQ(shared->decoder.layer_inputs->rows, 262144);
+  EXPECT_FALSE(gemma4->has_layer_inputs || gemma4->shares_keys);
+  const auto sharing = build_model(*shared, at::kFloat);
+  EXPECT_TRUE(sharing->ignores_tensor("model.layers.5.self_attn.k_norm.weight"));
+  EXPECT_FALSE(sharing->ignores_tensor("model.layers.2.self_attn.k_norm.weight"));
+
   EXPECT_TRUE(read_as("opt")->tie_word_embeddings);
   EXPECT_EQ(read_as("opt")->decoder.positions->rows, 66) << "two before the first";
   EXPECT_FALSE(read_as("opt")->training_note.empty()) << "its dropout is 0.1 unless it is given";
@@ -474,10 +494,21 @@ TEST(Registry, DescribedFamiliesHaveTheDefaultsOfTheirClasses) {
         BadCase{"llama4_text", {{"router_jitter_noise", 0.1}}, kUnsupported, "router_jitter_noise"},
         BadCase{"gemma3_text", {{"use_bidirectional_attention", true}}, kUnsupported, "bidirectional"},
         BadCase{"gemma4_text",
-                {{"hidden_size_per_layer_input", nullptr}},
+                {{"hidden_size_per_layer_input", nullptr}, {"vocab_size_per_layer_input", 60}},
+                kConfig,
+                "key 'vocab_size_per_layer_input': less than the vocabulary"},
+        BadCase{"gemma4_text", {{"hidden_size_per_layer_input", int64_t{1} << 30}}, kConfig, "2^44"},
+        BadCase{"gemma4_text", {{"num_kv_shared_layers", 2}}, kConfig, "num_kv_shared_layers"},
+        BadCase{"gemma4_text",
+                {{"num_kv_shared_layers", 1}, {"layer_types", {"sliding_attention", "full_attention"}}},
+                kConfig,
+                "no earlier layer is of the type of layer 1"},
+        BadCase{"gemma4_text",
+                {{"num_kv_shared_layers", 1},
+                 {"layer_types", {"full_attention", "full_attention"}},
+                 {"per_layer_config", {{"1", {{"num_key_value_heads", 1}}}}}},
                 kUnsupported,
-                "key 'hidden_size_per_layer_input': an embedding for each layer"},
-        BadCase{"gemma4_text", {{"num_kv_shared_layers", 1}}, kUnsupported, "num_kv_shared_layers"},
+                "the keys of one with other heads"},
         BadCase{"gemma4_text", {{"use_bidirectional_attention", "all"}}, kUnsupported, "got 'all'"},
         BadCase{"gemma4_text", {{"enable_moe_block", true}}, kConfig, "key 'num_experts': missing"},
         BadCase{"gemma4_text",

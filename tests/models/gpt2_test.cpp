@@ -152,7 +152,8 @@ TEST(JoinedProjections, AnAdapterOfPeftGivesItsLogitsBesideAndMerged) {
   for (const auto& [family, layers, tolerance] :
        {Case{"gpt2", 12}, Case{"phi3", 4}, Case{"gemma3_multimodal", 5}, Case{"qwen3_5", 7, 1e-3},
         Case{"qwen3_5_multimodal", 2, 1e-3}, Case{"phi", 4}, Case{"gptj", 4}, Case{"opt", 4},
-        Case{"bloom", 4}, Case{"mpt", 4}, Case{"lfm2", 8, 1e-3}, Case{"gemma4", 9}}) {
+        Case{"bloom", 4}, Case{"mpt", 4}, Case{"lfm2", 8, 1e-3}, Case{"gemma4", 9},
+        Case{"gemma4_shared", 16}}) {
     SCOPED_TRACE(family);
     const std::string base = reference_folder(family), adapter = base + "/adapter";
     const TensorFile file(base + "/reference.safetensors");

@@ -8,6 +8,7 @@
 #include "tessera/core/error.h"
 #include "tessera/io/file.h"
 #include "tessera/models/common/base_model.h"
+#include "tessera/models/common/pipeline.h"
 
 #include "tests/models/reference_models.h"
 #include "tests/testing/temp_folder.h"
@@ -186,14 +187,26 @@ TEST(Load, AModelWithoutItsHeadLoads) {
   }
 }
 
-TEST(Load, AVocabularyWithBiasesKeepsItsSize) {
-  const BaseModel base = BaseModel::open(reference_folder("phi"));
-  EXPECT_NO_THROW(base.with_vocabulary({.count = base.config().vocab_size}));
+TEST(Load, AVocabularyWithBiasesOrRowsForLayersKeepsItsSize) {
+  for (const char* family : {"phi", "gemma4_shared"}) {
+    const BaseModel base = BaseModel::open(reference_folder(family));
+    EXPECT_NO_THROW(base.with_vocabulary({.count = base.config().vocab_size}));
+    try {
+      base.with_vocabulary({.count = 70});
+      FAIL() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), "E-MODEL-UNSUPPORTED") << error.what();
+    }
+  }
+}
+
+TEST(Load, LayersThatReadFarAreNotCutIntoStages) {
+  const auto model = build_model(BaseModel::open(reference_folder("gemma4_shared")).config(), at::kFloat);
   try {
-    base.with_vocabulary({.count = 70});
+    plan_pipeline(*model, 2, {});
     FAIL() << "no error";
   } catch (const Error& error) {
-    EXPECT_EQ(error.code(), "E-MODEL-UNSUPPORTED") << error.what();
+    EXPECT_EQ(error.code(), "E-CONFIG-PIPELINE") << error.what();
   }
 }
 

@@ -128,6 +128,33 @@ TEST(RouterBalance, LossAndGradientsOfRouters) {
   }
 }
 
+// Keys and values that several layers read, and the vectors of all layers, get their gradients from blocks
+// that run again and from blocks that do not.
+TEST(SharedValues, GradientsReachWhatMadeThemThroughRecomputation) {
+  const TensorFile file(reference_folder("gemma4_shared") + "/reference.safetensors");
+  // A bit for each block: all, those that give keys, those that read them, and every other one.
+  for (const unsigned recomputed : {0b111111U, 0b000110U, 0b111000U, 0b101010U, 0b010101U}) {
+    SCOPED_TRACE(recomputed);
+    const auto model = load_reference_model("gemma4_shared", at::kDouble);
+    ASSERT_EQ(model->blocks().size(), 6U);
+    for (size_t block = 0; block < 6; ++block) {
+      if ((recomputed >> block & 1U) != 0) parallel::checkpoint_activations(*model->blocks()[block]);
+    }
+    // The vectors of the layers have a gradient also where the hidden states before the first block have
+    // none.
+    if ((recomputed & 1U) != 0) model->embeddings().front()->weight.set_requires_grad(false);
+    expect_loss_and_gradients(*model, file, "_f64", 1e-10);
+  }
+}
+
+// Layers that read the keys and values of others have none in a cache.
+TEST(SharedValues, ReadersHaveNoCache) {
+  const auto model = load_reference_model("gemma4_shared", at::kFloat);
+  const nn::KvCacheOptions options = model->cache_options();
+  EXPECT_EQ(options.num_layers, 3);
+  EXPECT_EQ(options.window, 0);
+}
+
 // Tests of all models but those with dynamic RoPE, whose keys in a cache become wrong as a sequence grows.
 class ReferenceGeneration : public Reference {};
 
@@ -155,14 +182,15 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values("apertus", "apertus_relu2", "arcee", "bloom", "cohere", "cohere2", "deepseek_v2",
                       "deepseek_v2_lite", "deepseek_v3", "exaone4", "falcon_40b", "falcon_7b",
                       "falcon_options", "falcon_rw", "gemma", "gemma2", "gemma3", "gemma3_multimodal",
-                      "gemma3_nested", "gemma4", "gemma4_moe", "gemma4_multimodal", "glm", "glm4", "glm4_moe",
-                      "glm4_moe_lite", "gpt_neox", "gpt_neox_sequential", "gpt_oss", "gpt_oss_defaults",
-                      "gpt_oss_mxfp4", "gptj", "granite", "granite_moe", "helium", "hunyuan", "lfm2",
-                      "lfm2_moe", "llama4", "llama4_multimodal", "ministral", "ministral3",
-                      "mistral3_multimodal", "mistral4", "mpt", "nemotron", "olmo", "olmo2", "olmo3", "olmoe",
-                      "opt", "opt_sums", "phi", "phi3", "phi3_longrope", "qwen2_moe", "qwen3_5",
-                      "qwen3_5_moe", "qwen3_5_moe_multimodal", "qwen3_5_multimodal", "qwen3_next", "seed_oss",
-                      "smollm3", "stablelm", "stablelm_norms", "stablelm_parallel", "starcoder2"),
+                      "gemma3_nested", "gemma4", "gemma4_moe", "gemma4_multimodal", "gemma4_shared",
+                      "gemma4_shared_multimodal", "glm", "glm4", "glm4_moe", "glm4_moe_lite", "gpt_neox",
+                      "gpt_neox_sequential", "gpt_oss", "gpt_oss_defaults", "gpt_oss_mxfp4", "gptj",
+                      "granite", "granite_moe", "helium", "hunyuan", "lfm2", "lfm2_moe", "llama4",
+                      "llama4_multimodal", "ministral", "ministral3", "mistral3_multimodal", "mistral4",
+                      "mpt", "nemotron", "olmo", "olmo2", "olmo3", "olmoe", "opt", "opt_sums", "phi", "phi3",
+                      "phi3_longrope", "qwen2_moe", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_multimodal",
+                      "qwen3_5_multimodal", "qwen3_next", "seed_oss", "smollm3", "stablelm", "stablelm_norms",
+                      "stablelm_parallel", "starcoder2"),
     [](const auto& info) { return std::string(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(Families, ReferenceGeneration,
@@ -176,14 +204,14 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values("apertus", "apertus_relu2", "arcee", "bloom", "cohere", "cohere2", "deepseek_v2",
                       "deepseek_v2_lite", "deepseek_v3", "exaone4", "falcon_40b", "falcon_7b",
                       "falcon_options", "falcon_rw", "gemma", "gemma2", "gemma3", "gemma3_multimodal",
-                      "gemma3_nested", "gemma4", "gemma4_moe", "gemma4_multimodal", "glm", "glm4", "glm4_moe",
-                      "glm4_moe_lite", "gpt_neox", "gpt_neox_sequential", "gpt_oss", "gpt_oss_defaults",
-                      "gpt_oss_mxfp4", "gptj", "granite", "granite_moe", "helium", "hunyuan", "lfm2",
-                      "lfm2_moe", "llama4_multimodal", "ministral", "ministral3", "mistral3_multimodal",
-                      "mistral4", "mpt", "nemotron", "olmo", "olmo2", "olmo3", "olmoe", "opt", "opt_sums",
-                      "phi", "phi3", "qwen2_moe", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_multimodal",
-                      "qwen3_5_multimodal", "qwen3_next", "seed_oss", "smollm3", "stablelm", "stablelm_norms",
-                      "stablelm_parallel", "starcoder2"),
+                      "gemma3_nested", "gemma4", "gemma4_moe", "gemma4_multimodal", "gemma4_shared",
+                      "gemma4_shared_multimodal", "glm", "glm4", "glm4_moe", "glm4_moe_lite", "gpt_neox",
+                      "gpt_neox_sequential", "gpt_oss", "gpt_oss_defaults", "gpt_oss_mxfp4", "gptj",
+                      "granite", "granite_moe", "helium", "hunyuan", "lfm2", "lfm2_moe", "llama4_multimodal",
+                      "ministral", "ministral3", "mistral3_multimodal", "mistral4", "mpt", "nemotron", "olmo",
+                      "olmo2", "olmo3", "olmoe", "opt", "opt_sums", "phi", "phi3", "qwen2_moe", "qwen3_5",
+                      "qwen3_5_moe", "qwen3_5_moe_multimodal", "qwen3_5_multimodal", "qwen3_next", "seed_oss",
+                      "smollm3", "stablelm", "stablelm_norms", "stablelm_parallel", "starcoder2"),
     [](const auto& info) { return std::string(info.param); });
 
 TEST(DynamicRope, GenerationEndsWhereTheFrequenciesChange) {
@@ -199,7 +227,8 @@ TEST(DynamicRope, GenerationEndsWhereTheFrequenciesChange) {
 // Feeds the cache token by token, up to the model's last position: most tokens lie beyond the window, and
 // most pages are freed.
 TEST(SlidingWindow, ACacheGivesWhatWholeSequencesGive) {
-  for (const char* family : {"mistral_sliding", "qwen2_sliding", "qwen3_sliding", "mixtral"}) {
+  for (const char* family :
+       {"mistral_sliding", "qwen2_sliding", "qwen3_sliding", "mixtral", "gemma4_shared"}) {
     SCOPED_TRACE(family);
     const auto model = load_reference_model(family, at::kDouble);
     const int64_t length = model->config().max_position_embeddings;

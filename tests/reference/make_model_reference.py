@@ -237,6 +237,25 @@ FAMILIES = {
                        layer_types=["sliding_attention", "full_attention"], sliding_window=4,
                        per_layer_config={"1": dict(head_dim=10)}, enable_moe_block=True, num_experts=5, top_k_experts=2,
                        moe_intermediate_size=7, hidden_size_per_layer_input=0, pad_token_id=0, rms_norm_eps=1e-2),
+    # As E2B and E4B: an embedding for each layer, whose table has more rows than there are tokens, and last layers that
+    # read the keys and values of earlier ones, two of them of the same one, and have MLPs of twice the width.
+    "gemma4_shared": slim("Gemma4ForCausalLM", dict(lora=["q_proj", "k_proj", "per_layer_input_gate", "per_layer_model_projection"]),
+                          model_type="gemma4_text", num_hidden_layers=6, hidden_size=14, intermediate_size=10, head_dim=6, global_head_dim=10,
+                          num_kv_shared_layers=3, use_double_wide_mlp=True, sliding_window=4,
+                          layer_types=["full_attention", "sliding_attention", "full_attention",
+                                       "sliding_attention", "full_attention", "full_attention"],
+                          hidden_size_per_layer_input=5, vocab_size_per_layer_input=63, final_logit_softcapping=20.0, pad_token_id=0, rms_norm_eps=1e-2,
+                          rope_parameters=dict(
+                              full_attention=dict(rope_type="proportional", partial_rotary_factor=0.5, rope_theta=700.0),
+                              sliding_attention=dict(rope_type="default", rope_theta=50.0))),
+    # As they are published: the text part of a larger model.
+    "gemma4_shared_multimodal": slim("Gemma4ForConditionalGeneration", dict(num_other_ids=7), model_type="gemma4", **whole(
+        dict(model_type="gemma4_vision", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
+             num_key_value_heads=2, head_dim=4, patch_size=2, position_embedding_size=4),
+        model_type="gemma4_text", num_hidden_layers=3, head_dim=6, global_head_dim=8, num_kv_shared_layers=1,
+        layer_types=["sliding_attention", "full_attention", "full_attention"], sliding_window=4, hidden_size_per_layer_input=3,
+        vocab_size_per_layer_input=61, pad_token_id=0), image_token_id=60, boi_token_id=59, eoi_token_id=58, audio_token_id=57,
+        boa_token_id=56, eoa_token_index=55, video_token_id=54),
     "gemma4_multimodal": slim("Gemma4ForConditionalGeneration", dict(num_other_ids=7), model_type="gemma4", **whole(
         dict(model_type="gemma4_vision", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
              num_key_value_heads=2, head_dim=4, patch_size=2, position_embedding_size=4),

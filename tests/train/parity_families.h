@@ -82,6 +82,8 @@ inline const std::vector<ParityFamily>& parity_families() {
       // Heads of two sizes, of which some layers have fewer, values from the keys' projection, and frozen
       // numbers.
       {"gemma4", 4, 2, Layouts},
+      // Layers that read the keys and values of earlier ones, and an embedding for each layer.
+      {"gemma4_shared", 4, 2, Layouts},
       // Experts beside an MLP.
       {"gemma4_moe", 4, 2, Experts, 5},
       {"cohere", 4, 2, Layouts | Pipelines},

@@ -51,7 +51,22 @@ void Assembly::quantize(const QuantizeOptions& options) {
   coded_ = quantize_layers(*model_, table_, base_files_.get(), options);
 }
 
+namespace {
+
+// Virtual tokens have no rows in the table of a model whose layers have embeddings of their own.
+void check_adapter(const CausalLM& model, const peft::LoraOptions& options) {
+  if (options.method != peft::AdapterMethod::Prompt || !model.config().has_layer_inputs) return;
+  throw Error(ErrorKind::Config, "ADAPTER",
+              "virtual tokens are not supported for a model with an embedding for each layer, which they "
+              "have no rows of")
+      .in(model.config().source_file)
+      .hint("train a LoRA adapter");
+}
+
+}  // namespace
+
 peft::LoraTargets Assembly::put_adapter(const AdapterFolder& adapter) {
+  check_adapter(*model_, adapter.config.options);
   adapter_files_ = adapter.files;
   peft::LoraTargets targets =
       peft::apply_adapter(*model_, adapter.config, *adapter.files, model_->tied_modules());
@@ -60,6 +75,7 @@ peft::LoraTargets Assembly::put_adapter(const AdapterFolder& adapter) {
 }
 
 peft::LoraTargets Assembly::put_new_adapter(const peft::LoraOptions& options) {
+  check_adapter(*model_, options);
   const peft::TiedModules tied = model_->tied_modules();
   peft::LoraTargets targets = peft::apply_lora(*model_, options, peft::sharing_modules(tied));
   if (has_new_vocabulary_) peft::carry_token_tables(*model_, token_tables(*model_), tied, targets);

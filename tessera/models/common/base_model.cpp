@@ -104,6 +104,14 @@ BaseModel BaseModel::with_vocabulary(const checkpoint::VocabularyRows& rows) con
         .got(std::to_string(rows.count) + " tokens")
         .need(std::to_string(config_->vocab_size));
   }
+  if (config_->has_layer_inputs) {
+    throw Error(ErrorKind::Model, "UNSUPPORTED",
+                "the vocabulary of a model with an embedding for each layer does not change its size")
+        .in(config_->source_file)
+        .got(std::to_string(rows.count) + " tokens")
+        .need(std::to_string(config_->vocab_size))
+        .hint("use tokens that the vocabulary keeps free");
+  }
   BaseModel model = with_config({{"vocab_size", std::to_string(rows.count)}});
   model.rows_ = rows;
   return model;

@@ -68,7 +68,16 @@ std::shared_ptr<const nn::DocumentSides> CausalLM::sides_of(const nn::TokenBatch
   return config().is_encoder_decoder ? document_sides(batch, device()) : nullptr;
 }
 
+at::Tensor CausalLM::add_inputs(nn::SequenceContext&, const at::Tensor&, const at::Tensor& x) const {
+  return x;
+}
+
 void CausalLM::add_positions(nn::SequenceContext&, const at::Tensor&) const {}
+
+at::Tensor CausalLM::before_blocks(const at::Tensor& input_ids, const at::Tensor& position_ids,
+                                   const at::Tensor& type_ids, nn::SequenceContext& context) {
+  return add_inputs(context, input_ids, embed(input_ids, position_ids, type_ids));
+}
 
 int64_t CausalLM::num_virtual_tokens() const {
   const auto& rows = embeddings().front()->virtual_rows();
@@ -80,8 +89,8 @@ at::Device CausalLM::device() const { return head().weight().device(); }
 at::Tensor CausalLM::hidden_states(const at::Tensor& input_ids, const at::Tensor& position_ids,
                                    const at::Tensor& type_ids, nn::SequenceContext context) {
   add_positions(context, position_ids);
-  return through_blocks(embed(input_ids, position_ids, type_ids), 0, static_cast<int64_t>(blocks().size()),
-                        context);
+  const at::Tensor x = before_blocks(input_ids, position_ids, type_ids, context);
+  return through_blocks(x, 0, static_cast<int64_t>(blocks().size()), context);
 }
 
 at::Tensor CausalLM::through_blocks(at::Tensor x, int64_t begin, int64_t end,
@@ -107,7 +116,10 @@ nn::ParameterRoles CausalLM::parameter_roles() const {
       nn::ParameterRole& role = roles[layer_name + "." + parameter.key()];
       const auto table = std::ranges::find(tables, layer);
       if (table != tables.end()) {
-        role = table == tables.begin() ? nn::ParameterRole::Embedding : nn::ParameterRole::Positions;
+        const bool is_named = layer->role() != nn::ParameterRole::Other;
+        role = table == tables.begin() ? nn::ParameterRole::Embedding
+               : is_named              ? layer->role()
+                                       : nn::ParameterRole::Positions;
       } else if (parameter.value().is_same(head().weight())) {
         role = config().classification ? nn::ParameterRole::Classifier : nn::ParameterRole::OutputHead;
       } else {
@@ -167,7 +179,7 @@ at::Tensor CausalLM::run_blocks(const nn::TokenBatch& batch, int64_t begin, int6
     }
     // See [Note: router sums in a forward].
     nn::RouterBalance* const balance = context.router_balance.get();
-    at::Tensor x = begin == 0 ? embed(input, positions, types) : input;
+    at::Tensor x = begin == 0 ? before_blocks(input, positions, types, context) : input;
     if (begin > 0 && balance != nullptr) x = balance->take_sums(x);
     const at::Tensor y = through_blocks(x, begin, end, context);
     if (end < static_cast<int64_t>(blocks().size())) return balance == nullptr ? y : balance->with_sums(y);
@@ -262,7 +274,8 @@ at::Tensor CausalLM::run_cached(const at::Tensor& input, const at::Tensor& posit
                                 nn::SequenceContext context, int64_t begin, int64_t end) {
   return nn::call_hooked(*this, input, [&](const at::Tensor& x) {
     add_positions(context, positions);
-    at::Tensor hidden = through_blocks(begin == 0 ? embed(x, positions) : x, begin, end, context);
+    const at::Tensor first = begin == 0 ? before_blocks(x, positions, {}, context) : x;
+    at::Tensor hidden = through_blocks(first, begin, end, context);
     if (end < static_cast<int64_t>(blocks().size())) return hidden;
     if (last.defined()) hidden = hidden.index_select(0, last);
     return head().logits(hidden);

@@ -143,6 +143,10 @@ class CausalLM : public torch::nn::Module {
   // int64 on the model's device; without type_ids all are 0.
   virtual at::Tensor embed(const at::Tensor& input_ids, const at::Tensor& position_ids,
                            const at::Tensor& type_ids = {}) = 0;
+  // Puts into `context` whatever else the family's blocks need of the tokens: made of their ids and of x,
+  // what embed() has given. Returns what the first block reads instead of x.
+  virtual at::Tensor add_inputs(nn::SequenceContext& context, const at::Tensor& input_ids,
+                                const at::Tensor& x) const;
   // Puts into `context` whatever the family's blocks need of the positions, such as rotary angles.
   virtual void add_positions(nn::SequenceContext& context, const at::Tensor& position_ids) const;
   virtual const std::vector<std::shared_ptr<nn::Block>>& blocks() const = 0;
@@ -193,6 +197,9 @@ class CausalLM : public torch::nn::Module {
   // undefined. `input` holds ids for begin 0, and hidden states otherwise.
   at::Tensor run_cached(const at::Tensor& input, const at::Tensor& positions, const at::Tensor& last,
                         nn::SequenceContext context, int64_t begin, int64_t end);
+  // Returns what the first block reads, and completes the context of all blocks.
+  at::Tensor before_blocks(const at::Tensor& input_ids, const at::Tensor& position_ids,
+                           const at::Tensor& type_ids, nn::SequenceContext& context);
   // Runs x, [tokens, hidden_size], through the blocks [begin, end).
   at::Tensor through_blocks(at::Tensor x, int64_t begin, int64_t end,
                             const nn::SequenceContext& context) const;

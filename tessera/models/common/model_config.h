@@ -78,6 +78,12 @@ struct ModelConfig {
   // The head is that of a masked language model (Transformers' *ForMaskedLM), which tells the tokens that
   // were masked. Of encoders alone.
   bool is_masked_lm = false;
+  // Each layer has an embedding of the tokens of its own (nn::LayerInputs).
+  bool has_layer_inputs = false;
+  // Some layers read the keys and values of earlier ones.
+  bool shares_keys = false;
+  // Tells whether blocks read more than the result of the block before.
+  bool reads_far() const { return has_layer_inputs || shares_keys; }
   // The type that config.json names for the weights (`dtype` or `torch_dtype`), if any.
   std::optional<DType> stored_dtype;
 

@@ -47,6 +47,15 @@ parallel::PipelinePlan plan_pipeline(const CausalLM& model, int64_t num_ranks,
         "position biases, which every stage would have to hold")
         .hint("leave out pipeline_parallel_size; dp_shard_size cuts the model's weights, too");
   }
+  if (model.config().reads_far()) {
+    throw Error(ErrorKind::Config, "PIPELINE",
+                std::string("a pipeline is not supported for this model: its layers read ") +
+                    (model.config().shares_keys ? "the keys and values of earlier layers"
+                                                : "an embedding of the tokens for each layer") +
+                    ", which no stage hands on")
+        .in(model.config().source_file)
+        .hint("leave out pipeline_parallel_size; dp_shard_size cuts the model's weights, too");
+  }
   const parallel::PipelineParts parts = pipeline_parts(model);
   parallel::PartCosts costs = parallel::product_costs(parts);
   for (size_t i = 0; i < costs.blocks.size(); ++i)

@@ -8,6 +8,7 @@
 
 #include "tessera/models/common/model_config.h"
 #include "tessera/nn/alibi.h"
+#include "tessera/nn/layer_inputs.h"
 #include "tessera/nn/norm.h"
 #include "tessera/nn/rotary_embedding.h"
 #include "tessera/nn/transformer_block.h"
@@ -26,7 +27,11 @@ struct Decoder {
   std::vector<nn::RopeOptions> ropes;
   std::optional<LearnedPositions> positions;
   std::optional<nn::AlibiOptions> alibi;  // of the blocks that have AttentionOptions::has_key_bias
-  nn::NormOptions norm;                   // the last one, and that of the embedding
+  // The options of all blocks have the same. The rows of the table are multiplied by `layer_table_scale`,
+  // as the embedding is by its scale.
+  std::optional<nn::LayerInputsOptions> layer_inputs;
+  double layer_table_scale = 1.0;
+  nn::NormOptions norm;  // the last one, and that of the embedding
   // Multiplies the embedding; in the type of the hidden states if `rounds_embedding_scale`.
   double embedding_scale = 1.0;
   bool rounds_embedding_scale = false;

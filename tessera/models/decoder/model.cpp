@@ -1,5 +1,7 @@
 #include "tessera/models/decoder/model.h"
 
+#include <map>
+
 #include <ATen/ATen.h>
 
 #include "tessera/checkpoint/whole_model.h"
@@ -22,20 +24,38 @@ DecoderForCausalLM::DecoderForCausalLM(const ModelConfig& config, const Decoder&
   const auto add_norm = [&](const std::string& name) -> std::shared_ptr<nn::Norm> {
     return name.empty() ? nullptr : add(name, nn::make_norm(config.hidden_size, decoder.norm, dtype));
   };
-  const auto add_table = [&](const std::string& name, int64_t rows) {
-    return add(name, std::make_shared<nn::Embedding>(rows, config.hidden_size, dtype));
+  const auto add_table = [&](const std::string& name, int64_t rows, int64_t columns) {
+    return add(name, std::make_shared<nn::Embedding>(rows, columns, dtype));
   };
-  embedding_ = add_table(decoder.embedding, config.vocab_size);
+  embedding_ = add_table(decoder.embedding, config.vocab_size, config.hidden_size);
   if (const auto row = config.fixed_row()) embedding_->set_fixed_row(*row);
-  if (decoder.positions) positions_ = add_table(decoder.positions->name, decoder.positions->rows);
+  if (decoder.positions)
+    positions_ = add_table(decoder.positions->name, decoder.positions->rows, config.hidden_size);
+  if (decoder.layer_inputs) {
+    const nn::LayerInputsOptions& o = *decoder.layer_inputs;
+    layer_table_ = add_table(o.table, o.rows, o.num_layers * o.size);
+    layer_table_->set_role(nn::ParameterRole::LayerTable);
+    if (const auto row = config.fixed_row()) layer_table_->set_fixed_row(*row);
+    layer_inputs_ = add("layer_inputs", std::make_shared<nn::LayerInputs>(*body, o, dtype));
+  }
   embedding_norm_ = add_norm(decoder.embedding_norm);
   const auto list = add(decoder.layers, std::make_shared<torch::nn::Module>(decoder.layers));
   int64_t num_attentions = 0, num_states = 0;
+  std::map<int64_t, int64_t> givers;  // the numbers of the layers that give keys and values
   for (const nn::TransformerBlockOptions& options : decoder.blocks) {
-    int64_t& number = options.has_attention() ? num_attentions : num_states;
-    blocks_.push_back(list->register_module(
-        std::to_string(blocks_.size()), std::make_shared<nn::TransformerBlock>(options, number++, dtype)));
+    int64_t number = 0;
+    if (!options.has_attention()) {
+      number = num_states++;
+    } else if (options.attention.reads_keys()) {
+      number = givers.at(options.attention.shared_keys);
+    } else {
+      number = num_attentions++;
+      if (options.attention.shared_keys >= 0) givers[options.attention.shared_keys] = number;
+    }
+    blocks_.push_back(list->register_module(std::to_string(blocks_.size()),
+                                            std::make_shared<nn::TransformerBlock>(options, number, dtype)));
   }
+  num_shared_keys_ = givers.size();
   const auto norm = add_norm(decoder.final_norm);
   for (const nn::RopeOptions& rope : decoder.ropes) {
     ropes_.push_back(std::make_unique<nn::RotaryEmbedding>(rope));
@@ -68,8 +88,11 @@ std::shared_ptr<nn::OutputHead> DecoderForCausalLM::make_output_head(const std::
 }
 
 std::vector<std::shared_ptr<nn::Embedding>> DecoderForCausalLM::embeddings() const {
-  if (positions_ == nullptr) return {embedding_};
-  return {embedding_, positions_};
+  std::vector<std::shared_ptr<nn::Embedding>> tables = {embedding_};
+  for (const auto& table : {positions_, layer_table_}) {
+    if (table != nullptr) tables.push_back(table);
+  }
+  return tables;
 }
 
 std::vector<TiedParameter> DecoderForCausalLM::tied_parameters() const {
@@ -83,10 +106,21 @@ at::Tensor DecoderForCausalLM::embed(const at::Tensor& input_ids, const at::Tens
   if (positions_ != nullptr)
     rows = rows + nn::call(*positions_, position_ids + decoder_.positions->first).to(hidden_type());
   if (embedding_norm_ != nullptr) rows = embedding_norm_->forward(rows);
-  if (decoder_.embedding_scale == 1.0) return rows;
-  if (!decoder_.rounds_embedding_scale) return rows * decoder_.embedding_scale;
-  const at::Tensor scale = at::scalar_tensor(decoder_.embedding_scale, on_host(hidden_type()));
-  return rows * scale.item<double>();
+  return scaled(rows, decoder_.embedding_scale);
+}
+
+at::Tensor DecoderForCausalLM::scaled(const at::Tensor& rows, double scale) const {
+  if (scale == 1.0) return rows;
+  if (!decoder_.rounds_embedding_scale) return rows * scale;
+  return rows * at::scalar_tensor(scale, on_host(hidden_type())).item<double>();
+}
+
+at::Tensor DecoderForCausalLM::add_inputs(nn::SequenceContext& context, const at::Tensor& input_ids,
+                                          const at::Tensor& x) const {
+  if (layer_inputs_ == nullptr) return x;
+  const at::Tensor rows = nn::call(*layer_table_, input_ids).to(hidden_type());
+  context.layer_inputs = c10::make_intrusive<nn::SharedValues>();
+  return context.layer_inputs->give(x, layer_inputs_->forward(x, scaled(rows, decoder_.layer_table_scale)));
 }
 
 bool DecoderForCausalLM::ignores_tensor(const std::string& name) const {
@@ -106,6 +140,8 @@ void DecoderForCausalLM::add_positions(nn::SequenceContext& context, const at::T
     context.rotary.push_back(rope->table(position_ids, context.document_starts, hidden_type(), context.part));
   }
   if (alibi_ != nullptr) context.key_bias = alibi_->table(position_ids, hidden_type());
+  for (size_t i = 0; i < num_shared_keys_; ++i)
+    context.shared_keys.push_back(c10::make_intrusive<nn::SharedValues>());
 }
 
 }  // namespace tessera::models

@@ -23,6 +23,8 @@ class DecoderForCausalLM : public CausalLM {
   std::vector<TiedParameter> tied_parameters() const override;
   at::Tensor embed(const at::Tensor& input_ids, const at::Tensor& position_ids,
                    const at::Tensor& type_ids) override;
+  at::Tensor add_inputs(nn::SequenceContext& context, const at::Tensor& input_ids,
+                        const at::Tensor& x) const override;
   bool ignores_tensor(const std::string& name) const override;
   void add_positions(nn::SequenceContext& context, const at::Tensor& position_ids) const override;
   const std::vector<std::shared_ptr<nn::Block>>& blocks() const override { return blocks_; }
@@ -36,9 +38,15 @@ class DecoderForCausalLM : public CausalLM {
   std::shared_ptr<nn::OutputHead> make_output_head(const std::shared_ptr<nn::Norm>& norm,
                                                    at::ScalarType dtype);
 
-  std::shared_ptr<nn::Embedding> embedding_, positions_;  // the latter is null without learned positions
-  std::shared_ptr<nn::Norm> embedding_norm_;              // null without one
-  std::unique_ptr<nn::Alibi> alibi_;                      // null without biases
+  // Multiplies rows of a table by a number, which may be rounded as the option says.
+  at::Tensor scaled(const at::Tensor& rows, double scale) const;
+
+  // The last two are null without learned positions, and without embeddings of layers.
+  std::shared_ptr<nn::Embedding> embedding_, positions_, layer_table_;
+  std::shared_ptr<nn::LayerInputs> layer_inputs_;  // null without them
+  size_t num_shared_keys_ = 0;
+  std::shared_ptr<nn::Norm> embedding_norm_;  // null without one
+  std::unique_ptr<nn::Alibi> alibi_;          // null without biases
   std::vector<std::shared_ptr<nn::Block>> blocks_;
   std::shared_ptr<nn::TaskHead> head_;
   std::vector<std::unique_ptr<nn::RotaryEmbedding>> ropes_;

@@ -1,6 +1,9 @@
-// The text part of Gemma 4 (Google DeepMind, 2026): heads of two sizes, values from the keys' projection, and
-// experts beside a dense MLP.
+// The text part of Gemma 4 (Google DeepMind, 2026): heads of two sizes, values from the keys' projection,
+// experts beside a dense MLP, layers that read the keys and values of others, and an embedding for each
+// layer.
+#include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "tessera/models/common/read_config.h"
 #include "tessera/models/decoder/read_experts.h"
@@ -12,26 +15,13 @@ namespace tessera::models {
 namespace {
 
 void refuse_other_forms(const io::JsonReader& reader) {
-  if (const int64_t size = reader.integer("hidden_size_per_layer_input", 0, kMaxSize, 256); size > 0) {
-    throw unsupported(reader, "hidden_size_per_layer_input",
-                      "an embedding for each layer (Gemma 4 E2B and E4B) is not implemented")
-        .got(std::to_string(size))
-        .need("0, as the dense 31B and the sparse 26B-A4B have it");
-  }
-  if (reader.integer("num_kv_shared_layers", 0, kMaxLayers, 0) > 0) {
-    throw unsupported(reader, "num_kv_shared_layers",
-                      "layers that take the keys and values of another layer are not implemented")
-        .need("0, as the dense 31B and the sparse 26B-A4B have it");
-  }
   // Tokens of images see both sides with "vision", tokens of text never.
   const std::string sides = reader.text("use_bidirectional_attention", "vision");
-  if (sides != "vision") {
-    throw unsupported(reader, "use_bidirectional_attention",
-                      "bidirectional attention of text is not implemented here")
-        .got("'" + sides + "'")
-        .need("null, or 'vision', which means images alone");
-  }
-  reader.boolean("use_double_wide_mlp", false);  // of layers that share keys and values
+  if (sides == "vision") return;
+  throw unsupported(reader, "use_bidirectional_attention",
+                    "bidirectional attention of text is not implemented here")
+      .got("'" + sides + "'")
+      .need("null, or 'vision', which means images alone");
 }
 
 // Sets the heads of a layer, which `section` and `key` give where they are not those of the model.
@@ -92,6 +82,74 @@ nn::RopeOptions read_layer_rope(const io::JsonReader& reader, const DecoderConfi
   return rope;
 }
 
+// Returns the last layer of the first `own` ones that has a window, or has none, as `layer` does.
+size_t giver_of(const io::JsonReader& reader, const std::vector<bool>& slides, size_t own, size_t layer) {
+  for (size_t giver = own; giver > 0; --giver) {
+    if (slides[giver - 1] == slides[layer]) return giver - 1;
+  }
+  throw reader
+      .problem("num_kv_shared_layers", "no earlier layer is of the type of layer " + std::to_string(layer) +
+                                           ", which reads its keys and values")
+      .got(std::to_string(slides.size() - own))
+      .need("a layer of each type before those that share");
+}
+
+// The last layers read the keys and values of the last earlier layer of their type.
+void share_keys(const io::JsonReader& reader, const std::vector<bool>& slides, DecoderConfig& c) {
+  const int64_t count = reader.integer("num_kv_shared_layers", 0, c.num_layers - 1, 0);
+  const bool are_wide = reader.boolean("use_double_wide_mlp", false) && count > 0;
+  if (are_wide) check_products(reader, c, {{"intermediate_size", 2 * c.intermediate_size}});
+  c.shares_keys = count > 0;
+  auto& blocks = c.decoder.blocks;
+  const size_t own = blocks.size() - static_cast<size_t>(count);
+  // Numbers of the shared keys, by the layers that give them.
+  std::map<size_t, int64_t> numbers;
+  for (size_t layer = own; layer < blocks.size(); ++layer) {
+    const size_t giver = giver_of(reader, slides, own, layer);
+    const int64_t number = numbers.emplace(giver, std::ssize(numbers)).first->second;
+    nn::AttentionOptions &reads = blocks[layer].attention, &gives = blocks[giver].attention;
+    if (reads.head_dim != gives.head_dim || reads.num_kv_heads != gives.num_kv_heads) {
+      throw unsupported(reader, "per_layer_config",
+                        "a layer that reads the keys of one with other heads is not implemented")
+          .got("layer " + std::to_string(layer) + ", which reads those of layer " + std::to_string(giver));
+    }
+    reads.shared_keys = gives.shared_keys = number;
+    reads.k = reads.v = "";
+    if (are_wide) blocks[layer].mlp.intermediate_size *= 2;
+    // Files may have weights of keys that nothing reads.
+    for (const char* module : {"k_proj", "v_proj", "k_norm", "v_norm"}) {
+      for (const char* kind : {"weight", "bias"})
+        c.decoder.unread_endings.push_back("layers." + std::to_string(layer) + ".self_attn." + module + "." +
+                                           kind);
+    }
+  }
+}
+
+// Gives each layer an embedding of its own, as Gemma 4 E2B and E4B have it.
+void set_layer_inputs(const io::JsonReader& reader, DecoderConfig& c) {
+  const int64_t size = reader.integer("hidden_size_per_layer_input", 0, kMaxSize, 256);
+  const int64_t rows = reader.integer("vocab_size_per_layer_input", 1, kMaxSize, 262144);
+  if (size == 0) return;
+  if (rows < c.vocab_size) {
+    throw reader.problem("vocab_size_per_layer_input", "less than the vocabulary")
+        .got(std::to_string(rows))
+        .need("at least " + std::to_string(c.vocab_size));
+  }
+  check_elements(reader, "hidden_size_per_layer_input", size, c.num_layers * std::max(rows, c.hidden_size));
+  c.has_layer_inputs = true;
+  c.decoder.layer_table_scale = std::sqrt(static_cast<double>(size));
+  c.decoder.layer_inputs = nn::LayerInputsOptions{.hidden_size = c.hidden_size,
+                                                  .num_layers = c.num_layers,
+                                                  .size = size,
+                                                  .rows = rows,
+                                                  .activation = c.decoder.blocks.front().mlp.activation,
+                                                  .norm = c.decoder.norm};
+  for (size_t layer = 0; layer < c.decoder.blocks.size(); ++layer) {
+    c.decoder.blocks[layer].layer_inputs = c.decoder.layer_inputs;
+    c.decoder.blocks[layer].layer_input_number = static_cast<int64_t>(layer);
+  }
+}
+
 void set_attention(const io::JsonReader& reader, DecoderConfig& c) {
   auto slides = read_sliding_layers(reader, c, [](int64_t layer) { return (layer + 1) % 6 != 0; });
   slides.back() = false;
@@ -112,6 +170,7 @@ void set_attention(const io::JsonReader& reader, DecoderConfig& c) {
   if (layers) read_layers(*layers, c);
   set_rope(c, read_layer_rope(reader, c, slides, false));
   c.decoder.ropes.push_back(read_layer_rope(reader, c, slides, true));
+  share_keys(reader, slides, c);
 }
 
 void set_experts_beside(const io::JsonReader& reader, DecoderConfig& c) {
@@ -144,7 +203,8 @@ DecoderConfig read_gemma4(const io::JsonReader& reader) {
                                           .kv_heads = 4,
                                           .is_tied = true,
                                           .activation_key = "hidden_activation",
-                                          .activation = "gelu_pytorch_tanh"});
+                                          .activation = "gelu_pytorch_tanh",
+                                          .pad_token = 0});
   refuse_other_forms(reader);
   c.decoder.embedding_scale = std::sqrt(static_cast<double>(c.hidden_size));
   c.decoder.rounds_embedding_scale = true;
@@ -158,6 +218,7 @@ DecoderConfig read_gemma4(const io::JsonReader& reader) {
     block.result_scale_name = "layer_scalar";
   }
   set_attention(reader, c);
+  set_layer_inputs(reader, c);
   set_experts_beside(reader, c);
   return c;
 }

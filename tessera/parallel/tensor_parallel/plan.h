@@ -25,7 +25,8 @@ struct LayerStyle {
     CutNorm,
     SharedCutNorm,
     PerToken,
-    Sliced
+    Sliced,
+    WaitingRegion
   };
   Kind kind = Kind::Region;
   int64_t unit = 1;        // cuts fall on multiples of this
@@ -42,6 +43,8 @@ struct LayerStyle {
   // A module whose layers are cut: it reads whole activations, and the gradients that its ranks have for them
   // are summed.
   static LayerStyle region() { return {Kind::Region}; }
+  // A region that begins when the activations of all ranks are there: what is not a product reads them.
+  static LayerStyle waiting_region() { return {Kind::WaitingRegion}; }
   // A region in which each rank's output is a part of a sum: the outputs are summed too.
   static LayerStyle summed_region() { return {Kind::SummedRegion}; }
   // A Linear that is cut along out_features: each rank makes a part of the outputs.

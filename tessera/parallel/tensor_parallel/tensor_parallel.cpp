@@ -32,6 +32,9 @@ class Cutter {
   void apply(const std::string& name, nn::Layer& layer, const LayerStyle& style) {
     switch (style.kind) {
       case LayerStyle::Kind::Region: return layer.set_parallel(detail::region_input(group_, name, options_));
+      case LayerStyle::Kind::WaitingRegion:
+        return layer.set_parallel(
+            detail::region_input(group_, name, {.sequence_parallel = options_.sequence_parallel}));
       case LayerStyle::Kind::SummedRegion:
         return layer.set_parallel(detail::summed_region(group_, name, options_));
       case LayerStyle::Kind::PartialGradient: return place_whole(layer);

@@ -158,6 +158,7 @@ ModelWork work_of(const models::CausalLM& model, const models::ModelConfig& conf
   ModelWork work;
   work.layers = config.num_layers;
   work.hidden = config.hidden_size;
+  work.has_stages = !config.reads_far();
   work.heads = config.num_heads;
   work.kv_heads = std::max<int64_t>(1, config.num_kv_heads);
   work.vocab = model.head().weight().size(0);

@@ -13,7 +13,8 @@ bool has(const std::string& name, const std::string& part) { return name.find(pa
 bool is_embedding(const nn::ParameterRoles& roles, const std::string& name) {
   const auto found = roles.find(name);
   return found != roles.end() &&
-         (found->second == nn::ParameterRole::Embedding || found->second == nn::ParameterRole::OutputHead);
+         (found->second == nn::ParameterRole::Embedding || found->second == nn::ParameterRole::LayerTable ||
+          found->second == nn::ParameterRole::OutputHead);
 }
 
 bool is_in(const config::LrGroup& group, const std::string& name) {
