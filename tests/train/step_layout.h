@@ -44,7 +44,7 @@ enum class Trained {
 };
 
 // Below the norm of every family's gradients, so that clipping does something.
-inline constexpr double kMaxGradNorm = 0.002;
+inline constexpr double kMaxGradNorm = 0.0005;
 
 struct LayoutCase {
   std::string family;
