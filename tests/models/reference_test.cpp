@@ -76,7 +76,8 @@ TEST_P(Reference, LossAndGradientsInFloat32) {
   const auto model = load_reference_model(GetParam(), at::kFloat);
   // Some families have the gradients in float64 alone.
   const bool has_own = file_.has("grad." + model->named_parameters().begin()->key());
-  expect_loss_and_gradients(*model, file_, has_own ? "" : "_f64", 1e-4);
+  // Roundings of float32 add up to 1e-4 of a small gradient.
+  expect_loss_and_gradients(*model, file_, has_own ? "" : "_f64", 3e-4);
 }
 
 TEST_P(Reference, LogitsLossAndGradientsInFloat64) {
