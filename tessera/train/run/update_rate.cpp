@@ -29,8 +29,11 @@ bool multiplies_itself(OptimizerKind kind) {
 
 std::unique_ptr<optim::Optimizer> make_sample(const config::Recipe& recipe, const at::Tensor& tile) {
   std::vector<optim::OptimizedTile> tiles = {{.name = "sample", .tile = tile, .is_target = true}};
-  if (recipe.optimizer == OptimizerKind::AdamW)
-    return optim::make_adamw(std::move(tiles), adamw_options(recipe));
+  if (recipe.optimizer == OptimizerKind::AdamW) {
+    optim::AdamWOptions options = adamw_options(recipe);
+    options.spill.reset();
+    return optim::make_adamw(std::move(tiles), options);
+  }
   return optim::make_optimizer(recipe.optimizer, std::move(tiles), config::optimizer_options(recipe), 0);
 }
 
@@ -49,9 +52,7 @@ double seconds_of_update(const config::Recipe& recipe, const planner::ModelWork&
   // The numbers leave the process's own generator as it is.
   const auto generator = at::make_generator<at::CPUGeneratorImpl>(1);
   const at::Tensor tile = at::randn({rows, columns}, generator, options).requires_grad_();
-  config::Recipe here = recipe;
-  here.offload_optimizer_device = config::OffloadDevice::None;
-  const auto optimizer = make_sample(here, tile);
+  const auto optimizer = make_sample(recipe, tile);
   double least = std::numeric_limits<double>::max();
   for (int update = 0; update < kUpdates; ++update) {
     tile.mutable_grad() = at::randn({rows, columns}, generator, options);
