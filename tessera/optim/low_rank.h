@@ -31,7 +31,9 @@ class LowRank {
   // tile at `box`.
   at::Tensor part(const at::Tensor& projected, const parallel::Box& box) const;
   // Returns P for the rank largest singular values of `matrix`: their singular vectors, each with the sign
-  // that makes its element of the largest magnitude positive. NaN where the matrix is not finite.
+  // that makes its element of the largest magnitude positive. NaN where the matrix is not finite. Vectors of
+  // singular values that are zero but for roundings could point anywhere, elsewhere under another split:
+  // axes take their places, as far as they are orthogonal to the others.
   at::Tensor singular_vectors(const at::Tensor& matrix) const;
 
  private:

@@ -346,6 +346,31 @@ TEST(RulesTest, ProjectionsOfWhatIsNotFinite) {
   EXPECT_TRUE(tile.detach().isnan().any().item<bool>());
 }
 
+// A gradient of a lower rank than the projection's has the same projection if its roundings differ: here the
+// third vector is an axis, and moments of earlier gradients are led there.
+TEST(RulesTest, ProjectionsOfALowerRank) {
+  OptimizerOptions options = default_options(OptimizerKind::GaLore);
+  options.rank = 3.0;
+  options.update_proj_gap = 1.0;
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{7, 5}, std::vector<int64_t>{5, 7}}) {
+    std::vector<at::Tensor> values;
+    for (const double rounding : {0.0, 1.0, -1.0}) {
+      at::Tensor tile = start(shape).to(at::kDouble).set_requires_grad(true);
+      const auto optimizer = make_optimizer(OptimizerKind::GaLore, {{"w", tile}}, options, 1);
+      tile.mutable_grad() = gradient(shape, 1, 0.17).to(at::kDouble);
+      optimizer->step(0.1, 1.0);
+      at::Tensor low = gradient(shape, 2, 0.17).to(at::kDouble);
+      for (int64_t row = 2; row < shape[0]; ++row) low[row].copy_(low[0] - 2.0 * low[1]);
+      tile.mutable_grad() = low + 5e-16 * rounding * gradient(shape, 3, 0.17).to(at::kDouble);
+      optimizer->step(0.1, 1.0);
+      values.push_back(tile.detach().clone());
+    }
+    EXPECT_GT(difference(values[0], start(shape).to(at::kDouble)), 0.01);
+    EXPECT_LE(difference(values[1], values[0]), 1e-12);
+    EXPECT_LE(difference(values[2], values[0]), 1e-12);
+  }
+}
+
 // A tile of 16 bits is updated in float32 and rounded once, by less than the distance of two numbers.
 TEST(RulesTest, NarrowTilesAreUpdatedInFloat32) {
   for (const Case& row : reference().cases) {
