@@ -77,12 +77,24 @@ int64_t spilled_bytes(const TrainedModel& trained, optim::Optimizer& optimizer) 
   return bytes;
 }
 
+// Returns the number of micro-batches that a rank holds at a time: others behind them change nothing, and
+// each takes time to follow. A rank with several stages has up to two rounds of them.
+int64_t held_micro_batches(const config::Recipe& recipe, int64_t pp) {
+  const int64_t all = recipe.gradient_accumulation_steps;
+  if (pp > 1 && (recipe.pipeline_schedule == PipelineKind::GPipe || recipe.pipeline_microbatches != 0))
+    return all;
+  const bool has_several = recipe.pipeline_stages_per_rank > 1 ||
+                           (pp > 1 && recipe.pipeline_schedule == PipelineKind::Interleaved);
+  return std::min(all, has_several ? 2 * pp : pp + 1);
+}
+
 }  // namespace
 
 RankMemory estimate_memory(const config::Recipe& asked, int64_t num_ranks, int64_t rank) {
   count_meta_memory();
   const ParallelDims dims = parallel_dims(asked, num_ranks);
   config::Recipe recipe = config::with_accumulation(asked, dims.dp_replicate * dims.dp_shard);
+  recipe.gradient_accumulation_steps = held_micro_batches(recipe, dims.resolved(num_ranks).pp);
   // States on a drive are counted as if they were in memory, and then only their buffers are.
   const auto spill = spill_place(recipe);
   if (spill) recipe.offload_optimizer_device = config::OffloadDevice::None;

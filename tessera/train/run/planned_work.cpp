@@ -269,10 +269,6 @@ std::vector<RankMemory> count_memory(const std::string& recipe, std::vector<std:
                                      const planner::Job& job, const planner::Choice& choice) {
   planner::Choice on_device = choice;
   on_device.offload = planner::Offload::None;
-  // Micro-batches beyond those that a rank holds at a time change nothing, and each takes time to follow.
-  // A rank with several stages has up to two rounds of them.
-  const int64_t held = choice.stages_per_rank > 1 ? 2 * choice.pp : choice.pp + 1;
-  if (choice.schedule != PipelineKind::GPipe) on_device.accumulation = std::min(choice.accumulation, held);
   for (std::string& line : as_overrides(on_device.recipe_lines(job))) overrides.push_back(std::move(line));
   overrides.insert(overrides.end(),
                    {"device=cpu", "global_batch_size=", "pipeline_microbatches=", "pipeline_split="});
