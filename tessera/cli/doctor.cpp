@@ -148,6 +148,7 @@ std::string instruction_sets(const CpuFeatures& cpu) {
   std::vector<std::string> isa;
   if (cpu.avx2) isa.emplace_back("AVX2");
   if (cpu.avx512f) isa.emplace_back("AVX-512");
+  if (cpu.avx512_vnni) isa.emplace_back("AVX512-VNNI");
   if (cpu.avx512_bf16) isa.emplace_back("AVX512-BF16");
   if (cpu.avx512_fp16) isa.emplace_back("AVX512-FP16");
   if (cpu.amx_bf16) isa.emplace_back(cpu.amx_palette_missing ? "AMX (tile palettes hidden)" : "AMX");

@@ -96,6 +96,7 @@ CpuFeatures detect_cpu_features() {
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return features;
   features.avx2 = has_fma_and_half && bit(b, 5);
   features.avx512f = bit(b, 16) && bit(b, 17) && bit(b, 30) && bit(b, 31);
+  features.avx512_vnni = bit(c, 11);
   features.avx512_fp16 = bit(d, 23);
   features.amx_bf16 = bit(d, 22) && bit(d, 24);
   if (__get_cpuid_count(7, 1, &a, &b, &c, &d) != 0) features.avx512_bf16 = bit(a, 5);

@@ -9,6 +9,7 @@ namespace tessera {
 struct CpuFeatures {
   bool avx2 = false;     // and FMA
   bool avx512f = false;  // and its parts BW, DQ and VL
+  bool avx512_vnni = false;
   bool avx512_bf16 = false;
   bool avx512_fp16 = false;
   bool amx_bf16 = false;

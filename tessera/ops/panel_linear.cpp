@@ -56,30 +56,45 @@ class LayerRows {
   kernels::CodedMatrix coded_;
 };
 
-// The rows of x [rows, in], packed for the kernels: a few of them side by side, more in panels.
+// Tells whether all layers are multiplied in digits ([Note: digits]).
+bool have_digits(const kernels::Units<float>& units, const std::vector<LinearOperands>& layers) {
+  return units.has_digit_form != nullptr && std::ranges::all_of(layers, [&](const LinearOperands& layer) {
+           return layer.weight.is_coded() && units.has_digit_form(*layer.weight.form());
+         });
+}
+static_assert(kPanelLinearRows <= kernels::kMostDigitRows);
+
+// The rows of x [rows, in], packed for the kernels: in digits, a few of them side by side, or in panels.
 class PackedRows {
  public:
-  PackedRows(const at::Tensor& x, int64_t in)
+  PackedRows(const at::Tensor& x, int64_t in, const std::vector<LinearOperands>& layers)
       : units_(*product_units<float>()),
         in_(in),
         rows_(x.numel() / in),
+        are_digits_(have_digits(units_, layers)),
         is_few_(rows_ <= kernels::kTileLines),
         panels_(is_few_ ? 0 : kernels::panels_of(rows_)),
         panel_bytes_(kernels::blocks_of(in) * units_.block_bytes),
-        packed_(at::empty({is_few_ ? in * kernels::kTileLines * 4 : panels_ * panel_bytes_},
-                          x.options().dtype(at::kByte))),
+        packed_(at::empty({bytes()}, x.options().dtype(at::kByte))),
         panel_(reinterpret_cast<char*>(write<uint8_t>(packed_))) {
-    if (is_few_) {
+    if (are_digits_) {
+      units_.pack_digits(read<float>(x), in, rows_, in, panel_);
+    } else if (is_few_) {
       units_.pack_few(read<float>(x), in, rows_, in, few());
     } else {
       units_.pack(kernels::Side::Right, {read<float>(x), in, true}, rows_, in, panel_, panel_bytes_);
     }
   }
 
-  // Multiplies by rows [at, at + count) of a weight of `outs` rows as they lie, if x has few rows and there
-  // is a kernel for their form; returns whether it did. `bias` and `y` are those of the first of these rows.
+  // Multiplies by rows [at, at + count) of a weight of `outs` rows as they lie, if there is a kernel for
+  // their form and this number of rows of x; returns whether it did. `bias` and `y` are those of the first of
+  // these rows.
   bool multiply_as_they_lie(const LayerRows& weight, int64_t at, int64_t count, const float* bias, float* y,
                             int64_t outs) const {
+    if (are_digits_) {
+      units_.multiply_digits(weight.coded(at), count, panel_, rows_, in_, bias, y, outs);
+      return true;
+    }
     if (!is_few_) return false;
     if (const float* const floats = weight.floats(at)) {
       units_.multiply_few(floats, in_, count, few(), rows_, in_, bias, y, outs);
@@ -101,11 +116,15 @@ class PackedRows {
   }
 
  private:
+  int64_t bytes() const {
+    if (are_digits_) return rows_ * (in_ / 32) * kernels::kDigitRunBytes;
+    return is_few_ ? in_ * kernels::kTileLines * 4 : panels_ * panel_bytes_;
+  }
   float* few() const { return reinterpret_cast<float*>(panel_); }
 
   const kernels::Units<float>& units_;
   int64_t in_, rows_;
-  bool is_few_;
+  bool are_digits_, is_few_;
   int64_t panels_, panel_bytes_;
   at::Tensor packed_;
   char* panel_;
@@ -126,7 +145,7 @@ std::vector<at::Tensor> panel_linears(const at::Tensor& x_in, const std::vector<
   const at::Tensor x = x_in.contiguous();
   const int64_t in = layers.front().weight.size(1);
   const LayerTiles tiles(x, layers, at::kFloat, kTile);
-  const PackedRows packed(x, in);
+  const PackedRows packed(x, in, layers);
   tiles.for_each([&] {
     return [&, scratch = std::unique_ptr<float[]>()](size_t i, int64_t first, int64_t last) mutable {
       const LayerRows weight(layers[i].weight);

@@ -7,6 +7,7 @@
 #include "tessera/core/error.h"
 #include "tessera/ops/linear.h"
 #include "tessera/ops/panel_linear.h"
+#include "tessera/ops/product_units.h"
 
 #include "tests/ops/random_weight.h"
 #include "tests/testing/gradcheck.h"
@@ -171,20 +172,37 @@ Weight random_codes(const CodedType& type, int64_t outs, int64_t in) {
   return {stored, form};
 }
 
-// A layer of coded weights has the bits of the layer of their values.
+at::Tensor values_of(const Weight& weight) {
+  const at::Tensor values = at::empty({weight.size(0), weight.size(1)}, at::kFloat);
+  io::expand_blocks(*weight.form(), weight.stored().const_data_ptr(),
+                    values.numel() / weight.form()->elements, values.mutable_data_ptr<float>());
+  return values;
+}
+
+// Tells whether a coded weight is multiplied in digits ([Note: digits] in avx512_digits.h).
+bool has_digits(const Weight& weight) {
+  const kernels::Units<float>* const units = product_units<float>();
+  return units != nullptr && units->has_digit_form != nullptr && units->has_digit_form(*weight.form());
+}
+
+// A layer of coded weights has the bits of the layer of their values or, where it is multiplied in digits, is
+// as near to the exact products and has the same bits for any number of rows.
 void expect_products_of_values(const Weight& weight) {
   const int64_t outs = weight.size(0), in = weight.size(1);
   SCOPED_TRACE(io::name_of(*weight.form()) + ", " + std::to_string(outs));
-  const at::Tensor values = at::empty({outs, in}, at::kFloat), bias = random_tensor({outs}, 2, at::kFloat),
-                   x = random_tensor({17, in}, 3, at::kFloat);
-  io::expand_blocks(*weight.form(), weight.stored().const_data_ptr(),
-                    values.numel() / weight.form()->elements, values.mutable_data_ptr<float>());
+  const at::Tensor values = values_of(weight), bias = random_tensor({outs}, 2, at::kFloat),
+                   x = random_tensor({kPanelLinearRows, in}, 3, at::kFloat);
   if (!is_panel_linear(x, weight)) return;  // no own products of floats
   ASSERT_TRUE(at::isfinite(values).all().item<bool>());
+  const at::Tensor all = panel_linears(x, {{weight, bias}})[0];
+  const at::Tensor exact = x.to(at::kDouble).matmul(values.to(at::kDouble).t()) + bias;
+  const at::Tensor sizes = x.to(at::kDouble).norm(2, {1}, true) * values.to(at::kDouble).norm(2, {1});
+  EXPECT_LT(((all - exact).abs() / sizes).max().item<double>(), 5e-7);
   for (const int64_t rows : {1, 2, 3, 8, 16, 17}) {
-    const at::Tensor some = x.narrow(0, 0, rows);
-    EXPECT_TRUE(at::equal(panel_linears(some, {{weight, bias}})[0], panel_linears(some, {{values, bias}})[0]))
-        << rows;
+    const at::Tensor some = x.narrow(0, 1, rows);
+    const at::Tensor want =
+        has_digits(weight) ? all.narrow(0, 1, rows) : panel_linears(some, {{values, bias}})[0];
+    EXPECT_TRUE(at::equal(panel_linears(some, {{weight, bias}})[0], want)) << rows;
   }
 }
 
@@ -208,6 +226,30 @@ TEST(PanelLinear, MultipliesCodesAsTheirValues) {
       expect_products_of_values(checks::random_weight(item.form, outs, item.columns * 5));
     }
   }
+}
+
+// Elements of x that are not finite, very large or small, or beside much larger ones.
+TEST(PanelLinear, MultipliesCodesByAnyNumbers) {
+  const c10::InferenceMode generation;
+  const Weight weight = checks::random_weight(io::block_form(io::GgmlType::Q8_0), 21, 96);
+  const at::Tensor values = values_of(weight).to(at::kDouble);
+  at::Tensor x = random_tensor({8, 96}, 4, at::kFloat);
+  if (!is_panel_linear(x, weight)) return;  // no own products of floats
+  x[0].zero_();
+  x[1].mul_(1e30);
+  x[2].mul_(1e-30);
+  x[3].mul_(1e-44);
+  x[4].narrow(0, 0, 90).mul_(1e-5);
+  x[5][40] = std::numeric_limits<float>::infinity();
+  x[6][95] = std::numeric_limits<float>::quiet_NaN();
+  const at::Tensor got = panel_linears(x, {{weight, std::nullopt}})[0];
+  const at::Tensor exact = x.to(at::kDouble).matmul(values.t());
+  for (const int64_t row : {0, 1, 2, 3, 4, 7}) {
+    const double size = x[row].abs().max().item<double>() * values.norm(2, {1}).max().item<double>();
+    EXPECT_LE(largest_difference(got[row], exact[row]), 1e-6 * size + 1e-37) << row;
+  }
+  EXPECT_FALSE(at::isfinite(got[5]).any().item<bool>());
+  EXPECT_TRUE(at::isnan(got[6]).all().item<bool>());
 }
 
 TEST(SmallLinear, IsTakenInGenerationAlone) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "tessera/core/cpu_features.h"
+#include "tessera/io/weight_blocks.h"
 #include "tessera/ops/kernels/key_band.h"
 #include "tessera/ops/kernels/packed.h"
 
@@ -23,6 +24,8 @@ struct SoftmaxState {
 // queries, nothing is masked.
 
 struct CodedMatrix;
+
+inline constexpr int64_t kMostDigitRows = 96, kDigitRunBytes = 160;
 
 // The operations of one kind of unit, for T = float, Bf16 or F16. Units for F16 have no functions for
 // attention, from `softmax` on: these are null.
@@ -73,6 +76,16 @@ struct Units {
   // nothing, for forms of codes that must be expanded first.
   bool (*multiply_few_coded)(const CodedMatrix& weights, int64_t outs, const T* x, int64_t rows,
                              int64_t depth, const T* bias, T* y, int64_t y_stride);
+  // The next three are for layers of up to kMostDigitRows rows over weights whose codes are whole numbers,
+  // which are multiplied as such by x in fixed point ([Note: digits]); null where the processor has no such
+  // products. A row's results depend on that row alone, and are as near to the exact ones as those in floats.
+  // Tells whether a form of codes is one of these. A row of x then has a multiple of 32 elements.
+  bool (*has_digit_form)(const io::BlockForm& form);
+  // Packs rows of x, [rows, depth]: `to` has room for kDigitRunBytes for each 32 elements.
+  void (*pack_digits)(const T* x, int64_t stride, int64_t rows, int64_t depth, void* to);
+  // Does what multiply_few() does for `outs` coded rows and x of pack_digits().
+  void (*multiply_digits)(const CodedMatrix& weights, int64_t outs, const void* x, int64_t rows,
+                          int64_t depth, const T* bias, T* y, int64_t y_stride);
   // Computes C = (L R)^T + bias for rows on the left, [rows, depth] with left_stride elements between them,
   // and one panel of up to 32 lines on the right; C: [columns, rows], ldc elements between its rows; bias:
   // [rows], or null.

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <iterator>
+#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -18,6 +19,7 @@
 //
 #include "tessera/ops/kernels/vector_units.h"
 //
+#include "tessera/ops/kernels/avx512_digits.h"
 #include "tessera/ops/kernels/avx512_forms.h"
 
 namespace tessera::ops::kernels::avx512 {
@@ -36,6 +38,11 @@ Units<ElementOf<Form>> units_of_floats() {
   units.max_depth = 768;
   units.backward_queries = 128;
   return units;
+}
+
+// Adds the products by digits, if the processor has them.
+void add_digits_if_usable(Units<float>& units) {
+  if (detect_cpu_features().avx512_vnni) add_digit_products(units);
 }
 
 template <class Form>
@@ -60,7 +67,11 @@ void add_sums(const float* sums, int64_t sum_stride, float beta, Bf16* c, int64_
 }
 
 const Units<float>& float_units() {
-  static const Units<float> table = units_of_floats<float>();
+  static const Units<float> table = [] {
+    Units<float> units = units_of_floats<float>();
+    add_digits_if_usable(units);
+    return units;
+  }();
   return table;
 }
 
@@ -90,6 +101,7 @@ const Units<Bf16>& bf16_units() {
 const Units<float>& float_units_with_tiles() {
   static const Units<float> table = [] {
     Units<float> units = tile_units<Split>();
+    add_digits_if_usable(units);
     units.own_bytes = int64_t{900} << 10;
     units.group_bytes = 1;
     units.max_depth = 768;

@@ -121,16 +121,19 @@ TESSERA_INLINE Vec widened_high(Vec x) {
   return _mm512_castsi512_ps(
       _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
 }
+// Returns sixteen codes from `first` on of row `row` in the lowest quarter, and of each fourth row behind it
+// in the next ones.
+TESSERA_INLINE Row four_rows(const int8_t* const (&codes)[16], int64_t first, int64_t row) {
+  const auto at = [&](int64_t r) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes[r] + first));
+  };
+  const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(at(row)), at(row + 4), 1);
+  const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(at(row + 8)), at(row + 12), 1);
+  return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
 // Writes turned[depth][row] = codes[row][first + depth] for sixteen depths.
 TESSERA_INLINE void turn_codes(const int8_t* const (&codes)[16], int64_t first, int8_t (&turned)[16][16]) {
-  const auto four = [&](int64_t row) {
-    const auto at = [&](int64_t r) {
-      return _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes[r] + first));
-    };
-    const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(at(row)), at(row + 4), 1);
-    const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(at(row + 8)), at(row + 12), 1);
-    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
-  };
+  const auto four = [&](int64_t row) { return four_rows(codes, first, row); };
   // A quarter of the registers holds four rows; after two steps, it has a word of these for each of four
   // depths.
   const Row a = four(0), b = four(1), c = four(2), d = four(3);
