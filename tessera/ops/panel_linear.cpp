@@ -48,6 +48,12 @@ class LayerRows {
     }
     return scratch;
   }
+  // Returns rows [first, first + count) as they lie, unless they are floats.
+  kernels::Ahead ahead(int64_t first, int64_t count) const {
+    if (floats_ != nullptr) return {};
+    if (narrow_ != nullptr) return {reinterpret_cast<const char*>(narrow(first)), count * in_ * 2};
+    return {reinterpret_cast<const char*>(coded_.row(first)), count * coded_.row_bytes};
+  }
 
  private:
   int64_t in_;
@@ -105,13 +111,15 @@ class PackedRows {
     }
     return true;
   }
-  // Multiplies by `count` rows of a weight, [count, in]. The rest is as above.
-  void multiply(const float* weight, int64_t count, const float* bias, float* y, int64_t outs) const {
+  // Multiplies by `count` rows of a weight, [count, in], while what lies ahead is fetched. The rest is as
+  // above.
+  void multiply(const float* weight, int64_t count, const float* bias, float* y, int64_t outs,
+                const kernels::Ahead& ahead) const {
     if (is_few_) return units_.multiply_few(weight, in_, count, few(), rows_, in_, bias, y, outs);
     for (int64_t p = 0; p < panels_; ++p) {
       const int64_t row = p * kernels::kPanelLines;
       units_.multiply_plain(weight, in_, panel_ + p * panel_bytes_, in_, bias, y + row * outs, outs, count,
-                            std::min(kernels::kPanelLines, rows_ - row));
+                            std::min(kernels::kPanelLines, rows_ - row), p == 0 ? ahead : kernels::Ahead());
     }
   }
 
@@ -158,7 +166,9 @@ std::vector<at::Tensor> panel_linears(const at::Tensor& x_in, const std::vector<
         scratch = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(kTile * in));
       for (int64_t at = first; at < last; at += kTile) {
         const int64_t count = std::min(kTile, last - at);
-        packed.multiply(weight.as_floats(at, count, scratch.get()), count, bias_at(at), y + at, outs);
+        const float* const rows = weight.as_floats(at, count, scratch.get());
+        packed.multiply(rows, count, bias_at(at), y + at, outs,
+                        weight.ahead(at + count, std::min(kTile, last - at - count)));
       }
     };
   });

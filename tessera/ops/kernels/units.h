@@ -25,6 +25,12 @@ struct SoftmaxState {
 
 struct CodedMatrix;
 
+// Bytes that are read after a product.
+struct Ahead {
+  const char* data = nullptr;
+  int64_t bytes = 0;
+};
+
 inline constexpr int64_t kMostDigitRows = 96, kDigitRunBytes = 160;
 
 // The operations of one kind of unit, for T = float, Bf16 or F16. Units for F16 have no functions for
@@ -88,9 +94,9 @@ struct Units {
                           int64_t depth, const T* bias, T* y, int64_t y_stride);
   // Computes C = (L R)^T + bias for rows on the left, [rows, depth] with left_stride elements between them,
   // and one panel of up to 32 lines on the right; C: [columns, rows], ldc elements between its rows; bias:
-  // [rows], or null.
+  // [rows], or null. Fetches into the second-level cache, bit by bit, what lies ahead.
   void (*multiply_plain)(const T* left, int64_t left_stride, const char* right, int64_t depth, const T* bias,
-                         T* c, int64_t ldc, int64_t rows, int64_t columns);
+                         T* c, int64_t ldc, int64_t rows, int64_t columns, const Ahead& ahead);
   // Computes C = sums + beta C for [rows, columns], sum_stride and ldc elements between rows. Null for T =
   // float.
   void (*add_sums)(const float* sums, int64_t sum_stride, float beta, T* c, int64_t ldc, int64_t rows,

@@ -180,7 +180,8 @@ void multiply_few(const W* weights, int64_t stride, int64_t outs, const float* x
 template <int64_t Rows, int64_t Vecs>
 [[gnu::noinline]] void multiply_plain_rows(const float* left, int64_t left_stride, const char* right,
                                            int64_t depth, const float* bias, float* c, int64_t ldc,
-                                           int64_t columns) {
+                                           int64_t columns, Ahead ahead) {
+  const int64_t fetched_bytes = ahead.bytes * kWords / depth;
   alignas(64) float turned[Rows][Vecs * kTileLines];
   for (int64_t part = 0; part < depth; part += kPartDepth, left += kPartDepth) {
     Vec sums[Rows][Vecs];
@@ -195,6 +196,8 @@ template <int64_t Rows, int64_t Vecs>
 #pragma GCC unroll 16
       for (int64_t row = 0; row < Rows; ++row)
         __builtin_prefetch(left + (Rows + row) * left_stride + first, 0, 2);
+      for (int64_t at = 0; at < fetched_bytes; at += 64) __builtin_prefetch(ahead.data + at, 0, 2);
+      ahead.data += fetched_bytes;
       for (int64_t word = 0; word < words; ++word) {
         Vec line[Vecs];
 #pragma GCC unroll 2
@@ -226,24 +229,27 @@ template <int64_t Rows, int64_t Vecs>
 
 template <int64_t Rows>
 void multiply_plain_group(const float* left, int64_t left_stride, const char* right, int64_t depth,
-                          const float* bias, float* c, int64_t ldc, int64_t columns) {
+                          const float* bias, float* c, int64_t ldc, int64_t columns, Ahead ahead) {
   if (kVecsOfProduct == 2 && columns > kTileLines) {
-    multiply_plain_rows<Rows, kVecsOfProduct>(left, left_stride, right, depth, bias, c, ldc, columns);
+    multiply_plain_rows<Rows, kVecsOfProduct>(left, left_stride, right, depth, bias, c, ldc, columns, ahead);
     return;
   }
   for (int64_t first = 0; first < columns; first += kTileLines) {
     multiply_plain_rows<Rows, 1>(left, left_stride, right + first / kTileLines * kTileBytes, depth, bias,
-                                 c + first * ldc, ldc, std::min(columns - first, kTileLines));
+                                 c + first * ldc, ldc, std::min(columns - first, kTileLines),
+                                 first == 0 ? ahead : Ahead());
   }
 }
 
 inline void multiply_plain(const float* left, int64_t left_stride, const char* right, int64_t depth,
-                           const float* bias, float* c, int64_t ldc, int64_t rows, int64_t columns) {
+                           const float* bias, float* c, int64_t ldc, int64_t rows, int64_t columns,
+                           const Ahead& ahead) {
   constexpr int64_t kRows = kRowGroups[0];
   int64_t row = 0;
   const auto run = [&](auto group) {
     multiply_plain_group<group>(left + row * left_stride, left_stride, right, depth,
-                                bias == nullptr ? nullptr : bias + row, c + row, ldc, columns);
+                                bias == nullptr ? nullptr : bias + row, c + row, ldc, columns,
+                                {ahead.data + ahead.bytes * row / rows, ahead.bytes * group / rows});
     row += group;
   };
   while (row + kRows <= rows) run(std::integral_constant<int64_t, kRows>());
