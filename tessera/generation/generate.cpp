@@ -31,7 +31,7 @@ Generator::Generator(models::CausalLM& model, const GeneratorOptions& options)
       options_(options),
       max_logits_(std::max<int64_t>(1, options.max_logits / model.config().vocab_size)),
       cache_(bounded_cache(model, options)),
-      decoder_(model, cache_, options.records),
+      runner_(model, cache_, options.records),
       share_unit_(share_unit(model, options)),
       // A cache of windows may not hold all of a text at once, as a pass over the whole of it would need; and
       // an encoder-decoder takes all that such a pass reads for its source.
@@ -93,7 +93,7 @@ std::exception_ptr Generator::decode() {
   }
   // If this throws, nothing has changed: running_ still holds all sequences, and the cache their old lengths.
   NextLogits logits;
-  in_pass([&] { logits = decoder_.decode(batch, draws); });
+  in_pass([&] { logits = runner_.decode(batch, draws); });
   for (RunningRequest& running : running_) {
     ++running.num_fed;
     give_keys(running);

@@ -14,7 +14,7 @@
 
 #include "tessera/generation/cache_type.h"
 #include "tessera/generation/continuation.h"
-#include "tessera/generation/decoder.h"
+#include "tessera/generation/model_runner.h"
 #include "tessera/generation/running_request.h"
 #include "tessera/generation/token_log_probs.h"
 #include "tessera/models/common/causal_lm.h"
@@ -48,7 +48,7 @@ struct GeneratorOptions {
   // The most elements of the logits of one pass over prompts whose log-probabilities are wanted; a longer
   // prompt is read in parts.
   int64_t max_logits = kMaxLogits;
-  bool records = true;  // whether decoding steps are recorded, if the device can (Decoder)
+  bool records = true;  // whether decoding steps are recorded, if the device can (ModelRunner)
   // A step may check a draft of up to this many tokens behind each text that repeats itself (drafts.h), and
   // then makes several tokens of it at once; 0 = no drafts. There are none either for a model for which
   // why_no_drafts() has a reason. Answers are the same but for the rounding of products of other sizes.
@@ -229,7 +229,7 @@ class Generator {
   GeneratorOptions options_;
   int64_t max_logits_;  // rows of the logits of prompts in one pass
   nn::KvCache cache_;
-  Decoder decoder_;
+  ModelRunner runner_;
   const int64_t share_unit_;  // pages are shared up to multiples of this many tokens; 0 = not at all
   const bool replays_;        // feeds an answer again one token a step, not by a pass over prompts
   int64_t next_ = 0;          // number of the next request

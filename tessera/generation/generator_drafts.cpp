@@ -86,7 +86,7 @@ NextLogits Generator::logits_of_round(std::vector<RunningRequest>& round, const 
   }
   try {
     const c10::InferenceMode inference;
-    return decoder_.choose(fed, draws, logits.index_select(0, at::tensor(rows, on_host(at::kLong))));
+    return runner_.choose(fed, draws, logits.index_select(0, at::tensor(rows, on_host(at::kLong))));
   } catch (...) {
     end_all(round);
     throw;

@@ -106,7 +106,7 @@ NextLogits Generator::read_prompts(std::vector<RunningRequest>& group) {
     while (num_logits(request) > max_logits_) read_beginning(request, max_logits_);
     const int64_t fed = request.num_fed, count = num_logits(request);
     if (fed > 0 && request.options.sampling.repetition_penalty != 1.0)
-      decoder_.set_occurred(request.sequence, request.tokens(0, fed));
+      runner_.set_occurred(request.sequence, request.tokens(0, fed));
     if (request.scores_prompt()) {
       num_top = std::max(num_top, request.options.num_log_probs);
       for (int64_t i = 1; i < count; ++i) {
@@ -118,7 +118,7 @@ NextLogits Generator::read_prompts(std::vector<RunningRequest>& group) {
     batch.push_back(request.next_tokens(num_unread(request), count));
     draws.push_back(request.next_draw());
   }
-  NextLogits logits = decoder_.prefill(batch, draws);
+  NextLogits logits = runner_.prefill(batch, draws);
   const auto log_probs =
       token_log_probs(logits.all.defined() ? logits.all : logits.raw(), rows, ids, num_top);
   logits.all.reset();

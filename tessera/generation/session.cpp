@@ -15,7 +15,7 @@ Session::Session(models::CausalLM& model, const parallel::DeviceMesh& mesh, cons
       options_(options),
       stages_(mesh.group(parallel::kAxisPp)),
       cache_(cache_options(model, options.cache_type)),
-      decoder_(model, cache_),
+      runner_(model, cache_),
       sequence_(cache_.add()) {
   model.check_continues_texts("a chat");
   const bool has_drafts = options.max_draft_tokens > 0 && mesh.size(parallel::kAxisPp) == 1;
@@ -64,14 +64,14 @@ Generation Session::answer(const std::vector<int64_t>& prompt, const GenerateOpt
 void Session::make(Continuation& text) {
   keep_beginning_of(text.prompt);
   const auto kept = std::ssize(ids_);
-  if (text.options.sampling.repetition_penalty != 1.0) decoder_.set_occurred(sequence_, ids_);
+  if (text.options.sampling.repetition_penalty != 1.0) runner_.set_occurred(sequence_, ids_);
   const std::vector<int64_t> rest(text.prompt.begin() + kept, text.prompt.end());
   num_fed_ = std::ssize(rest);
-  NextLogits logits = decoder_.prefill({{sequence_, rest}}, {text.next_draw()});
+  NextLogits logits = runner_.prefill({{sequence_, rest}}, {text.next_draw()});
   ids_ = text.prompt;
   while (text.accept(text.choose(TokenChoice(logits.logits, logits.chosen), 0))) {
     const int64_t token = text.result.token_ids.back();
-    logits = decoder_.decode({{sequence_, {token}}}, {text.next_draw()});
+    logits = runner_.decode({{sequence_, {token}}}, {text.next_draw()});
     ids_.push_back(token);
   }
 }

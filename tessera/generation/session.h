@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "tessera/generation/continuation.h"
-#include "tessera/generation/decoder.h"
 #include "tessera/generation/generate.h"
+#include "tessera/generation/model_runner.h"
 #include "tessera/parallel/device_mesh.h"
 
 namespace tessera::generation {
@@ -57,7 +57,7 @@ class Session {
   const SessionOptions options_;
   std::shared_ptr<comm::Communicator> stages_;  // the ranks that hold the other layers
   nn::KvCache cache_;
-  Decoder decoder_;
+  ModelRunner runner_;
   int64_t sequence_;
   std::vector<int64_t> ids_;  // the tokens that the cache holds
   int64_t num_fed_ = 0;

@@ -71,7 +71,7 @@ ParallelModel parallelize(CausalLM& model, const parallel::DeviceMesh& mesh,
     const int64_t ranks_per_batch =
         options.tensor_parallel.sequence_parallel ? mesh.size(parallel::kAxisTp) : 1;
     result.pipeline =
-        std::make_unique<Pipeline>(model, *result.sharded, *std::move(pipeline), ranks_per_batch);
+        std::make_unique<StagedModel>(model, *result.sharded, *std::move(pipeline), ranks_per_batch);
   }
   return result;
 }

@@ -36,7 +36,7 @@ struct ParallelizeOptions {
 
 struct ParallelModel {
   std::unique_ptr<parallel::ShardedModel> sharded;
-  std::unique_ptr<Pipeline> pipeline;  // null where each rank runs the whole model
+  std::unique_ptr<StagedModel> pipeline;  // null where each rank runs the whole model
 };
 
 // Refuses, with Error(Config), to cut the tokens of an encoder-decoder between so many ranks, unless it is

@@ -88,11 +88,11 @@ void decode_in_stages(CausalLM& model, const parallel::PipelinePlan& plan,
   model.set_decode_stage({plan.bounds[rank], plan.bounds[rank + 1], between});
 }
 
-Pipeline::Pipeline(CausalLM& model, parallel::ShardedModel& sharded, parallel::Pipeline pipeline,
-                   int64_t ranks_per_batch)
+StagedModel::StagedModel(CausalLM& model, parallel::ShardedModel& sharded, parallel::Pipeline pipeline,
+                         int64_t ranks_per_batch)
     : model_(model), sharded_(sharded), pipeline_(std::move(pipeline)), ranks_per_batch_(ranks_per_batch) {}
 
-at::Tensor Pipeline::run(const Pass& pass) const {
+at::Tensor StagedModel::run(const Pass& pass) const {
   const auto run_blocks = [&](int64_t m, int64_t begin, int64_t end, const at::Tensor& hidden) {
     return model_.run_blocks(pass.micro_batches[m], begin, end, hidden);
   };

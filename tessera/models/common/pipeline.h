@@ -29,14 +29,14 @@ parallel::PipelinePlan plan_pipeline(const CausalLM& model, int64_t num_ranks,
 void decode_in_stages(CausalLM& model, const parallel::PipelinePlan& plan,
                       const std::shared_ptr<comm::Communicator>& group);
 
-// Runs a model that was cut into stages.
-class Pipeline {
+// A model that was cut into stages, and runs in them.
+class StagedModel {
  public:
-  // `model` and `sharded` must outlive the pipeline. `ranks_per_batch` is the number of ranks among which the
+  // `model` and `sharded` must outlive this object. `ranks_per_batch` is the number of ranks among which the
   // tokens of a micro-batch are cut while it goes from stage to stage
   // (parallel::TensorParallelOptions::sequence_parallel).
-  Pipeline(CausalLM& model, parallel::ShardedModel& sharded, parallel::Pipeline pipeline,
-           int64_t ranks_per_batch = 1);
+  StagedModel(CausalLM& model, parallel::ShardedModel& sharded, parallel::Pipeline pipeline,
+              int64_t ranks_per_batch = 1);
 
   struct Pass {
     const std::vector<nn::TokenBatch>& micro_batches;

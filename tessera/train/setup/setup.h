@@ -14,7 +14,7 @@ namespace tessera::train {
 // A sharded model with its values, ready to train.
 struct TrainedModel : ModelSetup {
   std::unique_ptr<parallel::ShardedModel> sharded;
-  std::unique_ptr<models::Pipeline> pipeline;  // null where each rank runs the whole model
+  std::unique_ptr<models::StagedModel> pipeline;  // null where each rank runs the whole model
 };
 
 // Parallelises a planned model, and only then allocates this rank's tiles and fills them from the plan's

@@ -51,7 +51,7 @@ void share_growth(const at::Tensor& part, const at::Tensor& before, const parall
 }
 
 at::Tensor run_pipeline(TrainedModel& trained, const parallel::DeviceMesh& mesh,
-                        const models::Pipeline::Pass& pass, const LossParts& parts) {
+                        const models::StagedModel::Pass& pass, const LossParts& parts) {
   const auto copy_of = [](const at::Tensor& part) { return part.defined() ? part.clone() : at::Tensor(); };
   const LossParts before{copy_of(parts.datasets), copy_of(parts.routers), copy_of(parts.statistics)};
   const at::Tensor loss = trained.pipeline->run(pass);

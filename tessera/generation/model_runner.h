@@ -20,7 +20,7 @@ namespace tessera::generation {
 // The result of one step, on the model's device: the logits of the next tokens, [at least as many rows as
 // sequences, vocabulary], and the tokens chosen from them, in the form that draw_tokens() gives; `chosen` is
 // undefined on a device without streams, where the logits are changed already as the draws ask for it
-// (change_logits()). Both are valid until the next call of the Decoder that gave
+// (change_logits()). Both are valid until the next call of the ModelRunner that gave
 // them.
 struct NextLogits {
   at::Tensor logits, chosen;
@@ -44,10 +44,10 @@ struct NextLogits {
 // of the recording; any other choice is made after it, by operations that are not recorded, from numbers that
 // were copied along with the ids.
 //
-// The model and the cache must outlive the Decoder, and the model's parameters must keep their addresses.
-class Decoder {
+// The model and the cache must outlive the ModelRunner, and the model's parameters must keep their addresses.
+class ModelRunner {
  public:
-  Decoder(models::CausalLM& model, nn::KvCache& cache, bool records = true);
+  ModelRunner(models::CausalLM& model, nn::KvCache& cache, bool records = true);
 
   // Feeds each sequence any number of tokens (CausalLM::next_logits()) and chooses its next one. `draws` has
   // one entry for each sequence, or is empty if all take the likeliest token. A repetition penalty counts the

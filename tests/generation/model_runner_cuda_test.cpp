@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "tessera/device/device.h"
-#include "tessera/generation/decoder.h"
 #include "tessera/generation/generate.h"
+#include "tessera/generation/model_runner.h"
 #include "tessera/models/common/load.h"
 #include "tessera/models/llama/config.h"
 #include "tessera/models/registry.h"
@@ -53,12 +53,12 @@ TEST(DecoderOnCuda, ReplaysGiveTheBitsOfStepsOneByOne) {
       SCOPED_TRACE(::testing::Message() << at::toString(type) << ", window " << window);
       const auto model = make_model(type, testing::cuda_device(), window);
       nn::KvCache caches[2] = {nn::KvCache(model->cache_options()), nn::KvCache(model->cache_options())};
-      Decoder plain(*model, caches[0], false), recording(*model, caches[1], true);
+      ModelRunner plain(*model, caches[0], false), recording(*model, caches[1], true);
       std::vector<NewTokens> batch;
       for (const int64_t length : {5, 120, 31}) {
         const int64_t sequence = caches[0].add();
         ASSERT_EQ(caches[1].add(), sequence);
-        for (Decoder* decoder : {&plain, &recording}) decoder->prefill({{sequence, prompt_of(length)}});
+        for (ModelRunner* runner : {&plain, &recording}) runner->prefill({{sequence, prompt_of(length)}});
         batch.push_back({sequence, {length}});
       }
       // The sequences grow beyond 128 tokens, for which the first recording has columns, and one sequence
@@ -84,14 +84,14 @@ TEST(DecoderOnCuda, ModelsWithExpertsAreRecordedToo) {
   const auto model = sparse_model(device);
   ASSERT_EQ(model->decodes_alone(), has_capability(device, 9, 0));
   nn::KvCache caches[2] = {nn::KvCache(model->cache_options()), nn::KvCache(model->cache_options())};
-  Decoder plain(*model, caches[0], false), recording(*model, caches[1], true);
+  ModelRunner plain(*model, caches[0], false), recording(*model, caches[1], true);
   std::vector<NewTokens> batch;
   for (const int64_t length : {3, 9, 30}) {
     const int64_t sequence = caches[0].add();
     ASSERT_EQ(caches[1].add(), sequence);
     std::vector<int64_t> ids;
     for (int64_t i = 0; i < length; ++i) ids.push_back((7 * i + length) % 40);
-    for (Decoder* decoder : {&plain, &recording}) decoder->prefill({{sequence, ids}});
+    for (ModelRunner* runner : {&plain, &recording}) runner->prefill({{sequence, ids}});
     batch.push_back({sequence, {length}});
   }
   for (int64_t token = 0; token < 10; ++token) {

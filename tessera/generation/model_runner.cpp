@@ -1,4 +1,4 @@
-#include "tessera/generation/decoder.h"
+#include "tessera/generation/model_runner.h"
 
 #include <algorithm>
 #include <bit>
@@ -44,7 +44,7 @@ at::Tensor last_rows(const std::vector<models::NewTokens>& batch, at::Device dev
 
 }  // namespace
 
-Decoder::Decoder(models::CausalLM& model, nn::KvCache& cache, bool records)
+ModelRunner::ModelRunner(models::CausalLM& model, nn::KvCache& cache, bool records)
     : model_(model),
       cache_(cache),
       has_streams_(has_streams(cache.options().device)),
@@ -59,8 +59,9 @@ Decoder::Decoder(models::CausalLM& model, nn::KvCache& cache, bool records)
 // has run. The host therefore waits for nothing here. It waits once, later, for the chosen tokens
 // (TokenChoice), which it needs for the next step anyway.
 
-void Decoder::write_draws(std::span<int64_t> to, int64_t columns, const std::vector<models::NewTokens>& batch,
-                          const std::vector<TokenDraw>& draws) {
+void ModelRunner::write_draws(std::span<int64_t> to, int64_t columns,
+                              const std::vector<models::NewTokens>& batch,
+                              const std::vector<TokenDraw>& draws) {
   for (size_t i = 0; i < draws.size(); ++i) {
     const bool penalizes = draws[i].options.repetition_penalty != 1.0;
     to[i] = penalizes ? occurred_.row_of(batch[i].sequence) : OccurredTokens::kNobodys;
@@ -70,7 +71,7 @@ void Decoder::write_draws(std::span<int64_t> to, int64_t columns, const std::vec
   }
 }
 
-void Decoder::add_occurred(std::span<const int64_t> rows, std::span<const int64_t> ids) {
+void ModelRunner::add_occurred(std::span<const int64_t> rows, std::span<const int64_t> ids) {
   const c10::Device device = cache_.options().device;
   const at::Tensor fed = empty_pinned({2, std::ssize(ids)}, at::kLong, device);
   std::ranges::copy(ids, std::ranges::copy(rows, host_span<int64_t>(fed).begin()).out);
@@ -78,22 +79,22 @@ void Decoder::add_occurred(std::span<const int64_t> rows, std::span<const int64_
   occurred_.add(there.select(0, 0), there.select(0, 1));
 }
 
-std::vector<int64_t> Decoder::text_of(const models::NewTokens& fed) const {
+std::vector<int64_t> ModelRunner::text_of(const models::NewTokens& fed) const {
   const models::ModelConfig& config = model_.config();
   // The source comes first, and the start of the target behind it.
   const bool has_source = config.is_encoder_decoder && cache_.length(fed.sequence) == std::ssize(fed.ids) + 1;
   return has_source ? std::vector<int64_t>{config.decoder_start_token_id} : fed.ids;
 }
 
-void Decoder::set_occurred(int64_t sequence, std::span<const int64_t> ids) {
+void ModelRunner::set_occurred(int64_t sequence, std::span<const int64_t> ids) {
   const c10::InferenceMode inference;
   const int64_t row = occurred_.row_of(sequence);
   occurred_.clear(row);
   if (!ids.empty()) add_occurred(std::vector<int64_t>(ids.size(), row), ids);
 }
 
-NextLogits Decoder::draw(const at::Tensor& logits, const std::vector<TokenDraw>& draws,
-                         const at::Tensor& told, const DrawWork& work) const {
+NextLogits ModelRunner::draw(const at::Tensor& logits, const std::vector<TokenDraw>& draws,
+                             const at::Tensor& told, const DrawWork& work) const {
   const at::Tensor values = told.narrow(0, 1, kDrawValues).view(at::kDouble);
   const at::Tensor occurred = work.penalizes ? occurred_.of(told.select(0, 0)) : at::Tensor();
   const at::Tensor changed = change_logits(logits, draws, values, occurred, work);
@@ -101,8 +102,8 @@ NextLogits Decoder::draw(const at::Tensor& logits, const std::vector<TokenDraw>&
   return {logits, draw_tokens(changed, values, work)};
 }
 
-NextLogits Decoder::prefill(const std::vector<models::NewTokens>& batch,
-                            const std::vector<TokenDraw>& draws) {
+NextLogits ModelRunner::prefill(const std::vector<models::NewTokens>& batch,
+                                const std::vector<TokenDraw>& draws) {
   const at::Tensor all = model_.next_logits(cache_, batch);
   const c10::InferenceMode inference;
   const bool has_more = all.size(0) > std::ssize(batch);
@@ -112,8 +113,8 @@ NextLogits Decoder::prefill(const std::vector<models::NewTokens>& batch,
   return made;
 }
 
-NextLogits Decoder::choose(const std::vector<models::NewTokens>& batch, const std::vector<TokenDraw>& draws,
-                           const at::Tensor& logits) {
+NextLogits ModelRunner::choose(const std::vector<models::NewTokens>& batch,
+                               const std::vector<TokenDraw>& draws, const at::Tensor& logits) {
   const DrawWork work = work_of(batch, draws);
   if (!work.is_any()) return {logits, has_streams_ ? likeliest_tokens(logits) : at::Tensor()};
   if (!has_streams_ && !work.changes_logits()) return {logits, {}};
@@ -136,7 +137,8 @@ NextLogits Decoder::choose(const std::vector<models::NewTokens>& batch, const st
   return made;
 }
 
-NextLogits Decoder::decode(const std::vector<models::NewTokens>& batch, const std::vector<TokenDraw>& draws) {
+NextLogits ModelRunner::decode(const std::vector<models::NewTokens>& batch,
+                               const std::vector<TokenDraw>& draws) {
   if (!is_placed_) return prefill(batch, draws);
   TESSERA_ASSERT(!batch.empty(), "decode takes at least one sequence");
   const c10::InferenceMode inference;
@@ -190,7 +192,7 @@ NextLogits Decoder::decode(const std::vector<models::NewTokens>& batch, const st
   return made;
 }
 
-NextLogits Decoder::run(const Step& step) {
+NextLogits ModelRunner::run(const Step& step) {
   const at::Tensor positions = step.inputs[kPositions];
   const nn::PlacedStep view(cache_,
                             {.positions = positions,
@@ -200,7 +202,7 @@ NextLogits Decoder::run(const Step& step) {
   return {logits, likeliest_tokens(logits)};
 }
 
-NextLogits Decoder::run_or_replay(Step& step) {
+NextLogits ModelRunner::run_or_replay(Step& step) {
   // The first step of a shape always runs as it is: libraries and ops then make their handles and workspaces,
   // which they keep, and which must not be made during a recording. The second step records, then replays.
   // All recordings share one pool of memory, so the tensors that one has made are gone with the next replay

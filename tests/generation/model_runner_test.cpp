@@ -1,6 +1,6 @@
 // Tests of decoding on a device whose streams run late: recorded and replayed steps give the tokens of the
 // host.
-#include "tessera/generation/decoder.h"
+#include "tessera/generation/model_runner.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -33,7 +33,7 @@ namespace fake = testing::fake_device;
 at::Device there() { return fake::device(0); }
 
 // Makes streams run late by random delays of a seed, to which TESSERA_TEST_SEED is added.
-class DecoderTest : public ::testing::Test {
+class ModelRunnerTest : public ::testing::Test {
  protected:
   void SetUp() override { configure(); }
   void TearDown() override {
@@ -123,7 +123,7 @@ Texts generate_all(CausalLM& model, const Wanted& wanted, const GeneratorOptions
 
 // Prompts have several lengths, and tokens are chosen greedily and by draws. Sequences leave one after the
 // other, others take their places, and some need more pages than a recording was made for.
-TEST_F(DecoderTest, RecordedStepsGiveTheTokensOfTheHost) {
+TEST_F(ModelRunnerTest, RecordedStepsGiveTheTokensOfTheHost) {
   for (const char* family : {"small", "mistral_sliding", "qwen2_sliding", "qwen3", "gpt2"}) {
     const auto here = load(family, at::kCPU), model = load(family, there());
     ASSERT_TRUE(model->decodes_alone());
@@ -145,15 +145,15 @@ TEST_F(DecoderTest, RecordedStepsGiveTheTokensOfTheHost) {
   }
 }
 
-TEST_F(DecoderTest, RecordedStepsCheckNoDrafts) {
+TEST_F(ModelRunnerTest, RecordedStepsCheckNoDrafts) {
   EXPECT_NE(why_no_drafts(*load("small", there())).find("recorded"), std::string::npos);
 }
 
-// Two decoders side by side, one of which records.
+// Two runners side by side, one of which records.
 struct Pair {
   std::shared_ptr<CausalLM> model = load("llama3", there());
   nn::KvCache caches[2] = {nn::KvCache(model->cache_options()), nn::KvCache(model->cache_options())};
-  Decoder plain{*model, caches[0], false}, recording{*model, caches[1], true};
+  ModelRunner plain{*model, caches[0], false}, recording{*model, caches[1], true};
   std::vector<int64_t> sequences;
 
   explicit Pair(const std::vector<int64_t>& prompts) {
@@ -161,10 +161,10 @@ struct Pair {
       sequences.push_back(caches[0].add());
       EXPECT_EQ(caches[1].add(), sequences.back());
       const auto ids = prompt_of(length, static_cast<uint64_t>(length), model->config().vocab_size);
-      for (Decoder* decoder : {&plain, &recording}) decoder->prefill({{sequences.back(), ids}});
+      for (ModelRunner* runner : {&plain, &recording}) runner->prefill({{sequences.back(), ids}});
     }
   }
-  // Feeds both decoders one more token of each sequence and returns their logits.
+  // Feeds both runners one more token of each sequence and returns their logits.
   std::pair<at::Tensor, at::Tensor> step(int64_t token) {
     std::vector<NewTokens> batch;
     for (const int64_t sequence : sequences) batch.push_back({sequence, {3 + (token + 5 * sequence) % 20}});
@@ -173,7 +173,7 @@ struct Pair {
   }
 };
 
-TEST_F(DecoderTest, AReplayGivesTheSameBits) {
+TEST_F(ModelRunnerTest, AReplayGivesTheSameBits) {
   Pair pair({5, 30, 3});
   for (int64_t token = 0; token < 40; ++token) {
     const int64_t before = fake::replays();
@@ -189,11 +189,11 @@ TEST_F(DecoderTest, AReplayGivesTheSameBits) {
 }
 
 // The first 64 pages are full, so the next token makes the cache grow and move.
-TEST_F(DecoderTest, ACacheThatGrowsIsRecordedAnew) {
+TEST_F(ModelRunnerTest, ACacheThatGrowsIsRecordedAnew) {
   const auto model = load("llama3", there());
   nn::KvCacheOptions options = model->cache_options();
   nn::KvCache caches[2] = {nn::KvCache(options), nn::KvCache(options)};
-  Decoder plain(*model, caches[0], false), recording(*model, caches[1], true);
+  ModelRunner plain(*model, caches[0], false), recording(*model, caches[1], true);
   std::vector<NewTokens> batch;
   const int64_t longest = model->config().generation_bound ? model->config().generation_bound->tokens : 100;
   const int64_t page = nn::KvCache::kPageTokens, length = std::min<int64_t>(longest - 12, 2 * page - 4);
@@ -201,8 +201,8 @@ TEST_F(DecoderTest, ACacheThatGrowsIsRecordedAnew) {
   for (int64_t i = 0; i < 64 / pages_each; ++i) {
     const int64_t sequence = caches[0].add();
     ASSERT_EQ(caches[1].add(), sequence);
-    for (Decoder* decoder : {&plain, &recording})
-      decoder->prefill({{sequence, prompt_of(length, static_cast<uint64_t>(i), model->config().vocab_size)}});
+    for (ModelRunner* runner : {&plain, &recording})
+      runner->prefill({{sequence, prompt_of(length, static_cast<uint64_t>(i), model->config().vocab_size)}});
     batch.push_back({sequence, {3 + i}});
   }
   ASSERT_EQ(caches[0].allocated_pages(), 64);
@@ -226,7 +226,7 @@ TEST_F(DecoderTest, ACacheThatGrowsIsRecordedAnew) {
 // For a token the host puts four tasks on the stream: the copy of the inputs, the replay, the copy of the
 // chosen tokens, and an event after it. A draw adds its operations, which nobody waits for; half of these
 // tasks free memory.
-TEST_F(DecoderTest, AStepIsFewTasksAndOneWait) {
+TEST_F(ModelRunnerTest, AStepIsFewTasksAndOneWait) {
   const auto model = load("qwen2", there());
   const std::vector<std::pair<SamplingOptions, int64_t>> kinds = {
       {{}, 0},
@@ -249,16 +249,16 @@ TEST_F(DecoderTest, AStepIsFewTasksAndOneWait) {
 }
 
 // The host gets the chosen tokens, and not the logits.
-TEST_F(DecoderTest, WhatIsDrawnIsATokenForEachSequence) {
+TEST_F(ModelRunnerTest, WhatIsDrawnIsATokenForEachSequence) {
   const auto model = load("small", there());
   nn::KvCache cache(model->cache_options());
-  Decoder decoder(*model, cache);
+  ModelRunner runner(*model, cache);
   const int64_t first = cache.add(), second = cache.add();
   const std::vector<TokenDraw> draws = {{{.temperature = 1.0, .top_k = 3}, 0}, {{}, 0}};
-  for (const NextLogits& next : {decoder.prefill({{first, {3, 4}}, {second, {5}}}, draws),
-                                 decoder.decode({{first, {6}}, {second, {7}}}, draws)})
+  for (const NextLogits& next : {runner.prefill({{first, {3, 4}}, {second, {5}}}, draws),
+                                 runner.decode({{first, {6}}, {second, {7}}}, draws)})
     EXPECT_EQ(next.chosen.sizes(), (std::vector<int64_t>{2, 2}));
-  EXPECT_THROW(decoder.decode({{first, {6}}}, draws), Error) << "a draw for each sequence";
+  EXPECT_THROW(runner.decode({{first, {6}}}, draws), Error) << "a draw for each sequence";
 }
 
 // Tells whether tensors that are made after a recording, of all sizes that it uses, keep their values in
@@ -266,10 +266,10 @@ TEST_F(DecoderTest, WhatIsDrawnIsATokenForEachSequence) {
 bool others_are_kept() {
   const auto model = load("small", there());
   nn::KvCache cache(model->cache_options());
-  Decoder decoder(*model, cache);
+  ModelRunner runner(*model, cache);
   const int64_t sequence = cache.add();
-  decoder.prefill({{sequence, {3, 4, 5}}});
-  const auto step = [&](int64_t token) { decoder.decode({{sequence, {token}}}); };
+  runner.prefill({{sequence, {3, 4, 5}}});
+  const auto step = [&](int64_t token) { runner.decode({{sequence, {token}}}); };
   for (int64_t token = 0; token < 2; ++token) step(token);
   std::vector<at::Tensor> others;
   for (int64_t bytes = 64; bytes <= 4096; bytes += 64) {
@@ -281,31 +281,31 @@ bool others_are_kept() {
                      [](const at::Tensor& other) { return other.to(kHost).eq(7).all().item<bool>(); });
 }
 
-TEST_F(DecoderTest, NobodyElseGetsTheMemoryOfARecording) {
+TEST_F(ModelRunnerTest, NobodyElseGetsTheMemoryOfARecording) {
   EXPECT_TRUE(others_are_kept());
   configure(/*shares_graph_memory=*/true);
   EXPECT_FALSE(others_are_kept()) << "the test would notice";
 }
 
-TEST_F(DecoderTest, LogitsThatAreNotFiniteEndARequest) {
+TEST_F(ModelRunnerTest, LogitsThatAreNotFiniteEndARequest) {
   const auto model = load("llama3", there());
   model->head().weight().detach().fill_(NAN);
   for (const SamplingOptions& sampling : {SamplingOptions(), SamplingOptions{.temperature = 1.0, .top_k = 5}})
     EXPECT_THROW(generate_all(*model, {{3}, {4}, sampling}, {}), Error);
 }
 
-TEST_F(DecoderTest, AnErrorLeavesTheCacheAsItWas) {
+TEST_F(ModelRunnerTest, AnErrorLeavesTheCacheAsItWas) {
   const auto model = load("llama3", there());
   nn::KvCacheOptions options = model->cache_options();
   options.max_pages = 1;
   nn::KvCache cache(options);
-  Decoder decoder(*model, cache);
+  ModelRunner runner(*model, cache);
   const int64_t sequence = cache.add();
-  decoder.prefill({{sequence, prompt_of(nn::KvCache::kPageTokens - 1, 1, 20)}});
-  EXPECT_THROW(decoder.decode({{sequence, {model->config().vocab_size}}}), Error);
-  EXPECT_THROW(decoder.decode({{sequence, {3, 4}}}), Error);
-  decoder.decode({{sequence, {3}}});
-  EXPECT_THROW(decoder.decode({{sequence, {3}}}), Error) << "no page is left";
+  runner.prefill({{sequence, prompt_of(nn::KvCache::kPageTokens - 1, 1, 20)}});
+  EXPECT_THROW(runner.decode({{sequence, {model->config().vocab_size}}}), Error);
+  EXPECT_THROW(runner.decode({{sequence, {3, 4}}}), Error);
+  runner.decode({{sequence, {3}}});
+  EXPECT_THROW(runner.decode({{sequence, {3}}}), Error) << "no page is left";
   EXPECT_EQ(cache.length(sequence), nn::KvCache::kPageTokens);
 }
 
@@ -317,7 +317,7 @@ at::Tensor multiply_groups(const at::Tensor& rows, const at::Tensor& matrices, c
 }
 
 // Models with experts can be recorded on a device that multiplies groups of rows whose sizes it alone knows.
-TEST_F(DecoderTest, ModelsWithExpertsAreRecordedToo) {
+TEST_F(ModelRunnerTest, ModelsWithExpertsAreRecordedToo) {
   const auto model = sparse_model(there());
   EXPECT_FALSE(model->decodes_alone()) << "the host counts rows";
   ops::Leaves table = ops::plain_leaves();
@@ -333,12 +333,12 @@ TEST_F(DecoderTest, ModelsWithExpertsAreRecordedToo) {
     counted.push_back(model->next_logits(caches[0], {{sequence, {6 + token}}}));
   const ops::LeavesScope scope(&table);
   ASSERT_TRUE(model->decodes_alone());
-  Decoder decoder(*model, caches[1]);
-  std::vector<at::Tensor> logits = {decoder.prefill(prompt).logits};
+  ModelRunner runner(*model, caches[1]);
+  std::vector<at::Tensor> logits = {runner.prefill(prompt).logits};
   fake::synchronize();
   const int64_t waits = fake::waits(), replays = fake::replays();
   for (int64_t token = 0; token < 10; ++token)
-    logits.push_back(decoder.decode({{sequence, {6 + token}}}).logits.clone());
+    logits.push_back(runner.decode({{sequence, {6 + token}}}).logits.clone());
   EXPECT_EQ(fake::waits(), waits);
   EXPECT_EQ(fake::replays(), replays + 9);
   int64_t close = 0;
@@ -354,7 +354,7 @@ TEST_F(DecoderTest, ModelsWithExpertsAreRecordedToo) {
 
 // Answers of a Session, whose steps are recorded once for all answers, are those of the host to whole
 // prompts.
-TEST_F(DecoderTest, ASessionReplaysThroughAllAnswers) {
+TEST_F(ModelRunnerTest, ASessionReplaysThroughAllAnswers) {
   const auto here = load("small", kHost), model = load("small", there());
   Session session(*model);
   std::vector<int64_t> prompt = {3, 4, 5};
@@ -384,7 +384,7 @@ struct PlainHook : nn::CallHook {
 };
 
 // A model that works with other ranks is not recorded.
-TEST_F(DecoderTest, OnlyWhatTheDeviceDoesAloneIsRecorded) {
+TEST_F(ModelRunnerTest, OnlyWhatTheDeviceDoesAloneIsRecorded) {
   const auto model = load("llama3", there());
   EXPECT_TRUE(model->decodes_alone());
   const auto layers = nn::named_layers(*model);
@@ -398,7 +398,7 @@ TEST_F(DecoderTest, OnlyWhatTheDeviceDoesAloneIsRecorded) {
 
 // A layer throws once, while it is recorded, which gives one warning. This must be the last test: nothing is
 // recorded in this process afterwards.
-TEST_F(DecoderTest, WhatCannotBeRecordedRunsAsItIs) {
+TEST_F(ModelRunnerTest, WhatCannotBeRecordedRunsAsItIs) {
   struct Refusing : nn::LayerParallel {
     at::Tensor output(const at::Tensor& y) const override {
       // The third call comes after those of the prompt and of the first token.
@@ -411,15 +411,15 @@ TEST_F(DecoderTest, WhatCannotBeRecordedRunsAsItIs) {
   const Wanted wanted{{5, 30}, {12, 9}};
   const Texts want = generate_all(*here, wanted, {});
   nn::KvCache cache(model->cache_options());
-  Decoder decoder(*model, cache);
-  // The layer is put in after the decoder has looked at the model.
+  ModelRunner runner(*model, cache);
+  // The layer is put in after the runner has looked at the model.
   nn::find_layer(*model, "model.norm")->set_parallel(std::make_shared<Refusing>());
   const int64_t sequence = cache.add();
-  decoder.prefill({{sequence, {3, 4, 5}}});
+  runner.prefill({{sequence, {3, 4, 5}}});
   ::testing::internal::CaptureStderr();
   for (int64_t token = 0; token < 5; ++token) {
     const int64_t replays = fake::replays();
-    EXPECT_TRUE(at::isfinite(decoder.decode({{sequence, {3 + token}}}).logits).all().item<bool>());
+    EXPECT_TRUE(at::isfinite(runner.decode({{sequence, {3 + token}}}).logits).all().item<bool>());
     EXPECT_EQ(fake::replays(), replays);
   }
   const std::string said = ::testing::internal::GetCapturedStderr();
