@@ -39,9 +39,8 @@ int list_families() {
       "and\n"
       "generate with a cache. Encoders (bert, distilbert, modernbert, roberta) become classifiers of texts "
       "or\n"
-      "tokens or masked language models, and encoder-decoders (t5, mt5) make targets of sources. `tessera "
-      "models MODEL` tells "
-      "about one model.\n");
+      "tokens or masked language models, and encoder-decoders (t5, mt5, umt5) make targets of sources.\n"
+      "`tessera models MODEL` tells about one model.\n");
   return 0;
 }
 

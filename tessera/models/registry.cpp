@@ -190,6 +190,7 @@ const std::vector<Family>& families() {
       described<read_stablelm>("stablelm"),
       described<read_starcoder2>("starcoder2"),
       described<read_t5>("t5"),
+      described<read_umt5>("umt5"),
   };
   return table;
 }

@@ -153,7 +153,7 @@ TEST_P(Seq2Seq, GreedyDecodingWithACache) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Seq2Seq, ::testing::Values("t5", "flan", "saved", "gelu", "mt5"),
+INSTANTIATE_TEST_SUITE_P(Models, Seq2Seq, ::testing::Values("t5", "flan", "saved", "gelu", "mt5", "umt5"),
                          [](const auto& info) { return std::string(info.param); });
 
 class Seq2SeqAdapter : public ::testing::TestWithParam<const char*> {};
@@ -187,7 +187,7 @@ TEST_P(Seq2SeqAdapter, OfPeftGivesItsLogitsAndIsWrittenAlike) {
   EXPECT_EQ(nlohmann::json::parse(plan.files[0].second)["task_type"], "SEQ_2_SEQ_LM");
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Seq2SeqAdapter, ::testing::Values("t5", "flan"),
+INSTANTIATE_TEST_SUITE_P(Models, Seq2SeqAdapter, ::testing::Values("t5", "flan", "umt5"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(Seq2SeqModel, BucketsOfDistances) {
@@ -226,6 +226,10 @@ TEST(Seq2SeqModel, DefaultsAreThoseOfTransformers) {
   EXPECT_EQ(mt5->num_heads, 6);
   EXPECT_EQ(mt5->parts.logit_scale, 1.0);
   EXPECT_EQ(mt5->parts.encoder.blocks.front().mlp.gate, "wi_0");
+  const auto umt5 = parse({{"model_type", "umt5"}, {"tie_word_embeddings", false}});
+  EXPECT_EQ(umt5->vocab_size, 250112);
+  EXPECT_EQ(umt5->num_layers, 16);
+  EXPECT_EQ(umt5->parts.logit_scale, t5->parts.logit_scale);
 }
 
 TEST(Seq2SeqModel, WhatWouldGiveOtherNumbersIsRefused) {

@@ -45,6 +45,10 @@ MODELS = {
     # Its config says that the head is not tied, but the files have none.
     "mt5": dict(config=dict(T5, architectures=["MT5ForConditionalGeneration"], model_type="mt5",
                             feed_forward_proj="gated-gelu", tie_word_embeddings=False)),
+    # As Google's: its head is its own, and Transformers 5 scales the logits all the same.
+    "umt5": dict(lora=["q", "v", "wi_1"], own_head=True, config=dict(
+        T5, architectures=["UMT5ForConditionalGeneration"], model_type="umt5", feed_forward_proj="gated-gelu",
+        tie_word_embeddings=False, num_decoder_layers=3)),
 }
 
 

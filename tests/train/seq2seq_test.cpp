@@ -112,6 +112,7 @@ INSTANTIATE_TEST_SUITE_P(
                       SidesLayout{"packed", "mt5", "sample_packing: true\n"},
                       SidesLayout{"recomputed", "flan", "gradient_checkpointing: true\n"},
                       SidesLayout{"recomputed_mlps", "flan", "gradient_checkpointing: mlp\n"},
+                      SidesLayout{"own_biases", "umt5", "gradient_checkpointing: true\n"},
                       SidesLayout{"lora", "flan", kDropped.c_str()}),
     [](const auto& info) { return info.param.what; });
 

@@ -13,12 +13,13 @@
 
 namespace tessera::models {
 
-// One of the two stacks. The first layer of a stack holds its table of biases in files, and all layers read
-// it.
+// One of the two stacks. Its first layer holds its table of biases in files, and all layers read it, unless
+// each layer has a table of its own.
 struct Stack {
   std::vector<nn::TransformerBlockOptions> blocks;
   nn::DistanceBuckets buckets;
   std::string body;  // "encoder"
+  bool has_bias_per_block = false;
 };
 
 // Names are those of the modules in the family's files.

@@ -66,20 +66,29 @@ EncoderDecoderLM::EncoderDecoderLM(const EncoderDecoderConfig& config, at::Scala
 
 std::shared_ptr<nn::Norm> EncoderDecoderLM::add_stack(const Stack& stack, at::ScalarType dtype) {
   const EncoderDecoder& parts = config_.parts;
-  const auto bias = nn::register_below(
-      *this, stack.body + "." + parts.bias,
-      std::make_shared<nn::RelativeBias>(stack.buckets, config_.num_heads,
-                                         1.0 / std::sqrt(static_cast<double>(config_.hidden_size)), dtype));
   const std::string layers = stack.body + "." + parts.layers + ".";
-  stored_names_[stack.body + "." + parts.bias + ".weight"] =
-      layers + "0." + stack.blocks.front().attention_name + "." + parts.bias + ".weight";
-  const auto core = nn::relative_attention(bias);
+  const auto add_bias = [&](const std::string& name) {
+    return nn::relative_attention(nn::register_below(
+        *this, name,
+        std::make_shared<nn::RelativeBias>(stack.buckets, config_.num_heads,
+                                           1.0 / std::sqrt(static_cast<double>(config_.hidden_size)),
+                                           dtype)));
+  };
+  const auto own_name = [&](size_t layer) {
+    return layers + std::to_string(layer) + "." + stack.blocks[layer].attention_name + "." + parts.bias;
+  };
+  std::shared_ptr<const nn::AttentionCore> shared;
+  if (!stack.has_bias_per_block) {
+    const std::string name = stack.body + "." + parts.bias;
+    shared = add_bias(name);
+    stored_names_[name + ".weight"] = own_name(0) + ".weight";
+  }
   for (size_t i = 0; i < stack.blocks.size(); ++i) {
     // Two numbers of states for each layer: those of its two attentions.
     const auto block = nn::register_below(
         *this, layers + std::to_string(i),
         std::make_shared<nn::TransformerBlock>(stack.blocks[i], 2 * static_cast<int64_t>(i), dtype));
-    block->attention->set_core(core);
+    block->attention->set_core(shared != nullptr ? shared : add_bias(own_name(i)));
     set_initial_values(*block, config_.head_dim);
     blocks_.push_back(block);
   }

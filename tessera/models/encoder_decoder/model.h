@@ -18,7 +18,7 @@ namespace tessera::models {
 // changes the rows of its side, and the decoder's read those of the sources, too. The head's logits mean
 // something in the rows of targets alone.
 //
-// The final norm of the encoder and the tables of biases, which several blocks read, belong to no block.
+// The final norm of the encoder and a table of biases that several blocks read belong to no block.
 class EncoderDecoderLM : public CausalLM {
  public:
   EncoderDecoderLM(const EncoderDecoderConfig& config, at::ScalarType dtype);
@@ -37,7 +37,7 @@ class EncoderDecoderLM : public CausalLM {
   bool ignores_tensor(const std::string& name) const override;
 
  private:
-  // Adds the blocks of a stack and its table; returns its final norm.
+  // Adds the blocks of a stack and its tables; returns its final norm.
   std::shared_ptr<nn::Norm> add_stack(const Stack& stack, at::ScalarType dtype);
 
   const EncoderDecoderConfig config_;

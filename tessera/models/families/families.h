@@ -64,5 +64,6 @@ DecoderConfig read_smollm3(const io::JsonReader& reader);
 DecoderConfig read_stablelm(const io::JsonReader& reader);
 DecoderConfig read_starcoder2(const io::JsonReader& reader);
 EncoderDecoderConfig read_t5(const io::JsonReader& reader);
+EncoderDecoderConfig read_umt5(const io::JsonReader& reader);
 
 }  // namespace tessera::models

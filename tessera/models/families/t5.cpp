@@ -10,11 +10,16 @@
 namespace tessera::models {
 namespace {
 
-// The defaults in which the configuration classes of T5 and mT5 differ.
-struct T5Defaults {
+// A model scales its logits where the file says so, or says that they are those of the embedding.
+enum class LogitScale : uint8_t { AsTheFileSays, Never, Always };
+
+// The differences between T5, mT5 and UMT5: the defaults of their configuration classes, and what they
+// compute.
+struct T5Kind {
   int64_t vocab_size = 32128, d_ff = 2048, num_layers = 6, num_heads = 8;
   const char* feed_forward_proj = "relu";
-  bool can_scale_logits = true;
+  LogitScale logit_scale = LogitScale::AsTheFileSays;
+  bool has_bias_per_block = false;
 };
 
 // `feed_forward_proj` is the name of an activation, or "gated-" and the name.
@@ -74,12 +79,12 @@ void check_buckets(const io::JsonReader& reader, const nn::DistanceBuckets& buck
       .need("an even number, and relative_attention_max_distance above its half");
 }
 
-void read_t5_sizes(const io::JsonReader& reader, EncoderDecoderConfig& c, const T5Defaults& defaults) {
-  c.vocab_size = reader.integer("vocab_size", 1, kMaxSize, defaults.vocab_size);
+void read_t5_sizes(const io::JsonReader& reader, EncoderDecoderConfig& c, const T5Kind& kind) {
+  c.vocab_size = reader.integer("vocab_size", 1, kMaxSize, kind.vocab_size);
   c.hidden_size = reader.integer("d_model", 1, kMaxSize, 512);
   c.head_dim = reader.integer("d_kv", 1, kMaxHeads, 64);
-  c.intermediate_size = reader.integer("d_ff", 1, kMaxSize, defaults.d_ff);
-  c.num_heads = c.num_kv_heads = reader.integer("num_heads", 1, kMaxHeads, defaults.num_heads);
+  c.intermediate_size = reader.integer("d_ff", 1, kMaxSize, kind.d_ff);
+  c.num_heads = c.num_kv_heads = reader.integer("num_heads", 1, kMaxHeads, kind.num_heads);
   check_products(
       reader, c,
       {{"vocab_size", c.vocab_size}, {"d_ff", c.intermediate_size}, {"d_kv", c.num_heads * c.head_dim}});
@@ -95,7 +100,7 @@ void read_start(const io::JsonReader& reader, EncoderDecoderConfig& c) {
   c.decoder_start_token_id = reader.integer("decoder_start_token_id", 0, c.vocab_size - 1, *c.pad_token_id);
 }
 
-EncoderDecoderConfig read_with(const io::JsonReader& reader, const T5Defaults& defaults) {
+EncoderDecoderConfig read_with(const io::JsonReader& reader, const T5Kind& kind) {
   EncoderDecoderConfig c;
   c.is_encoder_decoder = true;
   read_common(reader, c);
@@ -103,31 +108,38 @@ EncoderDecoderConfig read_with(const io::JsonReader& reader, const T5Defaults& d
     throw unsupported(reader, "is_encoder_decoder", "a stack alone is not implemented")
         .need("an encoder and a decoder");
   }
-  read_t5_sizes(reader, c, defaults);
+  read_t5_sizes(reader, c, kind);
   read_start(reader, c);
   note_dropout(reader, c, {"dropout_rate"}, 0.1);
-  const int64_t encoder_layers = reader.integer("num_layers", 1, kMaxLayers, defaults.num_layers);
+  const int64_t encoder_layers = reader.integer("num_layers", 1, kMaxLayers, kind.num_layers);
   const int64_t decoder_layers = reader.integer("num_decoder_layers", 1, kMaxLayers, encoder_layers);
   c.num_layers = encoder_layers + decoder_layers;
   const bool scales = reader.boolean("tie_word_embeddings", true);
   c.tie_word_embeddings = scales;
   EncoderDecoder& parts = c.parts;
-  if (defaults.can_scale_logits && reader.boolean("scale_decoder_outputs", scales))
+  if (kind.logit_scale == LogitScale::Always ||
+      (kind.logit_scale == LogitScale::AsTheFileSays && reader.boolean("scale_decoder_outputs", scales)))
     parts.logit_scale = 1.0 / std::sqrt(static_cast<double>(c.hidden_size));
   parts.norm.eps = reader.number("layer_norm_epsilon", 0.0, 1.0, 1e-6);
   nn::DistanceBuckets buckets{
       .count = reader.integer("relative_attention_num_buckets", 4, kMaxHeads, 32),
       .max_distance = reader.integer("relative_attention_max_distance", 1, kMaxSize, 128)};
   check_buckets(reader, buckets);
-  const nn::MLPOptions mlp = read_mlp(reader, c, defaults.feed_forward_proj);
+  const nn::MLPOptions mlp = read_mlp(reader, c, kind.feed_forward_proj);
   const auto make_stack = [&](const char* body, int64_t layers, bool is_decoder) {
     buckets.is_bidirectional = !is_decoder;
     const auto block = t5_block(c, mlp, parts.norm, is_decoder);
-    return Stack{std::vector(static_cast<size_t>(layers), block), buckets, body};
+    return Stack{std::vector(static_cast<size_t>(layers), block), buckets, body, kind.has_bias_per_block};
   };
   parts.encoder = make_stack("encoder", encoder_layers, false);
   parts.decoder = make_stack("decoder", decoder_layers, true);
   return c;
+}
+
+// Returns the sizes that mT5 and UMT5 share.
+T5Kind multilingual() {
+  return {
+      .vocab_size = 250112, .d_ff = 1024, .num_layers = 8, .num_heads = 6, .feed_forward_proj = "gated-gelu"};
 }
 
 }  // namespace
@@ -137,12 +149,17 @@ EncoderDecoderConfig read_t5(const io::JsonReader& reader) { return read_with(re
 
 // mT5 (Xue et al., arXiv 2010.11934).
 EncoderDecoderConfig read_mt5(const io::JsonReader& reader) {
-  return read_with(reader, {.vocab_size = 250112,
-                            .d_ff = 1024,
-                            .num_layers = 8,
-                            .num_heads = 6,
-                            .feed_forward_proj = "gated-gelu",
-                            .can_scale_logits = false});
+  T5Kind kind = multilingual();
+  kind.logit_scale = LogitScale::Never;
+  return read_with(reader, kind);
+}
+
+// UMT5 (Chung et al., arXiv 2304.09151). Transformers 5 scales its logits, whatever the file says.
+EncoderDecoderConfig read_umt5(const io::JsonReader& reader) {
+  T5Kind kind = multilingual();
+  kind.logit_scale = LogitScale::Always;
+  kind.has_bias_per_block = true;
+  return read_with(reader, kind);
 }
 
 }  // namespace tessera::models
