@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tessera/core/error.h"
+#include "tessera/nn/dropout.h"
 #include "tessera/nn/output_head.h"
 #include "tessera/nn/transformer_block.h"
 
@@ -175,6 +176,13 @@ void add_experts(const std::string& name, const nn::SparseMLP& mlp, StyledLayers
                   layers);
 }
 
+// A rank cuts the mask of its tokens from that of all, so that masks are those of one process.
+void add_dropouts(const ModuleNames& names, StyledLayers& layers) {
+  for (const auto& [module, name] : names) {
+    if (dynamic_cast<const nn::Dropout*>(module) != nullptr) layers.emplace_back(name, LayerStyle::sliced());
+  }
+}
+
 // The vectors of all layers are made whole on every rank, of which each uses a part.
 void add_layer_inputs(const CausalLM& model, const ModuleNames& names, StyledLayers& layers) {
   for (const auto& module : model.modules(/*include_self=*/false)) {
@@ -254,6 +262,7 @@ parallel::TensorParallelPlan tensor_parallel_plan(const CausalLM& model) {
   parallel::TensorParallelPlan plan;
   plan.most_shared_parts = fewest_heads(model);
   add_layer_inputs(model, names, plan.layers);
+  add_dropouts(names, plan.layers);
   for (const auto& [role, style] :
        {std::pair(Embedding, LayerStyle::vocabulary()), std::pair(LayerTable, LayerStyle::vocabulary()),
         std::pair(Positions, LayerStyle::sliced()), std::pair(Norm, LayerStyle::per_token()),

@@ -3,8 +3,10 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
+#include "tessera/core/rng.h"
 #include "tessera/device/device_copy.h"
 #include "tessera/nn/count_entities.h"
+#include "tessera/nn/random_scope.h"
 
 namespace tessera::nn {
 namespace {
@@ -68,12 +70,17 @@ at::Tensor ClassificationHead::input(const at::Tensor& x) const {
   return parallel() == nullptr ? normed(x) : parallel()->input(normed(x)).value();
 }
 
+at::Tensor ClassificationHead::dropped(const at::Tensor& x, double p, const char* site) const {
+  if (p == 0.0 || !layers_.classifier->is_training() || RandomScope::current() == nullptr) return x;
+  return x * dropout_mask_here(x, p, stream_of(site));
+}
+
 at::Tensor ClassificationHead::classify(const at::Tensor& x) const {
-  at::Tensor y = x;
+  at::Tensor y = dropped(x, layers_.input_dropout, "classifier.input");
   if (layers_.dense != nullptr) y = layers_.dense->forward(y);
   if (layers_.activation) y = layers_.activation(y);
   if (layers_.dense_norm != nullptr) y = layers_.dense_norm->forward(y);
-  return layers_.classifier->forward(y);
+  return layers_.classifier->forward(dropped(y, layers_.dropout, "classifier"));
 }
 
 at::Tensor ClassificationHead::logits(const at::Tensor& x) const { return classify(input(x)); }
@@ -96,7 +103,12 @@ at::Tensor ClassificationHead::losses(const at::Tensor& logits, const at::Tensor
 at::Tensor ClassificationHead::loss(const at::Tensor& x, const TokenBatch& batch) const {
   const Labelled labelled = labelled_of(batch, classification_.target_width());
   if (classification_.has_one_class()) check_classes(labelled.targets, classification_.num_labels());
-  const at::Tensor read = input(x).index_select(0, copy_to(labelled.positions, x.device()));
+  const at::Tensor whole = input(x);
+  const at::Tensor read = whole.index_select(0, copy_to(labelled.positions, x.device()));
+  // The dropout masks of some rows are those of their tokens.
+  std::optional<RandomScope> scope;
+  if (const RandomPlace* const place = RandomScope::current(); place != nullptr)
+    scope.emplace(place_of_rows(*place, labelled.positions, whole.size(0)));
   const at::Tensor made = classify(read);
   const at::Tensor exact = made.to(made.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
   const at::Tensor targets = copy_to(labelled.targets, x.device()).to(exact.scalar_type());

@@ -23,6 +23,8 @@ struct ClassifierLayers {
   std::function<at::Tensor(const at::Tensor&)> activation;
   std::shared_ptr<const Norm> dense_norm;
   std::shared_ptr<Linear> classifier;
+  // Probabilities of dropout, in training, of what `dense` and `classifier` read.
+  double input_dropout = 0.0, dropout = 0.0;
 };
 
 // The loss of a labelled position is, as in Transformers, the cross entropy of its class (SingleLabel; with
@@ -62,6 +64,8 @@ class ClassificationHead : public TaskHead {
   // Returns what classify() takes.
   at::Tensor input(const at::Tensor& x) const;
   at::Tensor classify(const at::Tensor& x) const;
+  // Returns x with its elements dropped with probability p, in training and inside a RandomScope.
+  at::Tensor dropped(const at::Tensor& x, double p, const char* site) const;
   // Returns the loss of each row, [rows], of logits and targets, [rows, numbers].
   at::Tensor losses(const at::Tensor& logits, const at::Tensor& targets) const;
 

@@ -10,10 +10,11 @@
 namespace tessera::nn {
 namespace {
 
-// Tells whether an adapter in the module draws dropout masks.
+// Tells whether the module, or an adapter in it, draws dropout masks.
 bool drops(const torch::nn::Module& module) {
   const auto all = module.modules(/*include_self=*/false);
   return std::ranges::any_of(all, [](const auto& child) {
+    if (const auto* const dropout = dynamic_cast<const Dropout*>(child.get())) return dropout->drops();
     const auto* const linear = dynamic_cast<const Linear*>(child.get());
     return linear != nullptr && linear->adapter() != nullptr && linear->adapter()->drops();
   });
@@ -57,6 +58,13 @@ TransformerBlock::TransformerBlock(const TransformerBlockOptions& o, int64_t lay
   }
   if (o.layer_inputs)
     layer_input = register_module("layer_input", std::make_shared<LayerInput>(*this, *o.layer_inputs, dtype));
+  const auto add_dropout = [&](const char* name, double probability) -> std::shared_ptr<Dropout> {
+    if (probability == 0.0) return nullptr;
+    const std::string site = "block." + std::to_string(layer) + "." + name;
+    return register_module(name, std::make_shared<Dropout>(probability, site));
+  };
+  mixer_dropout = add_dropout("mixer_dropout", o.mixer_dropout);
+  mlp_dropout = add_dropout("mlp_dropout", o.mlp_dropout);
   if (!o.result_scale_name.empty()) {
     result_scale = register_below(*this, o.result_scale_name,
                                   std::make_shared<BareValues>(1, InitialValue::ones(), dtype));
@@ -78,8 +86,10 @@ ops::NormedResidual TransformerBlock::add_and_norm(const Norm* norm, const at::T
   return {residual, residual};
 }
 
-at::Tensor TransformerBlock::finished(const at::Tensor& branch, const Norm* norm) const {
-  const at::Tensor y = norm == nullptr ? branch : norm->forward(branch);
+at::Tensor TransformerBlock::finished(const at::Tensor& branch, const Norm* norm,
+                                      const Dropout* dropout) const {
+  const at::Tensor normed = norm == nullptr ? branch : norm->forward(branch);
+  const at::Tensor y = dropout == nullptr ? normed : dropout->forward(normed);
   return options_.branch_scale == 1.0 ? y : y * options_.branch_scale;
 }
 
@@ -87,7 +97,7 @@ at::Tensor TransformerBlock::run_mixer(const ops::Activation& x, const SequenceC
   const at::Tensor y = attention != nullptr   ? attention->forward(x, context)
                        : delta_net != nullptr ? delta_net->forward(x, context)
                                               : convolution->forward(x, context);
-  return finished(y, attention_out_norm.get());
+  return finished(y, attention_out_norm.get(), mixer_dropout.get());
 }
 
 ops::ProductType TransformerBlock::mixer_product_type() const {
@@ -103,7 +113,7 @@ at::Tensor TransformerBlock::run_mlp(const at::Tensor& x, const ops::Activation&
     const at::Tensor dense = dense_out_norm->forward(mlp->forward(read));
     return dense + sparse_out_norm->forward(sparse_mlp->forward(x, context));
   };
-  return finished(run(), mlp_out_norm.get());
+  return finished(run(), mlp_out_norm.get(), mlp_dropout.get());
 }
 
 at::Tensor TransformerBlock::forward(const at::Tensor& x, const SequenceContext& context) {
@@ -160,7 +170,7 @@ at::Tensor TransformerBlock::run_branches(const at::Tensor& x, const SequenceCon
   }
   if (cross_attention != nullptr) {
     const auto [sum, read] = add_and_norm(cross_norm.get(), h, attended);
-    const at::Tensor found = finished(cross_attention->forward(read, context), nullptr);
+    const at::Tensor found = finished(cross_attention->forward(read, context), nullptr, nullptr);
     const auto [residual, normed] = add_and_norm(mlp_norm.get(), sum, found);
     return residual + run_mlp(residual, normed, context);
   }

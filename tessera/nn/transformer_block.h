@@ -9,6 +9,7 @@
 #include "tessera/nn/attention.h"
 #include "tessera/nn/block.h"
 #include "tessera/nn/cross_attention.h"
+#include "tessera/nn/dropout.h"
 #include "tessera/nn/gated_convolution.h"
 #include "tessera/nn/gated_delta_net.h"
 #include "tessera/nn/layer_inputs.h"
@@ -42,6 +43,8 @@ struct TransformerBlockOptions {
   bool is_parallel = false;   // attention and MLP read the same x
   bool norms_sums = false;    // the norms are over the residual sums, behind the branches
   double branch_scale = 1.0;  // multiplies what a branch adds to the residual sum
+  // Probabilities of dropout, in training, of what the mixer and the MLP add to it.
+  double mixer_dropout = 0.0, mlp_dropout = 0.0;
   // If set, the block adds what it makes of its vector, which has the number `layer_input_number` among those
   // of SequenceContext::layer_inputs.
   std::optional<LayerInputsOptions> layer_inputs;
@@ -100,6 +103,7 @@ class TransformerBlock : public Block {
   std::shared_ptr<SparseMLP> sparse_mlp;
   std::shared_ptr<CrossAttention> cross_attention;  // null without the option, and so its norm
   std::shared_ptr<Norm> cross_norm;
+  std::shared_ptr<Dropout> mixer_dropout, mlp_dropout;  // null without the options
 
  private:
   at::Tensor run_all(const at::Tensor& x, const SequenceContext& context) const;
@@ -107,7 +111,7 @@ class TransformerBlock : public Block {
   // Returns the residual sum x + delta, and what a branch reads of it through `norm`.
   ops::NormedResidual add_and_norm(const Norm* norm, const at::Tensor& x,
                                    const std::optional<at::Tensor>& delta) const;
-  at::Tensor finished(const at::Tensor& branch, const Norm* norm) const;
+  at::Tensor finished(const at::Tensor& branch, const Norm* norm, const Dropout* dropout) const;
   ops::ProductType mixer_product_type() const;
   at::Tensor run_mixer(const ops::Activation& x, const SequenceContext& context) const;
   // `read`: what the MLP reads of the residual sum x.

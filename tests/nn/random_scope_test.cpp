@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/core/error.h"
+#include "tessera/nn/dropout.h"
 #include "tessera/nn/embedding.h"
 
 namespace tessera::nn {
@@ -61,6 +62,35 @@ TEST(RandomScope, ASequenceDrawsTheSameInAnyMicroBatch) {
   const at::Tensor tokens = at::tensor(std::vector<int64_t>{10, 1, 5}, at::kLong);
   EXPECT_TRUE(at::equal(mask_of(place_of_rows(some, tokens, 11), 3),
                         at::cat({masks.narrow(0, 7, 1), masks.narrow(0, 21, 1), masks.narrow(0, 2, 1)})));
+}
+
+// Takes the last rows of a mask, as a rank of sequence parallelism takes its own.
+class LastRows : public LayerParallel {
+ public:
+  explicit LastRows(int64_t count) : count_(count) {}
+  at::Tensor output(const at::Tensor& y) const override { return y.narrow(0, y.size(0) - count_, count_); }
+
+ private:
+  int64_t count_;
+};
+
+TEST(Dropout, DropsItsShareAndKeepsTheMean) {
+  constexpr int64_t kTokens = 2000;
+  const at::Tensor x = at::ones({kTokens, kWidth}, at::kDouble);
+  Dropout dropout(0.2, "here"), elsewhere(0.2, "there");
+  EXPECT_TRUE(dropout.forward(x).is_same(x)) << "no scope: not a step of training";
+  const RandomPlace place{1, 2, 3, {}, {0, kTokens}};
+  const RandomScope scope(place);
+  const at::Tensor y = dropout.forward(x);
+  // Five standard deviations of the share are 0.0063.
+  EXPECT_NEAR(y.eq(0.0).to(at::kDouble).mean().item<double>(), 0.2, 0.0063);
+  EXPECT_NEAR(y.mean().item<double>(), 1.0, 0.0063 / 0.8);
+  EXPECT_EQ(y.max().item<double>(), 1.25);
+  EXPECT_FALSE(at::equal(elsewhere.forward(x), y));
+  dropout.set_parallel(std::make_shared<LastRows>(7));
+  EXPECT_TRUE(at::equal(dropout.forward(x.narrow(0, 0, 7)), y.narrow(0, kTokens - 7, 7)));
+  dropout.eval();
+  EXPECT_TRUE(dropout.forward(x).is_same(x));
 }
 
 TEST(EmbeddingNoise, IsAddedInTrainingAlone) {

@@ -172,6 +172,40 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"pp_of_pairs", "reward_training", &config::Recipe::pipeline_parallel_size, "", 2, kPairs}),
     [](const auto& info) { return info.param.what; });
 
+// The first losses tell which dropouts act: those of the hidden states, and that of what the classifier
+// reads.
+TEST(ClassifierDropout, IsThatOfTheConfig) {
+  const auto first_loss = [](const std::string& model, const std::string& values) {
+    return run(config::parse_recipe("base_model: " + testing::reference_data("classifiers/") + model +
+                                        "\ntask: classification\ndatasets:\n  - path: none.jsonl\n"
+                                        "learning_rate: 0.01\nmax_steps: 3\ndtype: float64\n"
+                                        "sequence_len: 24\nmicro_batch_size: 4\nmodel_config: {" +
+                                        values + "}\n",
+                                    "recipe.yaml"),
+               comm::Communicator::single())
+        .losses[0];
+  };
+  const struct {
+    const char* model;
+    std::vector<std::string> values;  // the first names no dropout
+  } cases[] = {{"bert",
+                {"hidden_dropout_prob: 0", "hidden_dropout_prob: 0.3",
+                 "hidden_dropout_prob: 0, classifier_dropout: 0.3"}},
+               {"roberta", {"hidden_dropout_prob: 0", "hidden_dropout_prob: 0, classifier_dropout: 0.3"}},
+               {"distilbert",
+                {"dropout: 0, seq_classif_dropout: 0", "dropout: 0.3, seq_classif_dropout: 0",
+                 "dropout: 0, seq_classif_dropout: 0.3"}},
+               {"modernbert", {"embedding_dropout: 0", "embedding_dropout: 0.3", "classifier_dropout: 0.3"}}};
+  for (const auto& one : cases) {
+    std::vector<double> losses;
+    for (const std::string& values : one.values) losses.push_back(first_loss(one.model, values));
+    for (size_t i = 0; i < losses.size(); ++i) {
+      for (size_t j = 0; j < i; ++j)
+        EXPECT_GT(std::abs(losses[i] - losses[j]), 1e-6) << one.model << ": " << one.values[i];
+    }
+  }
+}
+
 // A run from texts to the saved folder, against a plain loop of Transformers in float64
 // (tests/reference/make_classifier_training_reference.py and make_head_training_reference.py).
 class ClassifierRun : public ::testing::Test {

@@ -178,6 +178,10 @@ void set_rope(DecoderConfig& config, const nn::RopeOptions& rope) {
   bound_generation(config, rope);
 }
 
+double read_dropout(const io::JsonReader& reader, const std::string& key, double fallback) {
+  return reader.number(key, 0.0, 0.999999, fallback);
+}
+
 void note_dropout(const io::JsonReader& reader, ModelConfig& config, const std::vector<std::string>& keys,
                   double fallback) {
   for (const std::string& key : keys) {

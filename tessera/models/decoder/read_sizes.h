@@ -89,6 +89,9 @@ void set_windows(const io::JsonReader& reader, DecoderConfig& config, const std:
 // Rotates the queries and keys of all blocks by these positions.
 void set_rope(DecoderConfig& config, const nn::RopeOptions& rope);
 
+// Returns the probability of dropout of this key.
+double read_dropout(const io::JsonReader& reader, const std::string& key, double fallback = 0.0);
+
 // Notes that the dropout of these keys is not applied in training, where one of them is not 0. `fallback` is
 // the value of an absent key.
 void note_dropout(const io::JsonReader& reader, ModelConfig& config, const std::vector<std::string>& keys,

@@ -19,7 +19,8 @@ struct ClassifierDense {
   std::string name;
   Activation activation = Activation::Tanh;
   bool has_bias = true;
-  std::string norm;  // behind the activation; empty: there is none
+  std::string norm;            // behind the activation; empty: there is none
+  double input_dropout = 0.0;  // of what the layer reads
 };
 
 // The head of a masked language model: a dense layer, its activation and a norm before the output projection,
@@ -43,8 +44,10 @@ struct Encoder {
                     types = "embeddings.token_type_embeddings", embedding_norm = "embeddings.LayerNorm",
                     layers = "encoder.layer", final_norm;
   int64_t num_types = 2;
-  int64_t first_position = 0;  // row of the table of positions that the first token of a text has
+  int64_t first_position = 0;      // row of the table of positions that the first token of a text has
+  double embedding_dropout = 0.0;  // behind the norm of the embeddings
   ClassifierDense dense;
+  double classifier_dropout = 0.0;  // of what the last product of a classifier reads
   std::string classifier = "classifier";
   MaskedHead masked;
 };

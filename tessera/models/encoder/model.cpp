@@ -55,6 +55,9 @@ EncoderModel::EncoderModel(const EncoderConfig& config, at::ScalarType dtype) : 
   positions_ = add_table(e.positions, config.max_position_embeddings);
   types_ = add_table(e.types, e.num_types);
   embedding_norm_ = add(e.body + "." + e.embedding_norm, nn::make_norm(hidden, e.norm, dtype));
+  if (e.embedding_dropout > 0.0)
+    embedding_dropout_ =
+        add("embedding_dropout", std::make_shared<nn::Dropout>(e.embedding_dropout, "embeddings"));
   for (const nn::TransformerBlockOptions& options : e.blocks) {
     const auto number = static_cast<int64_t>(blocks_.size());
     blocks_.push_back(add(e.body + "." + e.layers + "." + std::to_string(number),
@@ -71,7 +74,9 @@ std::shared_ptr<nn::TaskHead> EncoderModel::make_classifier(const std::shared_pt
                                                             at::ScalarType dtype) {
   const Encoder& e = config_.encoder;
   const int64_t hidden = config_.hidden_size;
-  nn::ClassifierLayers layers{.norm = norm};
+  nn::ClassifierLayers layers{.norm = norm,
+                              .input_dropout = e.dense.name.empty() ? 0.0 : e.dense.input_dropout,
+                              .dropout = e.classifier_dropout};
   if (!e.dense.name.empty()) {
     layers.dense = nn::register_below(*this, e.dense.name,
                                       std::make_shared<nn::Linear>(hidden, hidden, e.dense.has_bias, dtype));
@@ -135,7 +140,8 @@ at::Tensor EncoderModel::embed(const at::Tensor& input_ids, const at::Tensor& po
   }
   if (positions_ != nullptr)
     x = x + nn::call(*positions_, position_ids + config_.encoder.first_position).to(hidden_type());
-  return embedding_norm_->forward(x);
+  x = embedding_norm_->forward(x);
+  return embedding_dropout_ == nullptr ? x : embedding_dropout_->forward(x);
 }
 
 void EncoderModel::add_positions(nn::SequenceContext& context, const at::Tensor& position_ids) const {

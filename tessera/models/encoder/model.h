@@ -7,6 +7,7 @@
 
 #include "tessera/models/common/causal_lm.h"
 #include "tessera/models/encoder/encoder.h"
+#include "tessera/nn/dropout.h"
 #include "tessera/nn/embedding.h"
 
 namespace tessera::models {
@@ -43,6 +44,7 @@ class EncoderModel : public CausalLM {
   const EncoderConfig config_;
   std::shared_ptr<nn::Embedding> words_, positions_, types_;  // the last two may be null
   std::shared_ptr<nn::Norm> embedding_norm_;
+  std::shared_ptr<nn::Dropout> embedding_dropout_;  // may be null
   std::vector<std::shared_ptr<nn::Block>> blocks_;
   std::shared_ptr<nn::TaskHead> head_;
   std::vector<std::unique_ptr<nn::RotaryEmbedding>> ropes_;

@@ -39,8 +39,10 @@ EncoderConfig read_bert_like(const io::JsonReader& reader, const char* body) {
   }
   read_sizes(reader, c, {.max_position_embeddings = 512, .kv_heads_key = nullptr});
   read_masked_tie(reader, c);
-  note_dropout(reader, c, {"hidden_dropout_prob", "attention_probs_dropout_prob"}, 0.1);
+  note_dropout(reader, c, {"attention_probs_dropout_prob"}, 0.1);
   Encoder& e = c.encoder;
+  e.embedding_dropout = read_dropout(reader, "hidden_dropout_prob", 0.1);
+  e.classifier_dropout = read_dropout(reader, "classifier_dropout", e.embedding_dropout);
   e.norm = {.kind = nn::NormOptions::Kind::Layer, .eps = reader.number("layer_norm_eps", 0.0, 1.0, 1e-12)};
   e.num_types = reader.integer("type_vocab_size", 1, kMaxSize, 2);
   e.body = body;
@@ -56,6 +58,7 @@ EncoderConfig read_bert_like(const io::JsonReader& reader, const char* body) {
   block.mlp.down = "output.dense";
   block.mlp.is_down_beside = true;
   block.mlp_norm_name = "output.LayerNorm";
+  block.mixer_dropout = block.mlp_dropout = e.embedding_dropout;
   e.blocks.assign(static_cast<size_t>(c.num_layers), block);
   return c;
 }
@@ -86,6 +89,7 @@ EncoderConfig read_roberta(const io::JsonReader& reader) {
   c.encoder.first_position = c.pad_token_id.value_or(1) + 1;
   if (!c.tells_tokens()) {
     c.encoder.dense.name = "classifier.dense";
+    c.encoder.dense.input_dropout = c.encoder.classifier_dropout;
     c.encoder.classifier = "classifier.out_proj";
   }
   c.encoder.masked = {.dense = "lm_head.dense",
@@ -116,8 +120,11 @@ EncoderConfig read_distilbert(const io::JsonReader& reader) {
   c.head_dim = c.hidden_size / c.num_heads;
   check_products(reader, c, {{"vocab_size", c.vocab_size}, {"hidden_dim", c.intermediate_size}});
   read_masked_tie(reader, c);
-  note_dropout(reader, c, {"dropout", "attention_dropout"}, 0.1);
+  note_dropout(reader, c, {"attention_dropout"}, 0.1);
   Encoder& e = c.encoder;
+  e.embedding_dropout = read_dropout(reader, "dropout", 0.1);
+  e.classifier_dropout =
+      c.tells_tokens() ? e.embedding_dropout : read_dropout(reader, "seq_classif_dropout", 0.2);
   e.norm = {.kind = nn::NormOptions::Kind::Layer, .eps = 1e-12};
   e.body = "distilbert";
   e.types = "";
@@ -135,6 +142,7 @@ EncoderConfig read_distilbert(const io::JsonReader& reader) {
   block.mlp.up = "lin1";
   block.mlp.down = "lin2";
   block.mlp_norm_name = "output_layer_norm";
+  block.mlp_dropout = e.embedding_dropout;
   e.masked = {.dense = "vocab_transform",
               .norm = "vocab_layer_norm",
               .activation = block.mlp.activation,

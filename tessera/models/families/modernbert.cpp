@@ -82,8 +82,10 @@ EncoderConfig read_modernbert(const io::JsonReader& reader) {
         .got(pooling)
         .need("cls");
   }
-  note_dropout(reader, c, {"attention_dropout", "embedding_dropout", "mlp_dropout", "classifier_dropout"});
+  note_dropout(reader, c, {"attention_dropout", "mlp_dropout"});
   Encoder& e = c.encoder;
+  e.embedding_dropout = read_dropout(reader, "embedding_dropout");
+  e.classifier_dropout = read_dropout(reader, "classifier_dropout");
   read_modernbert_parts(reader, c);
   e.blocks.assign(static_cast<size_t>(c.num_layers), read_modernbert_block(reader, c));
   e.blocks.front().attention_norm_name = "";  // the norm of the embeddings is right before it
