@@ -125,8 +125,6 @@ Recipe with_accumulation(Recipe recipe, int64_t readers) {
 
 std::optional<TextCut> what_cuts_texts(const Recipe& recipe) {
   const TextCut cuts[] = {
-      {"tensor_parallel_size", recipe.tensor_parallel_size,
-       "each rank holds some tokens of a text between two layers"},
       {"context_parallel_size", recipe.context_parallel_size, "each rank holds some tokens of a text"},
       {"pipeline_parallel_size", recipe.pipeline_parallel_size,
        "the stages of a pipeline take whole micro-batches"}};

@@ -179,7 +179,7 @@ void validate_samples(Rules& rules) {
         .refuse("UNSUPPORTED", {"eval_table_size", cut->key},
                 "a model in training cannot continue texts where " + cut->why)
         .got(std::string(cut->key) + ": " + std::to_string(cut->size))
-        .need("data or expert parallelism alone")
+        .need("data, tensor or expert parallelism alone")
         .hint("leave it out, and ask a checkpoint: tessera convert and tessera generate");
   }
 }

@@ -25,9 +25,10 @@ at::Tensor Linear::forward(const ops::Activation& x) {
     return multiply(x, bias_share_ == 1.0 ? bias : bias * bias_share_);
   }
   // The product hands its rows to a RowOutput as it makes them, so output() is not called.
-  const auto* const rows = dynamic_cast<const RowOutput*>(parallel());
+  const auto* const output = dynamic_cast<const RowOutput*>(parallel());
+  const auto rows = output != nullptr ? output->output_rows() : nullptr;
   const at::Tensor y = rows != nullptr
-                           ? multiply(rows->input(x), std::nullopt, rows->output_rows())
+                           ? multiply(output->input(x), std::nullopt, rows)
                            : run(x, [this](const ops::Activation& in) { return multiply(in, std::nullopt); });
   return bias.defined() ? y + bias.to(y.scalar_type()) : y;
 }

@@ -16,6 +16,7 @@
 #include "tessera/nn/gated_convolution.h"
 #include "tessera/nn/gated_delta_net.h"
 #include "tessera/nn/sparse_mlp.h"
+#include "tessera/nn/whole_tokens.h"
 
 namespace tessera::models {
 namespace {
@@ -272,6 +273,7 @@ at::Tensor CausalLM::next_logits(nn::KvCache& cache, const std::vector<NewTokens
 
 at::Tensor CausalLM::run_cached(const at::Tensor& input, const at::Tensor& positions, const at::Tensor& last,
                                 nn::SequenceContext context, int64_t begin, int64_t end) {
+  const nn::WholeTokensScope whole_tokens;
   return nn::call_hooked(*this, input, [&](const at::Tensor& x) {
     add_positions(context, positions);
     const at::Tensor first = begin == 0 ? before_blocks(x, positions, {}, context) : x;

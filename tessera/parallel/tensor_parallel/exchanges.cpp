@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "tessera/nn/row_output.h"
+#include "tessera/nn/whole_tokens.h"
 #include "tessera/parallel/gather_tensor.h"
 #include "tessera/parallel/tensor_parallel/token_exchange.h"
 
@@ -51,7 +52,7 @@ class GatherTokens : public nn::LayerParallel {
       : gather_(gather_tokens(group, "input of " + name)),
         scatter_(scatter_sum(group, "gradient of the input of " + name)) {}
   ops::Activation input(const ops::Activation& x) const override {
-    return ops::exchange(x, gather_, scatter_);
+    return nn::WholeTokensScope::is_in_force() ? x : ops::exchange(x, gather_, scatter_);
   }
 
  private:
@@ -77,7 +78,9 @@ class GatherTokensAhead : public nn::LayerParallel {
  public:
   GatherTokensAhead(const Group& group, const std::string& name)
       : rows_(c10::make_intrusive<TokenExchange>(group, "input of " + name)) {}
-  ops::Activation input(const ops::Activation& x) const override { return ops::exchange(x, rows_); }
+  ops::Activation input(const ops::Activation& x) const override {
+    return nn::WholeTokensScope::is_in_force() ? x : ops::exchange(x, rows_);
+  }
 
  private:
   c10::intrusive_ptr<ops::RowExchange> rows_;
@@ -96,21 +99,31 @@ class ScatterTokens : public nn::LayerParallel {
  public:
   ScatterTokens(const Group& group, const std::string& name)
       : scatter_(scatter_sum(group, "output of " + name)),
-        gather_(gather_tokens(group, "gradient of the output of " + name)) {}
-  at::Tensor output(const at::Tensor& y) const override { return ops::exchange_value(y, scatter_, gather_); }
+        gather_(gather_tokens(group, "gradient of the output of " + name)),
+        sum_(sum_over(group, "output of " + name)) {}
+  at::Tensor output(const at::Tensor& y) const override {
+    return nn::WholeTokensScope::is_in_force() ? ops::change_value_(y, sum_)
+                                               : ops::exchange_value(y, scatter_, gather_);
+  }
 
  private:
   ops::Transform scatter_, gather_;
+  ops::ChangeInPlace sum_;
 };
 
 class ScatterTokensAhead : public nn::RowOutput {
  public:
   ScatterTokensAhead(const Group& group, const std::string& name)
-      : rows_(c10::make_intrusive<TokenExchange>(group, "output of " + name)) {}
-  c10::intrusive_ptr<ops::RowExchange> output_rows() const override { return rows_; }
+      : rows_(c10::make_intrusive<TokenExchange>(group, "output of " + name)),
+        sum_(sum_over(group, "output of " + name)) {}
+  c10::intrusive_ptr<ops::RowExchange> output_rows() const override {
+    return nn::WholeTokensScope::is_in_force() ? nullptr : rows_;
+  }
+  at::Tensor output(const at::Tensor& y) const override { return ops::change_value_(y, sum_); }
 
  private:
   c10::intrusive_ptr<ops::RowExchange> rows_;
+  ops::ChangeInPlace sum_;
 };
 
 class SummedRegion : public nn::LayerParallel {
@@ -130,6 +143,7 @@ class OwnTokens : public nn::LayerParallel {
  public:
   explicit OwnTokens(Group group) : group_(std::move(group)) {}
   at::Tensor output(const at::Tensor& y) const override {
+    if (nn::WholeTokensScope::is_in_force()) return y;
     const int64_t size = num_own_tokens(y, *group_);
     return y.narrow(0, group_->rank() * size, size);
   }
