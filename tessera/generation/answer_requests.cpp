@@ -1,9 +1,11 @@
 #include "tessera/generation/answer_requests.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <nlohmann/json.hpp>
 
+#include "tessera/generation/equal_passes.h"
 #include "tessera/generation/score_tokens.h"
 
 namespace tessera::generation {
@@ -114,9 +116,19 @@ Responses generate_answers(const Task& task, models::CausalLM& model, const text
   answer.generate.sampling.seed = options.seed;
   answer.stop_strings = generation.until;
   ResponseSink sink(task.requests().size(), repeats, options.on_progress);
-  Generator generator(model, {.max_batch = options.batch_size, .max_prefill_tokens = options.max_tokens});
+  std::optional<EqualPasses> passes;
+  if (options.is_in_training) passes.emplace(model, *mesh.world());
+  GeneratorOptions generating{.max_batch = options.batch_size,
+                              .max_prefill_tokens = options.max_tokens,
+                              .records = !options.is_in_training};
+  if (passes) generating.before_pass = [&] { passes->begin(); };
+  Generator generator(model, generating);
+  const auto after_step = [&] {
+    if (passes) passes->catch_up();
+    return !options.after_step || options.after_step();
+  };
   answer_prompts(prompts, {tokenizer, nullptr, "", false}, answer, generator,
-                 {mesh, prompts.size(), mesh.world()->rank() == 0 ? &sink : nullptr});
+                 {mesh, prompts.size(), mesh.world()->rank() == 0 ? &sink : nullptr, after_step});
   return sink.take();
 }
 

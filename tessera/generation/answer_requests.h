@@ -19,6 +19,12 @@ struct AnswerRequestsOptions {
   uint64_t seed = 0;              // of tasks that sample
   // Called as the requests of this rank's copy are answered, with their number so far and that of all.
   std::function<void(int64_t done, int64_t all)> on_progress = nullptr;
+  // The model is one in training: its parameters move between two passes, and all ranks of the mesh make each
+  // pass together (EqualPasses). For tasks whose answers are generated.
+  bool is_in_training = false;
+  // Called after each step in which answers are generated, equally often on every rank. Where it returns
+  // false, on all ranks alike, the answers stay as far as they have come.
+  std::function<bool()> after_step = nullptr;
 };
 
 // Returns the number of tokens that the model takes, as lm-evaluation-harness finds it: the positions of the

@@ -9,12 +9,14 @@
 
 namespace tessera::generation {
 
-Copies::Copies(const parallel::DeviceMesh& mesh, size_t num_prompts, AnswerSink* output)
+Copies::Copies(const parallel::DeviceMesh& mesh, size_t num_prompts, AnswerSink* output,
+               std::function<bool()> after_step)
     : world_(*mesh.world()),
       count_(static_cast<size_t>(mesh.size(parallel::kAxisDp))),
       number_(static_cast<size_t>(mesh.coordinate(parallel::kAxisDp))),
       tells_(mesh.coordinate(parallel::kAxisTp) == 0 && mesh.coordinate(parallel::kAxisPp) == 0),
       output_(output),
+      after_step_(std::move(after_step)),
       texts_(num_prompts) {}
 
 void Copies::add(size_t index, const std::string& text) {
@@ -30,6 +32,7 @@ void Copies::finish(size_t index, const AnswerEnd& end) {
 
 bool Copies::go_on(bool own_goes_on, const Work& own) {
   work_ = own;
+  if (after_step_ && !after_step_()) return false;
   if (count_ == 1) return own_goes_on;
   if (++num_steps_ % kStepsBetween != 0) return true;
   std::string told;

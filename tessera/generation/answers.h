@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -44,8 +45,10 @@ struct Work {
 class Copies {
  public:
   // `output` takes the answers of all copies on the first rank, and is null on the others. The mesh and
-  // `output` must outlive this object.
-  Copies(const parallel::DeviceMesh& mesh, size_t num_prompts, AnswerSink* output);
+  // `output` must outlive this object. `after_step`, if given, is called at the beginning of each go_on();
+  // where it returns false, on all ranks alike, no copy goes on.
+  Copies(const parallel::DeviceMesh& mesh, size_t num_prompts, AnswerSink* output,
+         std::function<bool()> after_step = nullptr);
 
   // Returns whether this rank's copy answers the prompt.
   bool answers(size_t index) const { return index % count_ == number_; }
@@ -66,6 +69,7 @@ class Copies {
   const size_t count_, number_;
   const bool tells_;  // this rank speaks for its copy
   AnswerSink* const output_;
+  const std::function<bool()> after_step_;
   std::vector<std::string> texts_;
   nlohmann::json finished_ = nlohmann::json::array();
   int64_t num_steps_ = 0;

@@ -60,6 +60,9 @@ struct GeneratorOptions {
   // took; they choose nothing themselves, and keep no results.
   std::function<void(const std::vector<int64_t>&)> tell = nullptr;
   std::function<std::vector<int64_t>()> hear = nullptr;
+  // Called before each pass of the model. The passes over a prompt whose log-probabilities are wanted may
+  // count as one.
+  std::function<void()> before_pass = nullptr;
   static constexpr int64_t kEnded = -1, kNoToken = -2;
 };
 
@@ -218,6 +221,7 @@ class Generator {
   // Calls `work`, which runs the model; has_broken_off() if it throws.
   template <class Work>
   void in_pass(const Work& work) {
+    if (options_.before_pass) options_.before_pass();
     is_in_pass_ = true;
     work();
     is_in_pass_ = false;

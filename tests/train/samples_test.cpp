@@ -1,12 +1,15 @@
-// Tests that a model in training makes of prompts what it would make of them when it is saved and loaded,
-// under any layout, and that the training does not notice.
+// Tests that a model in training makes of prompts, those of samples and of tasks, what it would make of them
+// when it is saved and loaded, under any layout, and that the training does not notice.
 #include "tessera/train/run/samples.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tessera/generation/answer_requests.h"
 #include "tessera/generation/generate.h"
 #include "tessera/generation/load_for_inference.h"
+#include "tessera/scoring/results.h"
+#include "tessera/scoring/task_files.h"
 #include "tessera/train/run/trainer.h"
 #include "tessera/train/setup/recipe_tokenizer.h"
 #include "tessera/train/setup/recipe_values.h"
@@ -24,6 +27,18 @@ using ::testing::ElementsAre;
 using Lines = std::vector<nlohmann::json>;
 
 constexpr const char* kKeys = "eval_table_size: 3\neval_max_new_tokens: 9\n";
+// The answers are drawn, so that they are of all kinds, and there are fewer or more than a rank's turn.
+constexpr const char* kTask = R"(task: echo
+dataset_path: json
+dataset_kwargs: {data_files: {test: echo.jsonl}}
+output_type: generate_until
+test_split: test
+doc_to_text: "Say {{number}}"
+doc_to_target: "It is {{number}}."
+metric_list: [{metric: chrf, aggregation: chrf, higher_is_better: true}]
+generation_kwargs: {until: ["zz"], max_gen_toks: 21, do_sample: true, temperature: 1.0}
+metadata: {version: 1.0}
+)";
 
 class SamplesTest : public ::testing::Test {
  protected:
@@ -31,6 +46,10 @@ class SamplesTest : public ::testing::Test {
     if (folder_.is_owner()) {
       testing::write_tiny_model(folder_ / "model", {});
       testing::write_tiny_model(folder_ / "experts", {.family = "mixtral"});
+      testing::write_tiny_model(folder_ / "gpt2", {.family = "gpt2"});
+      testing::write_text(folder_ / "echo.yaml", kTask);
+      testing::write_text(folder_ / "echo.jsonl",
+                          "{\"number\":100}\n{\"number\":7}\n{\"number\":2026}\n{\"number\":55}\n");
       std::string rows, texts;
       for (int i = 0; i < 12; ++i) {
         const std::string number = std::to_string(100 + i);
@@ -57,6 +76,23 @@ class SamplesTest : public ::testing::Test {
   std::string text_of(const std::string& name) const { return io::read_file(folder_ / name, 1 << 26); }
   Lines samples_of(const std::string& out) const {
     return testing::metrics_with(folder_ / (out + "/samples.jsonl"), "step");
+  }
+  std::string task_key() const { return "eval_tasks: [" + folder_ / "echo.yaml" + "]\n"; }
+  // Returns the scores of the task in a run's evaluations.
+  std::vector<double> scores_of(const std::string& out) const {
+    std::vector<double> scores;
+    for (const auto& line : testing::metrics_with(folder_ / (out + "/metrics.jsonl"), "eval/echo/chrf"))
+      scores.push_back(line.at("eval/echo/chrf"));
+    return scores;
+  }
+  // Returns the score that tessera evaluate gives a model.
+  double score_of(models::CausalLM& model, const text::Tokenizer& tokenizer) const {
+    const scoring::Task task(scoring::select_tasks({folder_ / "echo.yaml"}).tasks.at(0), {});
+    const scoring::RequestEncoder encoder(tokenizer, generation::scored_length(model));
+    const auto responses = generation::answer_requests(
+        task, model, tokenizer, encoder, {comm::Communicator::single(), {}},
+        {.stop_ids = generation::stop_ids(model, tokenizer), .seed = scoring::TaskOptions().fewshot_seed});
+    return scoring::result_of(task, task.score(responses, false), 0).scores.at(0).value;
   }
   // Returns the losses and norms of a run's steps and evaluations.
   std::string numbers_of(const std::string& out) const {
@@ -85,6 +121,11 @@ TEST_F(SamplesTest, AreWhatTheSavedModelMakesAndChangeNothingOfTheTraining) {
        "float32"},
       {"bfloat16", "zero_stage: 2\ndtype: bfloat16\nsave_dtype: float32\n", "bfloat16"},
       {"experts", "expert_parallel_size: $ranks\nbase_model: $folder/experts\n", "float32"},
+      {"cut layers", "tensor_parallel_size: $ranks\nbase_model: $folder/gpt2\n", "float32"},
+      {"cut layers, tokens on their way",
+       "tensor_parallel_size: $ranks\nasync_tensor_parallel: true\nbase_model: $folder/gpt2\nadapter: lora\n"
+       "lora_target_linear: true\n",
+       "float32"},
   };
   testing::Random random = testing::shared_random();
   int number = 0;
@@ -99,7 +140,7 @@ TEST_F(SamplesTest, AreWhatTheSavedModelMakesAndChangeNothingOfTheTraining) {
     const std::string plain = "plain" + std::to_string(++number),
                       sampled = "sampled" + std::to_string(number);
     run(plain, keys);
-    run(sampled, keys + kKeys);
+    run(sampled, keys + kKeys + task_key());
     if (!folder_.is_owner()) continue;
     EXPECT_FALSE(io::exists(folder_ / (plain + "/samples.jsonl")));
     EXPECT_EQ(numbers_of(sampled), numbers_of(plain));
@@ -108,7 +149,9 @@ TEST_F(SamplesTest, AreWhatTheSavedModelMakesAndChangeNothingOfTheTraining) {
     EXPECT_TRUE(text_of(sampled + weights) == text_of(plain + weights)) << "other weights";
     const Lines lines = samples_of(sampled);
     ASSERT_EQ(lines.size(), 6U);
-    const std::string base = keys.find("experts") != std::string::npos ? "experts" : "model";
+    std::string base = "model";
+    for (const char* other : {"experts", "gpt2"})
+      if (keys.find(other) != std::string::npos) base = other;
     const auto model = generation::load_for_inference(
         folder_ / (is_adapter ? base : sampled), is_adapter ? folder_ / sampled : "",
         at::TensorOptions(type == std::string("bfloat16") ? at::kBFloat16 : at::kFloat));
@@ -121,21 +164,28 @@ TEST_F(SamplesTest, AreWhatTheSavedModelMakesAndChangeNothingOfTheTraining) {
       EXPECT_EQ(lines[i].at("generated"), tokenizer.decode(ids, true)) << lines[i];
       EXPECT_EQ(lines[i].at("step"), 4);
     }
+    const std::vector<double> scores = scores_of(sampled);
+    ASSERT_EQ(scores.size(), 2U);
+    EXPECT_EQ(scores[1], score_of(*model, tokenizer));
+    EXPECT_NE(scores[1], scores[0]);
   }
   world_->barrier();
 }
 
 // Several ranks make the lines of one process, and a run that goes on from a checkpoint those of a whole one.
 TEST_F(SamplesTest, NeitherRanksNorRestartsChangeTheLines) {
-  const std::string keys = std::string(kKeys) + "dtype: float64\nsave_steps: 3\nmax_steps: 4\n";
+  const std::string keys = kKeys + task_key() + "dtype: float64\nsave_steps: 3\nmax_steps: 4\n";
   run("whole", keys);
   run("resumed", keys + "resume_from_checkpoint: " + folder_ / "whole/checkpoint-3" + "\n");
   if (!folder_.is_owner()) return;
   EXPECT_EQ(samples_of("whole").size(), 6U);
   EXPECT_EQ(text_of("resumed/samples.jsonl"), text_of("whole/samples.jsonl"));
+  EXPECT_EQ(scores_of("whole").size(), 2U);
+  EXPECT_EQ(scores_of("resumed"), scores_of("whole"));
   train(recipe_of("single", keys + "gradient_accumulation_steps: " + std::to_string(world_->size()) + "\n"),
         comm::Communicator::single());
   EXPECT_EQ(text_of("single/samples.jsonl"), text_of("whole/samples.jsonl"));
+  EXPECT_EQ(scores_of("single"), scores_of("whole"));
 }
 
 TEST_F(SamplesTest, TakesRowsOfEachDatasetInTurnAndCutsThem) {

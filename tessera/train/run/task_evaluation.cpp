@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 
-#include "tessera/core/content_hash.h"
+#include <nlohmann/json.hpp>
+
+#include "tessera/config/parallelism.h"
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
 #include "tessera/data/default_chat_template.h"
 #include "tessera/generation/answer_requests.h"
+#include "tessera/generation/load_for_inference.h"
 #include "tessera/scoring/results.h"
 #include "tessera/text/chat_encoding.h"
 #include "tessera/text/select_chat_template.h"
@@ -18,8 +22,6 @@
 
 namespace tessera::train {
 namespace {
-
-using generation::TokenScore;
 
 Error tasks_error(const config::Recipe& recipe, const std::string& what) {
   return recipe.error("EVAL-TASKS", what, {"eval_tasks"});
@@ -36,13 +38,20 @@ scoring::TaskOptions task_options(const config::Recipe& recipe, const text::Toke
   return options;
 }
 
-void refuse_generation(const config::Recipe& recipe, const scoring::TaskConfig& task) {
-  if (task.output_type != scoring::OutputType::GenerateUntil) return;
-  throw tasks_error(recipe,
-                    "the answers of task '" + task.name +
-                        "' have to be generated, and a model that is being trained scores texts alone")
-      .got("output_type: generate_until")
-      .need("multiple_choice, loglikelihood or loglikelihood_rolling")
+// Refuses a task whose answers are generated, where training cuts texts between ranks.
+void check_generation(const config::Recipe& recipe, const scoring::TaskConfig& task) {
+  const auto cut = config::what_cuts_texts(recipe);
+  if (task.output_type != scoring::OutputType::GenerateUntil || !cut) return;
+  throw recipe
+      .error("EVAL-TASKS",
+             "the answers of task '" + task.name +
+                 "' have to be generated, and a model in training cannot continue texts where " + cut->why,
+             {"eval_tasks", cut->key})
+      .got("output_type: generate_until in " + task.place.file + ", and " + cut->key + ": " +
+           std::to_string(cut->size))
+      .need(
+          "multiple_choice, loglikelihood or loglikelihood_rolling, or data, tensor or expert parallelism "
+          "alone")
       .hint("score it when the run has ended: tessera evaluate OUTPUT_DIR --tasks " + task.name);
 }
 
@@ -51,6 +60,34 @@ int64_t max_length(const models::CausalLM& model) {
   int64_t length = generation::scored_length(model);
   if (const auto& bound = model.config().document_bound) length = std::min(length, bound->tokens);
   return std::max<int64_t>(1, length - model.num_virtual_tokens());
+}
+
+// Returns the encoder of prompts behind which answers are generated.
+scoring::RequestEncoder prompt_encoder(const text::Tokenizer& tokenizer, const models::CausalLM& model) {
+  return {tokenizer, generation::scored_length(model) - model.num_virtual_tokens()};
+}
+
+// Gives every rank the texts that the first one has. Collective.
+void share_texts(std::vector<std::vector<scoring::Response>>& responses, comm::Communicator& world) {
+  if (world.size() == 1) return;
+  std::string told;
+  if (world.rank() == 0) {
+    auto texts = nlohmann::json::array();
+    for (const auto& repeats : responses) {
+      for (const scoring::Response& one : repeats) texts.push_back(one.text);
+    }
+    nlohmann::json::to_cbor(texts, told);
+  }
+  const nlohmann::json texts = nlohmann::json::from_cbor(world.all_gather_string(told).front());
+  size_t next = 0;
+  for (auto& repeats : responses) {
+    for (scoring::Response& one : repeats) one.text = texts[next++].get<std::string>();
+  }
+}
+
+Error not_finite(const std::string& what) {
+  return Error(ErrorKind::Numerics, "EVAL-TASKS", what + " not finite")
+      .hint("no result is saved; lower learning_rate, or check the data");
 }
 
 // Returns "acc", or with a filter that has a name "acc,strict".
@@ -78,40 +115,61 @@ class PlainLoss {
 
 TaskEvaluation::TaskEvaluation(const config::Recipe& recipe, const models::CausalLM& model,
                                const std::optional<text::Tokenizer>& tokenizer, comm::Communicator& world)
-    : recipe_(recipe) {
+    : recipe_(recipe), tokenizer_(tokenizer ? &*tokenizer : nullptr) {
   if (!tokenizer) {
     throw tasks_error(recipe, "tasks are texts, and the model has no tokenizer")
         .need("a base_model or tokenizer_config with a tokenizer.json");
   }
   model.check_continues_texts("eval_tasks");
   selection_ = scoring::select_tasks(recipe.eval_tasks);
-  for (const scoring::TaskConfig& config : selection_.tasks) refuse_generation(recipe, config);
+  for (const scoring::TaskConfig& config : selection_.tasks) check_generation(recipe, config);
   const scoring::TaskOptions options = task_options(recipe, *tokenizer);
   const scoring::RequestEncoder encoder(*tokenizer, max_length(model));
-  std::vector<std::vector<TokenScore>> made_up;
-  ContentHash hash;
+  std::vector<Responses> made_up;
+  ContentHash read;
   for (const scoring::TaskConfig& config : selection_.tasks) {
-    EncodedTask& encoded = tasks_.emplace_back();
-    encoded.task = std::make_unique<scoring::Task>(config, options);
-    encode(encoded, encoder);
-    for (const scoring::TokenRequest& request : encoded.tokens)
-      hash.add(std::span<const int64_t>(request.ids));
-    made_up.emplace_back(encoded.tokens.size());
+    EncodedTask& encoded = tasks_.emplace_back(EncodedTask{std::make_unique<scoring::Task>(config, options)});
+    encoded.is_generated() ? encode_prompts(encoded, model, read) : encode(encoded, encoder, read);
+    num_requests_ += encoded.num_requests;
+    made_up.push_back(encoded.made_up());
   }
-  check_same_stream(hash.text(), world);
+  check_same_stream(read.text(), world);
   expected_ = metrics_of(made_up);
 }
 
-void TaskEvaluation::encode(EncodedTask& encoded, const scoring::RequestEncoder& encoder) {
+TaskEvaluation::Responses TaskEvaluation::EncodedTask::made_up() const {
+  return {task->requests().size(),
+          std::vector<scoring::Response>(static_cast<size_t>(task->config().repeats), {0.0, true, ""})};
+}
+
+void TaskEvaluation::encode(EncodedTask& encoded, const scoring::RequestEncoder& encoder, ContentHash& hash) {
   const std::vector<scoring::Request>& requests = encoded.task->requests();
   for (size_t i = 0; i < requests.size(); ++i) {
     for (scoring::TokenRequest& tokens : encoded.task->encode(requests[i], encoder)) {
+      hash.add(std::span<const int64_t>(tokens.ids));
       longest_ = std::max<int64_t>(longest_, std::ssize(tokens.ids) - 1);
       encoded.tokens.push_back(std::move(tokens));
       encoded.owners.push_back(i);
     }
   }
-  num_requests_ += std::ssize(encoded.tokens);
+  encoded.num_requests = std::ssize(encoded.tokens);
+}
+
+void TaskEvaluation::encode_prompts(EncodedTask& encoded, const models::CausalLM& model, ContentHash& hash) {
+  const scoring::TaskConfig& config = encoded.task->config();
+  const scoring::RequestEncoder encoder = prompt_encoder(*tokenizer_, model);
+  for (const scoring::Request& request : encoded.task->requests()) {
+    try {
+      const std::vector<int64_t> ids = encoder.prompt(request.context, config.generation.max_tokens);
+      model.check_prompt(ids);
+      hash.add(std::span<const int64_t>(ids));
+      longest_ = std::max(longest_, std::ssize(ids) + config.generation.max_tokens);
+    } catch (Error& error) {
+      error.within("task " + config.name + ", document " + std::to_string(request.document));
+      throw;
+    }
+  }
+  encoded.num_requests = std::ssize(encoded.task->requests()) * config.repeats;
 }
 
 std::string TaskEvaluation::describe() const {
@@ -119,41 +177,77 @@ std::string TaskEvaluation::describe() const {
          group_digits(num_requests_) + " requests of up to " + group_digits(longest_) + " tokens";
 }
 
-std::optional<std::vector<TaskMetric>> TaskEvaluation::evaluate(
-    TrainedModel& trained, const parallel::DeviceMesh& mesh,
-    const std::function<bool(int64_t done)>& on_pass) const {
-  const PlainLoss plain(*trained.model, recipe_);
-  const int64_t max_tokens = recipe_.micro_batch_size * recipe_.sequence_len;
-  std::vector<std::vector<TokenScore>> scores;
+std::optional<std::vector<TaskMetric>> TaskEvaluation::evaluate(TrainedModel& trained,
+                                                                const parallel::DeviceMesh& mesh,
+                                                                const OnPass& on_pass) const {
+  std::vector<Responses> responses;
   int64_t before = 0;
   for (const EncodedTask& encoded : tasks_) {
-    auto of_task = score_requests(trained, mesh, encoded.tokens, max_tokens,
-                                  [&](int64_t done) { return on_pass(before + done); });
+    const auto on_pass_of_task = [&](int64_t done) { return on_pass(before + done); };
+    auto of_task = encoded.is_generated() ? generate(encoded, trained, mesh, on_pass_of_task)
+                                          : score(encoded, trained, mesh, on_pass_of_task);
     if (!of_task) return std::nullopt;
-    for (const TokenScore& score : *of_task) {
-      if (std::isfinite(score.log_prob)) continue;
-      throw Error(ErrorKind::Numerics, "EVAL-TASKS",
-                  "the log-likelihood of a text of task '" + encoded.task->config().name + "' is not finite")
-          .got(std::to_string(score.log_prob))
-          .hint("no result is saved; lower learning_rate, or check the data");
-    }
-    scores.push_back(std::move(*of_task));
-    before += std::ssize(encoded.tokens);
+    responses.push_back(std::move(*of_task));
+    before += encoded.num_requests;
   }
-  return metrics_of(scores);
+  return metrics_of(responses);
 }
 
-std::vector<TaskMetric> TaskEvaluation::metrics_of(const std::vector<std::vector<TokenScore>>& scores) const {
+std::optional<TaskEvaluation::Responses> TaskEvaluation::score(const EncodedTask& encoded,
+                                                               TrainedModel& trained,
+                                                               const parallel::DeviceMesh& mesh,
+                                                               const OnPass& on_pass) const {
+  const PlainLoss plain(*trained.model, recipe_);
+  const int64_t max_tokens = recipe_.micro_batch_size * recipe_.sequence_len;
+  const auto scores = score_requests(trained, mesh, encoded.tokens, max_tokens, on_pass);
+  if (!scores) return std::nullopt;
+  Responses responses = encoded.made_up();
+  for (size_t i = 0; i < scores->size(); ++i) {
+    const generation::TokenScore& score = (*scores)[i];
+    if (!std::isfinite(score.log_prob)) {
+      throw not_finite("the log-likelihood of a text of task '" + encoded.task->config().name + "' is")
+          .got(std::to_string(score.log_prob));
+    }
+    scoring::Response& response = responses[encoded.owners[i]].front();
+    response.log_likelihood += score.log_prob;
+    response.is_greedy = response.is_greedy && score.is_greedy;
+  }
+  return responses;
+}
+
+std::optional<TaskEvaluation::Responses> TaskEvaluation::generate(const EncodedTask& encoded,
+                                                                  TrainedModel& trained,
+                                                                  const parallel::DeviceMesh& mesh,
+                                                                  const OnPass& on_pass) const {
+  models::CausalLM& model = *trained.model;
+  int64_t done = 0;
+  bool goes_on = true;
+  generation::AnswerRequestsOptions options;
+  options.stop_ids = generation::stop_ids(model, *tokenizer_);
+  options.seed = scoring::TaskOptions().fewshot_seed;  // as tessera evaluate has it
+  options.on_progress = [&](int64_t now, int64_t) { done = now; };
+  options.is_in_training = true;
+  options.after_step = [&] { return goes_on = on_pass(done); };
+  Responses responses;
+  model.eval();
+  try {
+    responses = generation::answer_requests(*encoded.task, model, *tokenizer_,
+                                            prompt_encoder(*tokenizer_, model), mesh, options);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::Numerics) throw;
+    throw not_finite("logits behind a prompt of task '" + encoded.task->config().name + "' are");
+  }
+  model.train();
+  if (!goes_on) return std::nullopt;
+  share_texts(responses, *mesh.world());
+  return responses;
+}
+
+std::vector<TaskMetric> TaskEvaluation::metrics_of(const std::vector<Responses>& responses) const {
   std::vector<scoring::Result> results;
   for (size_t t = 0; t < tasks_.size(); ++t) {
     const scoring::Task& task = *tasks_[t].task;
-    std::vector<std::vector<scoring::Response>> responses(task.requests().size(), {{0.0, true, ""}});
-    for (size_t i = 0; i < scores[t].size(); ++i) {
-      scoring::Response& response = responses[tasks_[t].owners[i]].front();
-      response.log_likelihood += scores[t][i].log_prob;
-      response.is_greedy = response.is_greedy && scores[t][i].is_greedy;
-    }
-    results.push_back(scoring::result_of(task, task.score(responses, /*with_samples=*/false), 0));
+    results.push_back(scoring::result_of(task, task.score(responses[t], /*with_samples=*/false), 0));
   }
   std::vector<TaskMetric> metrics;
   // A group's score stands for those of its members, unless they are named themselves.
