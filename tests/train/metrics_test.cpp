@@ -127,6 +127,39 @@ TEST(TensorBoard, EventsDecode) {
   EXPECT_EQ(event.scalars, (std::map<std::string, float>{{"a/b", 0.25F}, {std::string(300, 'x'), -3.0F}}));
 }
 
+// Returns the values of a repeated field.
+std::vector<std::string> values_of(const std::multimap<int, std::string>& fields, int number) {
+  std::vector<std::string> values;
+  const auto [begin, end] = fields.equal_range(number);
+  for (auto at = begin; at != end; ++at) values.push_back(at->second);
+  return values;
+}
+
+TEST(TensorBoard, SamplesAreATableOfTexts) {
+  std::string record =
+      tensorboard_samples(12.5, 7, {{"", "<s>a\n\nb", "c", "*d*", "stop"}, {"", "e", "", "f", "length"}});
+  const auto size = take<uint64_t>(record);
+  take<uint32_t>(record);
+  ASSERT_EQ(record.size(), size + 4);
+  take_bytes(record, 9);  // the time
+  const auto event = fields_of(take_bytes(record, size - 9));
+  EXPECT_EQ(event.find(2)->second, "7");
+  const auto value = fields_of(fields_of(event.find(5)->second).find(1)->second);
+  EXPECT_EQ(value.find(1)->second, "eval/samples");
+  EXPECT_EQ(fields_of(fields_of(value.find(9)->second).find(1)->second).find(1)->second, "text");
+  const auto tensor = fields_of(value.find(8)->second);
+  EXPECT_EQ(tensor.find(1)->second, "7") << "DT_STRING";
+  std::vector<std::string> sizes;
+  for (const std::string& dim : values_of(fields_of(tensor.find(2)->second), 2))
+    sizes.push_back(fields_of(dim).find(1)->second);
+  EXPECT_EQ(sizes, (std::vector<std::string>{"3", "5"}));
+  // Lines that begin with four spaces are code in Markdown, and shown as they are.
+  EXPECT_EQ(values_of(tensor, 8),
+            (std::vector<std::string>{"dataset", "prompt", "expected", "generated", "finish",           //
+                                      "    ", "    <s>a\n    \n    b", "    c", "    *d*", "    stop",  //
+                                      "    ", "    e", "    ", "    f", "    length"}));
+}
+
 StepMetrics example() {
   StepMetrics metrics;
   metrics.step = 12;

@@ -172,6 +172,43 @@ TEST(Wandb, ARunThatGoesOnKeepsItsFile) {
   EXPECT_EQ(items_of(fields_of(records[302]).find(2)->second).at("train/global_step"), 301);
 }
 
+Sample sample() { return {"chats", "<a>\nb", "c", "\xff|d", "stop"}; }
+
+// A run that goes on finds its tables again, which checkpoints do not keep: they are made of samples.jsonl.
+TEST(Wandb, SamplesAreATableBesideTheFile) {
+  const TempFolder first, second;
+  RunLogs logs(first.path());
+  SamplesFile samples(logs);
+  WandbFile wandb(logs, recipe());
+  const Evaluated evaluated = {.loss = 2.5, .samples = {sample(), sample()}};
+  samples.on_evaluation(4, evaluated);
+  wandb.on_evaluation(4, evaluated);
+  const auto kept = logs.contents();
+  RunLogs again(second.path(), {kept.begin(), kept.end()});
+  SamplesFile(again).on_evaluation(5, {});
+  WandbFile resumed(again, recipe());
+  for (const TempFolder* here : {&first, &second}) {
+    std::map<std::string, std::string> files;  // by their ends
+    for (const auto& entry : fs::recursive_directory_iterator(here->path())) {
+      if (entry.is_regular_file()) files[entry.path().extension()] = entry.path();
+    }
+    const auto records = records_of(read_text(files.at(".wandb")));
+    ASSERT_EQ(records.size(), 4U);
+    const auto of_files = fields_of(fields_of(records[2]).find(6)->second);
+    const std::string path = fields_of(of_files.find(1)->second).find(1)->second;
+    const auto told = items_of(fields_of(records[3]).find(2)->second).at("eval/samples");
+    EXPECT_EQ(told.at("_type"), "table-file");
+    EXPECT_EQ(told.at("path"), path);
+    EXPECT_EQ(told.at("nrows"), 2);
+    EXPECT_EQ(files.at(".json"), (fs::path(files.at(".wandb")).parent_path() / "files" / path).string());
+    const std::string text = read_text(files.at(".json"));
+    EXPECT_EQ(told.at("size"), text.size());
+    const auto table = nlohmann::json::parse(text);
+    EXPECT_EQ(table.at("columns").size(), told.at("ncols"));
+    EXPECT_EQ(table.at("data").at(1), (nlohmann::json{4, "chats", "<a>\nb", "c", "\ufffd|d", "stop"}));
+  }
+}
+
 // Records end near, at and behind the end of a block, or span several blocks.
 TEST(Wandb, FramesOfAnySize) {
   std::vector<std::string> written;
@@ -319,14 +356,24 @@ TEST(Mlflow, TheFolderHoldsTheRun) {
 TEST(Mlflow, ARunThatGoesOnTellsOfNoStepTwice) {
   const TempFolder here;
   std::string folder;
+  const auto tell = [](MlflowRun& run, int64_t step) {
+    run.on_line(line_of(step));
+    run.on_evaluation(step, {.samples = {sample()}});
+  };
   {
     MlflowRun run(mlflow_recipe(here), 0, is_never_done);
     folder = run.folder();
-    for (int64_t step = 1; step <= 5; ++step) run.on_line(line_of(step));
+    for (int64_t step = 1; step <= 5; ++step) tell(run, step);
   }
   MlflowRun resumed(mlflow_recipe(here), 3, is_never_done);
   EXPECT_EQ(resumed.folder(), folder);
-  for (int64_t step = 4; step <= 6; ++step) resumed.on_line(line_of(step));
+  for (int64_t step = 4; step <= 6; ++step) tell(resumed, step);
+  EXPECT_EQ(read_text(folder + "/tags/mlflow.loggedArtifacts"),
+            R"([{"path":"eval_samples.json","type":"table"}])");
+  const auto table = nlohmann::json::parse(read_text(folder + "/artifacts/eval_samples.json"));
+  ASSERT_EQ(table.at("data").size(), 6U);
+  for (int64_t step = 1; step <= 6; ++step) EXPECT_EQ(table["data"][static_cast<size_t>(step - 1)][0], step);
+  EXPECT_EQ(table["data"][5], (nlohmann::json{6, "chats", "<a>\nb", "c", "\ufffd|d", "stop"}));
   std::istringstream lines(read_text(folder + "/metrics/train/loss"));
   int64_t number = 0;
   for (std::string line; std::getline(lines, line);)
@@ -380,7 +427,8 @@ TEST(Trackers, ADiskThatIsFullOrReadOnlyStopsNoneThatHasBegun) {
       for (int64_t step = 1; step <= 3; ++step) {
         for (Reporter* tracker : std::initializer_list<Reporter*>{&wandb, &otlp, &prometheus, &mlflow}) {
           EXPECT_NO_THROW(tracker->on_line(line_of(step)));
-          EXPECT_NO_THROW(tracker->on_evaluation(step, {2.5, 0, {{"chats", 2.25, 4}}}));
+          EXPECT_NO_THROW(tracker->on_evaluation(
+              step, {.loss = 2.5, .datasets = {{"chats", 2.25, 4}}, .samples = {sample()}}));
         }
       }
     }

@@ -25,6 +25,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMaxFileBytes = int64_t{1} << 30;
 constexpr const char* kOutputTag = "tessera.output_dir";
+constexpr const char* kTable = "eval_samples.json";
 
 // A string of JSON is one of YAML, too.
 std::string quoted(const std::string& text) { return nlohmann::json(text).dump(); }
@@ -230,12 +231,35 @@ void MlflowRun::add_all(const Scalars& scalars, int64_t step) {
   }
 }
 
+// The table is one file, which is replaced: MLflow shows files whose names the tag has.
+void MlflowRun::add_samples(int64_t step, const std::vector<Sample>& samples) {
+  if (samples.empty()) return;
+  const std::string path = io::join_path(folder_, std::string("artifacts/") + kTable);
+  try {
+    if (!samples_) {
+      samples_ = SampleRows::array();
+      // A run that goes on tells once more of the steps behind resumed_step_.
+      if (io::exists(path)) {
+        for (auto& row : SampleRows::parse(io::read_file(path, kMaxFileBytes)).at("data"))
+          if (row.at(0).get<int64_t>() <= resumed_step_) samples_->push_back(std::move(row));
+      }
+      write_value(io::join_path(folder_, "tags"), "mlflow.loggedArtifacts",
+                  SampleRows::array({SampleRows{{"path", kTable}, {"type", "table"}}}).dump());
+    }
+    for (auto& row : sample_rows(step, samples)) samples_->push_back(std::move(row));
+    io::write_file_atomic(path, table_text(*samples_));
+  } catch (const std::exception& error) {
+    warn(error.what());
+  }
+}
+
 void MlflowRun::on_step(const TrainState&, StepMetrics&) { has_step_ = true; }
 
 void MlflowRun::on_line(const StepMetrics& line) { add_all(scalars_of(line), line.step); }
 
 void MlflowRun::on_evaluation(int64_t step, const Evaluated& evaluated) {
   add_all(scalars_of_evaluation(evaluated), step);
+  add_samples(step, evaluated.samples);
 }
 
 }  // namespace tessera::train

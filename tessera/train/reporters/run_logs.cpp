@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/io/file.h"
 
@@ -27,10 +28,31 @@ std::string RunLogs::kept_name(const std::string& prefix) const {
   return found != kept_.end() && found->first.starts_with(prefix) ? found->first : "";
 }
 
+std::string RunLogs::kept(const std::string& name) const {
+  const auto found = kept_.find(name);
+  return found == kept_.end() ? "" : found->second;
+}
+
 void RunLogs::append(io::LogFile& file, std::string_view record) {
-  if (file.append(record) || has_warned_) return;
+  if (!file.append(record)) warn(file.path());
+}
+
+bool RunLogs::write(const std::string& name, std::string_view bytes) {
+  const std::string path = io::join_path(folder_, name);
+  try {
+    io::make_directories(io::parent_path(path));
+    io::write_file_atomic(path, bytes);
+    return true;
+  } catch (const Error&) {
+    warn(path);
+    return false;
+  }
+}
+
+void RunLogs::warn(const std::string& path) {
+  if (has_warned_) return;
   has_warned_ = true;
-  log::warn(file.path() + " can no longer be written (disk full?); training continues");
+  log::warn(path + " can no longer be written (disk full?); training continues");
 }
 
 bool RunLogs::put_back() {

@@ -26,8 +26,13 @@ class RunLogs {
   io::LogFile& open(const std::string& name, const std::string& kept_as);
   // Appends a record to a file of open().
   void append(io::LogFile& file, std::string_view record);
+  // Writes `folder`/`name` as a whole, which checkpoints do not keep. Returns false where it cannot be
+  // written, which is reported as for append().
+  bool write(const std::string& name, std::string_view bytes);
   // Returns the name, of those that a checkpoint kept, which begins with `prefix`; empty for none.
   std::string kept_name(const std::string& prefix) const;
+  // Returns what a checkpoint kept under `name`; "" for nothing.
+  std::string kept(const std::string& name) const;
   // Writes all files again where somebody has removed one, and returns whether that was so. For the end of a
   // run: records that are written afterwards do not reach them. Throws Error(Storage).
   bool put_back();
@@ -35,6 +40,8 @@ class RunLogs {
   std::vector<std::pair<std::string, std::string>> contents() const;
 
  private:
+  void warn(const std::string& path);
+
   std::string folder_;
   std::map<std::string, std::string> kept_;
   std::vector<std::unique_ptr<io::LogFile>> files_;

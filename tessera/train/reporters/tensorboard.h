@@ -29,6 +29,8 @@ class TensorBoardFile : public Reporter {
 // Returns one event of a TensorBoard file in its framing (TFRecord: length, masked CRC-32C, protobuf, masked
 // CRC-32C).
 std::string tensorboard_event(double wall_time, int64_t step, const Scalars& scalars);
+// Returns one event with a table of samples, which the text plugin shows. There must be some.
+std::string tensorboard_samples(double wall_time, int64_t step, const std::vector<Sample>& samples);
 // Returns the event that must open a file.
 std::string tensorboard_header(double wall_time);
 // Returns the CRC-32C (Castagnoli) of `bytes`.

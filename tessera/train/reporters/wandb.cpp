@@ -8,7 +8,9 @@
 
 #include "tessera/config/load_recipe.h"
 #include "tessera/core/host_name.h"
+#include "tessera/core/sha256.h"
 #include "tessera/core/unix_time.h"
+#include "tessera/io/file.h"
 #include "tessera/train/reporters/protobuf.h"
 
 namespace tessera::train {
@@ -45,6 +47,10 @@ std::string item(const std::string& key, const std::string& json) {
   put_bytes(out, 16, json);
   return out;
 }
+
+// Numbers of records must rise, and a step may have a line and an evaluation: each has a number of its own,
+// that of a line twice its step.
+int64_t number_of_evaluation(int64_t step) { return 2 * step + 1; }
 
 std::string json_of(double value) { return nlohmann::json(value).dump(); }
 
@@ -128,9 +134,14 @@ std::string wandb_framed(std::string_view record, int64_t offset) {
 WandbFile::WandbFile(RunLogs& logs, const config::Recipe& recipe)
     : logs_(logs),
       number_(number_of_run(logs)),
-      file_(logs.open(file_name(number_), kKeptAs + number_)),
+      name_(file_name(number_)),
+      file_(logs.open(name_, kKeptAs + number_)),
       begin_(unix_time_s()) {
-  if (!file_.is_empty()) return;
+  if (!file_.is_empty()) {
+    for (const auto& [step, rows] : rows_of_samples_file(logs.kept("samples.jsonl")))
+      add_table(step, rows, /*is_new=*/false);
+    return;
+  }
   logs_.append(file_, wandb_file_header());
   append(header_record());
   append(run_record(recipe, number_, begin_));
@@ -140,9 +151,10 @@ void WandbFile::append(const std::string& record) { logs_.append(file_, wandb_fr
 
 // Writes message Record { HistoryRecord history = 2; }
 // with HistoryRecord { HistoryItem item = 1; HistoryStep step = 2; }.
-void WandbFile::add(int64_t number, int64_t step, const Scalars& scalars) {
+void WandbFile::add(int64_t number, int64_t step, const Scalars& scalars, const std::string& table) {
   std::string history, number_text, record;
   for (const auto& [name, value] : scalars) put_bytes(history, 1, item(name, json_of(value)));
+  if (!table.empty()) put_bytes(history, 1, item(kSamplesTag, table));
   const double now = unix_time_s();
   put_bytes(history, 1, item("train/global_step", std::to_string(step)));
   put_bytes(history, 1, item("_step", std::to_string(number)));
@@ -155,11 +167,36 @@ void WandbFile::add(int64_t number, int64_t step, const Scalars& scalars) {
   append(record);
 }
 
-// Numbers of records must rise, and a step may have a line and an evaluation: each has a number of its own.
+// Writes message Record { FilesRecord files = 6; } with FilesRecord { FilesItem files = 1; } and
+// FilesItem { string path = 1; }, whose policy is to upload the file at once.
+std::string WandbFile::add_table(int64_t step, const SampleRows& rows, bool is_new) {
+  const std::string text = table_text(rows);
+  Sha256 hash;
+  hash.add(text);
+  const std::string hex = hash.hex();
+  const std::string path = std::string("media/table/") + kSamplesTag + "_" +
+                           std::to_string(number_of_evaluation(step)) + "_" + hex.substr(0, 20) +
+                           ".table.json";
+  if (!logs_.write(io::join_path(io::parent_path(name_), "files/" + path), text)) return "";
+  if (is_new) {
+    std::string file, files, record;
+    put_bytes(file, 1, path);
+    put_bytes(files, 1, file);
+    put_bytes(record, 6, files);
+    append(record);
+  }
+  return nlohmann::ordered_json{{"_type", "table-file"}, {"ncols", sample_columns().size()},
+                                {"nrows", rows.size()},  {"sha256", hex},
+                                {"size", text.size()},   {"path", path}}
+      .dump();
+}
+
 void WandbFile::on_line(const StepMetrics& line) { add(2 * line.step, line.step, scalars_of(line)); }
 
 void WandbFile::on_evaluation(int64_t step, const Evaluated& evaluated) {
-  add(2 * step + 1, step, scalars_of_evaluation(evaluated));
+  const std::string table =
+      evaluated.samples.empty() ? "" : add_table(step, sample_rows(step, evaluated.samples), /*is_new=*/true);
+  add(number_of_evaluation(step), step, scalars_of_evaluation(evaluated), table);
 }
 
 }  // namespace tessera::train
