@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <nlohmann/json.hpp>
+
 namespace tessera::data {
 
 ControlTokens::ControlTokens(const text::Tokenizer& tokenizer) {
@@ -27,6 +29,15 @@ bool ControlTokens::are_in(std::string_view text) const {
       if (rest.starts_with(*token)) return true;
       if (token->substr(0, 1) != rest.substr(0, 1) || token->substr(0, 3) < rest.substr(0, 3)) break;
     }
+  }
+  return false;
+}
+
+bool ControlTokens::are_in_strings(const nlohmann::ordered_json& value) const {
+  if (value.is_string()) return are_in(value.get_ref<const std::string&>());
+  if (!value.is_structured()) return false;
+  for (auto at = value.begin(); at != value.end(); ++at) {
+    if ((value.is_object() && are_in(at.key())) || are_in_strings(*at)) return true;
   }
   return false;
 }

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "tessera/text/tokenizer/tokenizer.h"
 
 namespace tessera::data {
@@ -16,6 +18,8 @@ class ControlTokens {
   explicit ControlTokens(const text::Tokenizer& tokenizer);
   // Returns whether the text spells one of the tokens.
   bool are_in(std::string_view text) const;
+  // Returns whether a string in the value, or a key of an object in it, spells one of the tokens.
+  bool are_in_strings(const nlohmann::ordered_json& value) const;
 
  private:
   std::string firsts_;  // the first bytes of tokens_, each once

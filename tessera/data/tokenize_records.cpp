@@ -46,7 +46,7 @@ TokenizedRecord RecordTokenizer::tokenize(const RawRecord& record) const {
     count_notes(notes, record, out.stats);
     out.stats.own_ends += prompt_.has_own_ends(read) ? 1 : 0;
     for (Row& row : rows) filter(std::move(row), out);
-    if (control_tokens_ != nullptr && control_tokens_->are_in(record.text)) ++out.stats.control_texts;
+    if (control_tokens_ != nullptr && control_tokens_->are_in_strings(fields)) ++out.stats.control_texts;
   } catch (Error& error) {
     // parse_record() gives its errors a place; all others get that of the record.
     if (!placed) {

@@ -78,11 +78,11 @@ TEST_F(TableReaderTest, RowsThatUnpackToTooMuchAreRefusedBeforeTheyAreUnpacked) 
   const auto reader = open_records(data_ + "/long_row.parquet", FileFormat::Table);
   RawRecord record;
   ASSERT_TRUE(reader->next(record));
-  EXPECT_EQ(record.text, R"({"text": "first"})");
+  EXPECT_EQ(record.value->dump(), R"({"text":"first"})");
   EXPECT_THAT(error_text("E-DATA-ELEMENT-TOO-LONG", [&] { reader->next(record); }), HasSubstr("row 1"));
   ASSERT_TRUE(reader->can_continue());
   ASSERT_TRUE(reader->next(record));
-  EXPECT_EQ(record.text, R"({"text": "last"})");
+  EXPECT_EQ(record.value->dump(), R"({"text":"last"})");
 }
 
 TEST_F(TableReaderTest, OtherColumns) {
@@ -92,6 +92,39 @@ TEST_F(TableReaderTest, OtherColumns) {
   ASSERT_EQ(rows.size(), 2U);
   EXPECT_EQ(rows[0].dump(), R"({"day":"2024-10-04","word":"a","half":1.5,"pairs":{"k":1},"large":["x"]})");
   EXPECT_EQ(rows[1].dump(), R"({"day":null,"word":"b","half":null,"pairs":{},"large":null})");
+}
+
+TEST_F(TableReaderTest, ValuesOfEveryType) {
+  const auto rows = read_all(data_ + "/values.arrow");
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].dump(),
+            R"({"i8":-128,"i64":-9223372036854775808,"u64":18446744073709551615,"f32":0.10000000149011612,)"
+            R"("f64":3.0,"ok":true,"view":"é","fixed":[1,null],"ids":[[1,"a"],[2,null]],"nothing":null,)"
+            R"("time":"2024-10-04 00:00:01","money":"1.50","parts":[{"a":1},{"b":[]}]})");
+  EXPECT_EQ(rows[1].dump(),
+            R"({"i8":127,"i64":5,"u64":0,"f32":null,"f64":null,"ok":false,"view":"","fixed":null,"ids":[],)"
+            R"("nothing":null,"time":null,"money":null,"parts":[]})");
+  EXPECT_TRUE(rows[0]["i8"].is_number_integer() && !rows[0]["i8"].is_number_unsigned());
+  EXPECT_TRUE(rows[1]["i64"].is_number_unsigned()) << "as the parser of JSON has it";
+  EXPECT_TRUE(rows[0]["f64"].is_number_float());
+}
+
+TEST_F(TableReaderTest, ReadingGoesOnBehindRowsThatAreRefused) {
+  struct Case {
+    const char *file, *code, *what;
+    bool has_next;
+  };
+  for (const Case& one :
+       {Case{"nul.arrow", "E-DATA-ENCODING", "row 0: a NUL character", true},
+        Case{"deep.parquet", "E-DATA-JSON-DEPTH", "row 0: nested deeper than 64 levels", true},
+        Case{"twice.arrow", "E-DATA-DUPLICATE-KEY", "row 0: the key \"a\" stands twice", false}}) {
+    const auto reader = open_records(data_ + "/" + one.file, FileFormat::Table);
+    RawRecord record;
+    EXPECT_THAT(error_text(one.code, [&] { reader->next(record); }), HasSubstr(one.what));
+    EXPECT_TRUE(reader->can_continue());
+    if (reader->next(record)) EXPECT_EQ(record.element, 1);
+    EXPECT_EQ(record.value != nullptr, one.has_next);
+  }
 }
 
 TEST_F(TableReaderTest, ASavedDatasetIsReadBySplit) {

@@ -4,6 +4,8 @@
 
 Needs: pip install pyarrow datasets
 """
+import decimal
+import functools
 import json
 import pathlib
 import shutil
@@ -52,6 +54,12 @@ def without_null_members(value, is_row=True):
     return value
 
 
+def write_arrow(name, columns, **names):
+    table = pyarrow.table(columns, **names)
+    with pyarrow.ipc.new_file(OUT / f"{name}.arrow", table.schema) as file:
+        file.write(table)
+
+
 def main():
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
@@ -74,6 +82,28 @@ def main():
         "large": pyarrow.array([["x"], None], pyarrow.large_list(pyarrow.large_string())),
     })
     pyarrow.parquet.write_table(others, OUT / "others.parquet")
+    # Every other type of column.
+    write_arrow("values", {
+        "i8": pyarrow.array([-128, 127], pyarrow.int8()),
+        "i64": pyarrow.array([-2**63, 5], pyarrow.int64()),
+        "u64": pyarrow.array([2**64 - 1, 0], pyarrow.uint64()),
+        "f32": pyarrow.array([0.1, float("inf")], pyarrow.float32()),
+        "f64": pyarrow.array([3.0, float("nan")], pyarrow.float64()),
+        "ok": pyarrow.array([True, False]),
+        "view": pyarrow.array(["é", ""], pyarrow.string_view()),
+        "fixed": pyarrow.array([[1, None], None], pyarrow.list_(pyarrow.int32(), 2)),
+        "ids": pyarrow.array([[(1, "a"), (2, None)], []], pyarrow.map_(pyarrow.int32(), pyarrow.string())),
+        "nothing": pyarrow.nulls(2),
+        "time": pyarrow.array([1728000001, None], pyarrow.timestamp("s")),
+        "money": pyarrow.array([decimal.Decimal("1.50"), None], pyarrow.decimal128(5, 2)),
+        "parts": pyarrow.array([[{"a": 1}, {"b": []}], []]),
+    })
+    # Rows that are refused, and a good one behind them.
+    deep = functools.reduce(lambda inner, _: pyarrow.struct({"a": inner}), range(64), pyarrow.int32())
+    nested = functools.reduce(lambda inner, _: {"a": inner}, range(64), 1)
+    write_arrow("nul", {"a": ["x\0", "y"]})
+    write_arrow("twice", [pyarrow.array([1]), pyarrow.array([2])], names=["a", "a"])
+    pyarrow.parquet.write_table(pyarrow.table({"a": pyarrow.array([nested, None], deep)}), OUT / "deep.parquet")
     structs = list(rows_with_structs())
     (OUT / "structs.jsonl").write_text("".join(json.dumps(without_null_members(row)) + "\n" for row in structs))
     table = pyarrow.Table.from_pylist(structs)

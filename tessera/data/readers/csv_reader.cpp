@@ -3,10 +3,11 @@
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
 #include "tessera/core/utf8.h"
-#include "tessera/data/readers/json_text.h"
 #include "tessera/data/readers/record_reader.h"
 #include "tessera/io/file_bytes.h"
 
@@ -56,18 +57,16 @@ class CsvReader : public RecordReader {
           .got(std::to_string(cells.size()))
           .need(std::to_string(columns_.size()));
     }
+    nlohmann::ordered_json::object_t row;
     for (size_t i = 0; i < cells.size(); ++i) {
       check_text(cells[i], i);
-      record.text += i == 0 ? "{" : ", ";
-      append_json_string(record.text, columns_[i]);
-      record.text += ": ";
-      if (cells[i].text.empty() && !cells[i].is_quoted) {
-        record.text += "null";
-      } else {
-        append_json_string(record.text, cells[i].text);
-      }
+      // A search for a column of the same name would take time, and the header has none twice.
+      nlohmann::ordered_json& cell = row.emplace_back(columns_[i], nullptr).second;
+      if (!cells[i].text.empty() || cells[i].is_quoted) cell = std::move(cells[i].text);
+      record.value_bytes += std::ssize(columns_[i]);
     }
-    record.text += '}';
+    record.value_bytes += row_bytes_;
+    record.value = std::make_shared<const nlohmann::ordered_json>(std::move(row));
     return true;
   }
 

@@ -13,8 +13,6 @@
 namespace tessera::data {
 namespace {
 
-constexpr int64_t kMaxDepth = 64;
-
 struct Problem {
   size_t byte = 0;
   std::string name, what;
@@ -71,8 +69,8 @@ std::optional<Problem> find_problem(std::string_view text, int64_t& num_members)
     } else if (in_string && c == '\\') {
       if (auto problem = check_escape(text, i, next)) return problem;
     } else if (!in_string && (c == '{' || c == '[')) {
-      if (++depth > kMaxDepth)
-        return Problem{i, "JSON-DEPTH", "nested deeper than " + std::to_string(kMaxDepth) + " levels"};
+      if (++depth > kMaxRecordDepth)
+        return Problem{i, "JSON-DEPTH", "nested deeper than " + std::to_string(kMaxRecordDepth) + " levels"};
     } else if (!in_string && (c == '}' || c == ']')) {
       --depth;
     } else if (!in_string && c == ':') {
@@ -120,10 +118,6 @@ std::string reason(std::string_view what) {
 }
 
 Error place(Error error, const RawRecord& record, const std::string& file, size_t byte) {
-  if (record.line == 0) {
-    error.at(file);
-    return error;
-  }
   int64_t line = record.line, column = record.column;
   for (const char c : std::string_view(record.text).substr(0, byte)) {
     ++column;
@@ -151,13 +145,13 @@ std::string hint_for(std::string_view text, size_t byte) {
 }
 
 std::string element_name(const RawRecord& record) {
-  if (record.element < 0) return "";
-  return (record.line == 0 ? " (row " : " (element ") + std::to_string(record.element) + ")";
+  return record.element < 0 ? "" : " (element " + std::to_string(record.element) + ")";
 }
 
 }  // namespace
 
 nlohmann::ordered_json parse_record(const RawRecord& record, const std::string& file) {
+  if (record.value != nullptr) return *record.value;
   const auto refuse = [&](const Problem& problem) {
     const int64_t offset = record.byte_offset + static_cast<int64_t>(problem.byte);
     throw place(Error(ErrorKind::Data, problem.name,

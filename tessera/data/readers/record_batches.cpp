@@ -52,7 +52,7 @@ bool RecordBatches::next(RecordBatch& batch) {
       if (batch.first_bad.empty()) batch.first_bad = what;
       batch.bytes += static_cast<int64_t>(what.size());
     } else {
-      batch.bytes += static_cast<int64_t>(record.text.size());
+      batch.bytes += record.bytes();
       batch.records.push_back(std::move(record));
     }
   }

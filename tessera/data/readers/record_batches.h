@@ -13,7 +13,7 @@ namespace tessera::data {
 struct RecordBatch {
   const DatasetFile* file = nullptr;  // the file of all these records
   std::vector<RawRecord> records;     // may be empty
-  int64_t bytes = 0;                  // sum of the sizes of their texts
+  int64_t bytes = 0;                  // sum of their RawRecord::bytes()
   int64_t blank_lines = 0;
   int64_t bad_records = 0;  // records that the reader skipped
   std::string first_bad;
@@ -23,7 +23,7 @@ struct RecordBatch {
 class RecordBatches {
  public:
   // If `skips_bad` is set, a record that a reader refuses is counted if reading can go on behind it. A batch
-  // ends at `batch_bytes` of text and at the end of a file. `files` is borrowed.
+  // ends at `batch_bytes` and at the end of a file. `files` is borrowed.
   RecordBatches(const std::vector<DatasetFile>& files, const RecordRange& range, bool skips_bad,
                 int64_t batch_bytes)
       : files_(files), range_(range), skips_bad_(skips_bad), batch_bytes_(batch_bytes) {}

@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "tessera/core/error.h"
 #include "tessera/data/stream/wire.h"
 
@@ -42,8 +44,12 @@ void write_record(const RawRecord& record, bool has_text, WireWriter& out) {
   out.number(record.byte_offset);
   // -1 is no element, and numbers on the wire are unsigned.
   out.number(record.element + 1);
-  out.number(uint64_t{record.begins_document ? 1U : 0U} + (record.ends_document ? 2U : 0U));
-  out.text(has_text ? std::string_view(record.text) : "");
+  const bool has_value = has_text && record.value != nullptr;
+  out.number(uint64_t{record.begins_document ? 1U : 0U} + (record.ends_document ? 2U : 0U) +
+             (has_value ? 4U : 0U));
+  std::string value;
+  if (has_value) nlohmann::ordered_json::to_cbor(*record.value, value);
+  out.text(has_value ? value : has_text ? std::string_view(record.text) : "");
 }
 
 RawRecord read_record(WireReader& in) {
@@ -55,7 +61,12 @@ RawRecord read_record(WireReader& in) {
   const uint64_t flags = in.number();
   record.begins_document = (flags & 1U) != 0;
   record.ends_document = (flags & 2U) != 0;
-  record.text = in.text();
+  const std::string_view text = in.text();
+  if ((flags & 4U) != 0) {
+    record.value = std::make_shared<const nlohmann::ordered_json>(nlohmann::ordered_json::from_cbor(text));
+  } else {
+    record.text = text;
+  }
   return record;
 }
 
@@ -186,8 +197,8 @@ std::vector<Block> cut_blocks(const Window& window, size_t first, size_t ranks) 
     std::vector<size_t> sizes;
     for (size_t bytes = 0; block.last < window.documents.size() && bytes < most; ++block.last) {
       for (const RawRecord& record : window.documents[block.last].records) {
-        sizes.push_back(record.text.size());
-        bytes += record.text.size();
+        sizes.push_back(static_cast<size_t>(record.bytes()));
+        bytes += sizes.back();
       }
     }
     block.shares = deal_by_size(sizes, ranks);

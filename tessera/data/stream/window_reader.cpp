@@ -144,7 +144,7 @@ Window WindowReader::read(const StreamPlace& begin) {
       shuffle(window);
       return window;
     }
-    bytes += static_cast<int64_t>(record.text.size());
+    bytes += record.bytes();
     if (window.documents.empty() || record.begins_document) {
       window.documents.push_back({&file_at(at_.pass, at_.file), {}});
     }

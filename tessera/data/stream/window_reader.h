@@ -32,7 +32,7 @@ struct WindowOptions {
   uint64_t seed = 42;
   int64_t dataset = 0;  // number of the dataset, so that each is shuffled in another way
   int64_t most_documents = 10'000;
-  int64_t most_bytes = int64_t{64} << 20;  // bytes of text; the last record may go beyond
+  int64_t most_bytes = int64_t{64} << 20;  // by RawRecord::bytes(); the last record may go beyond
   bool skips_bad = false;                  // a bad record is counted if reading can go on
 };
 

@@ -1,4 +1,4 @@
-// tessera-tables.so: parquet and arrow files as rows of JSON, by libarrow and libparquet.
+// tessera-tables.so: parquet and arrow files as rows of values, by libarrow and libparquet.
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
@@ -9,6 +9,7 @@
 #include <numeric>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <arrow/api.h>
@@ -20,13 +21,9 @@
 #include <parquet/exception.h>
 #include <parquet/properties.h>
 
-#include "tessera/data/readers/json_text.h"
-#include "tessera/data/readers/raw_record.h"
 #include "tessera/data/readers/table_api.h"
 
 namespace {
-
-using tessera::data::append_json_string;
 
 // Rows that are decoded at a time: at most so many, and fewer where the columns' sizes say that rows are
 // long.
@@ -47,18 +44,15 @@ T value_of(arrow::Result<T>&& result) {
   return std::move(result).ValueUnsafe();
 }
 
-// Thrown where a row would become longer than any record may be.
-struct RowTooLong : std::length_error {
-  using std::length_error::length_error;
-};
+// Thrown where a row is refused by the one who takes its values.
+struct RowRefused : std::exception {};
 
 // Returns what a call gives for the exception that is being handled, and puts its reason into `text`.
 int32_t failure_of(std::string& text) {
   try {
     throw;
-  } catch (const RowTooLong& failure) {
-    text = failure.what();
-    return kTesseraTableRowTooLong;
+  } catch (const RowRefused&) {
+    return kTesseraTableRowRefused;
   } catch (const parquet::ParquetStatusException& failure) {
     text = failure.status().message();
     if (failure.status().IsOutOfMemory())
@@ -83,136 +77,111 @@ bool is_bytes(const arrow::DataType& type) {
   }
 }
 
-void append_number(std::string& out, double value) {
-  if (!std::isfinite(value)) {
-    out += "null";
-    return;
-  }
-  char text[32];
-  std::snprintf(text, sizeof text, "%.17g", value);
-  out += text;
-  // A whole number gets a point, so that readers of the JSON take it for a floating one, as it is in the
-  // table.
-  if (std::strpbrk(text, ".e") == nullptr) out += ".0";
-}
-
 template <class Array>
 const Array& as(const arrow::Array& array) {
   return static_cast<const Array&>(array);
 }
 
-void append_value(std::string& out, const arrow::Array& array, int64_t row);
+// Hands a row over, a value at a time.
+class Row {
+ public:
+  explicit Row(const TesseraTableRow& to) : to_(to) {}
 
-void require_room(const std::string& row, size_t bytes) {
-  if (row.size() + bytes > static_cast<size_t>(tessera::data::kMaxRecordBytes))
-    throw RowTooLong("the row is too long");
-}
+  void begin_object() const { require(to_.begin_object(to_.row)); }
+  void end() const { require(to_.end(to_.row)); }
+  void key(std::string_view text) const { require(to_.key(to_.row, text.data(), text.size())); }
 
-template <class List>
-void append_list(std::string& out, const arrow::Array& array, int64_t row) {
-  const List& list = as<List>(array);
-  out += '[';
-  const int64_t begin = list.value_offset(row), end = begin + list.value_length(row);
-  for (int64_t i = begin; i < end; ++i) {
-    if (i > begin) out += ", ";
-    require_room(out, 0);
-    append_value(out, *list.values(), i);
-  }
-  out += ']';
-}
-
-bool is_nothing(const arrow::Array& array, int64_t row) {
-  return array.IsNull(row) || is_bytes(*array.type());
-}
-
-// Writes a struct without its null members: a struct column has the members of all rows together, and those
-// that a row did not have are null in it.
-void append_struct(std::string& out, const arrow::Array& array, int64_t row) {
-  const auto& fields = as<arrow::StructArray>(array);
-  const auto& type = *array.type();
-  bool is_first = true;
-  out += '{';
-  for (int i = 0; i < type.num_fields(); ++i) {
-    if (is_nothing(*fields.field(i), row)) continue;
-    if (!is_first) out += ", ";
-    is_first = false;
-    append_json_string(out, type.field(i)->name());
-    out += ": ";
-    append_value(out, *fields.field(i), row);
-  }
-  out += '}';
-}
-
-// Writes a map. Pairs whose keys are text become an object, as the `datasets` library gives them; others
-// become a list of pairs.
-void append_map(std::string& out, const arrow::Array& array, int64_t row) {
-  const auto& map = as<arrow::MapArray>(array);
-  const int64_t begin = map.value_offset(row), end = begin + map.value_length(row);
-  const bool is_object = map.keys()->type_id() == arrow::Type::STRING;
-  out += is_object ? '{' : '[';
-  for (int64_t i = begin; i < end; ++i) {
-    if (i > begin) out += ", ";
-    if (!is_object) out += '[';
-    append_value(out, *map.keys(), i);
-    out += is_object ? ": " : ", ";
-    append_value(out, *map.items(), i);
-    if (!is_object) out += ']';
-  }
-  out += is_object ? '}' : ']';
-}
-
-template <class Array>
-void append_integer(std::string& out, const arrow::Array& array, int64_t row) {
-  out += std::to_string(as<Array>(array).Value(row));
-}
-
-template <class Array>
-void append_text(std::string& out, const arrow::Array& array, int64_t row) {
-  const auto text = as<Array>(array).GetView(row);
-  require_room(out, text.size());
-  append_json_string(out, {text.data(), text.size()});
-  require_room(out, 0);  // a character may take six as JSON
-}
-
-void append_value(std::string& out, const arrow::Array& array, int64_t row) {
-  if (is_nothing(array, row)) {
-    out += "null";
-    return;
-  }
-  switch (array.type_id()) {
-    case arrow::Type::BOOL: out += as<arrow::BooleanArray>(array).Value(row) ? "true" : "false"; return;
-    case arrow::Type::INT8: return append_integer<arrow::Int8Array>(out, array, row);
-    case arrow::Type::INT16: return append_integer<arrow::Int16Array>(out, array, row);
-    case arrow::Type::INT32: return append_integer<arrow::Int32Array>(out, array, row);
-    case arrow::Type::INT64: return append_integer<arrow::Int64Array>(out, array, row);
-    case arrow::Type::UINT8: return append_integer<arrow::UInt8Array>(out, array, row);
-    case arrow::Type::UINT16: return append_integer<arrow::UInt16Array>(out, array, row);
-    case arrow::Type::UINT32: return append_integer<arrow::UInt32Array>(out, array, row);
-    case arrow::Type::UINT64: return append_integer<arrow::UInt64Array>(out, array, row);
-    case arrow::Type::FLOAT: return append_number(out, as<arrow::FloatArray>(array).Value(row));
-    case arrow::Type::DOUBLE: return append_number(out, as<arrow::DoubleArray>(array).Value(row));
-    case arrow::Type::HALF_FLOAT: {
-      const uint16_t bits = as<arrow::HalfFloatArray>(array).Value(row);
-      return append_number(out, arrow::util::Float16::FromBits(bits).ToFloat());
+  void value(const arrow::Array& array, int64_t row) const {
+    if (is_nothing(array, row)) return require(to_.null(to_.row));
+    switch (array.type_id()) {
+      case arrow::Type::BOOL: return require(to_.boolean(to_.row, as<arrow::BooleanArray>(array).Value(row)));
+      case arrow::Type::INT8: return require(to_.int64(to_.row, as<arrow::Int8Array>(array).Value(row)));
+      case arrow::Type::INT16: return require(to_.int64(to_.row, as<arrow::Int16Array>(array).Value(row)));
+      case arrow::Type::INT32: return require(to_.int64(to_.row, as<arrow::Int32Array>(array).Value(row)));
+      case arrow::Type::INT64: return require(to_.int64(to_.row, as<arrow::Int64Array>(array).Value(row)));
+      case arrow::Type::UINT8: return require(to_.uint64(to_.row, as<arrow::UInt8Array>(array).Value(row)));
+      case arrow::Type::UINT16: return require(to_.uint64(to_.row, as<arrow::UInt16Array>(array).Value(row)));
+      case arrow::Type::UINT32: return require(to_.uint64(to_.row, as<arrow::UInt32Array>(array).Value(row)));
+      case arrow::Type::UINT64: return require(to_.uint64(to_.row, as<arrow::UInt64Array>(array).Value(row)));
+      case arrow::Type::FLOAT: return number(as<arrow::FloatArray>(array).Value(row));
+      case arrow::Type::DOUBLE: return number(as<arrow::DoubleArray>(array).Value(row));
+      case arrow::Type::HALF_FLOAT: {
+        const uint16_t bits = as<arrow::HalfFloatArray>(array).Value(row);
+        return number(arrow::util::Float16::FromBits(bits).ToFloat());
+      }
+      case arrow::Type::STRING: return string(as<arrow::StringArray>(array).GetView(row));
+      case arrow::Type::LARGE_STRING: return string(as<arrow::LargeStringArray>(array).GetView(row));
+      case arrow::Type::STRING_VIEW: return string(as<arrow::StringViewArray>(array).GetView(row));
+      case arrow::Type::LIST: return list(as<arrow::ListArray>(array), row);
+      case arrow::Type::LARGE_LIST: return list(as<arrow::LargeListArray>(array), row);
+      case arrow::Type::FIXED_SIZE_LIST: return list(as<arrow::FixedSizeListArray>(array), row);
+      case arrow::Type::STRUCT: return members(as<arrow::StructArray>(array), row);
+      case arrow::Type::MAP: return pairs(as<arrow::MapArray>(array), row);
+      case arrow::Type::DICTIONARY: {
+        const auto& words = as<arrow::DictionaryArray>(array);
+        return value(*words.dictionary(), words.GetValueIndex(row));
+      }
+      case arrow::Type::EXTENSION: return value(*as<arrow::ExtensionArray>(array).storage(), row);
+      // Dates, times, decimals and the like become texts, as libarrow prints them.
+      default: return string(value_of(array.GetScalar(row))->ToString());
     }
-    case arrow::Type::STRING: return append_text<arrow::StringArray>(out, array, row);
-    case arrow::Type::LARGE_STRING: return append_text<arrow::LargeStringArray>(out, array, row);
-    case arrow::Type::STRING_VIEW: return append_text<arrow::StringViewArray>(out, array, row);
-    case arrow::Type::LIST: return append_list<arrow::ListArray>(out, array, row);
-    case arrow::Type::LARGE_LIST: return append_list<arrow::LargeListArray>(out, array, row);
-    case arrow::Type::FIXED_SIZE_LIST: return append_list<arrow::FixedSizeListArray>(out, array, row);
-    case arrow::Type::STRUCT: return append_struct(out, array, row);
-    case arrow::Type::MAP: return append_map(out, array, row);
-    case arrow::Type::DICTIONARY: {
-      const auto& words = as<arrow::DictionaryArray>(array);
-      return append_value(out, *words.dictionary(), words.GetValueIndex(row));
-    }
-    case arrow::Type::EXTENSION: return append_value(out, *as<arrow::ExtensionArray>(array).storage(), row);
-    default: break;
   }
-  // Dates, times, decimals and the like become texts, as libarrow prints them.
-  append_json_string(out, value_of(array.GetScalar(row))->ToString());
-}
+
+ private:
+  static void require(bool is_taken) {
+    if (!is_taken) throw RowRefused();
+  }
+
+  static bool is_nothing(const arrow::Array& array, int64_t row) {
+    return array.IsNull(row) || is_bytes(*array.type());
+  }
+
+  void string(std::string_view text) const { require(to_.string(to_.row, text.data(), text.size())); }
+
+  void number(double value) const {
+    require(std::isfinite(value) ? to_.float64(to_.row, value) : to_.null(to_.row));
+  }
+
+  template <class List>
+  void list(const List& list, int64_t row) const {
+    require(to_.begin_list(to_.row));
+    const int64_t begin = list.value_offset(row), length = list.value_length(row);
+    for (int64_t i = 0; i < length; ++i) value(*list.values(), begin + i);
+    end();
+  }
+
+  // Hands a struct over without its null members: a struct column has the members of all rows together, and
+  // those that a row did not have are null in it.
+  void members(const arrow::StructArray& fields, int64_t row) const {
+    begin_object();
+    for (int i = 0; i < fields.num_fields(); ++i) {
+      if (is_nothing(*fields.field(i), row)) continue;
+      key(fields.type()->field(i)->name());
+      value(*fields.field(i), row);
+    }
+    end();
+  }
+
+  // Hands a map over. Pairs whose keys are text become an object, as the `datasets` library gives them;
+  // others become a list of pairs.
+  void pairs(const arrow::MapArray& map, int64_t row) const {
+    const bool is_object = map.keys()->type_id() == arrow::Type::STRING;
+    require(is_object ? to_.begin_object(to_.row) : to_.begin_list(to_.row));
+    for (int64_t i = map.value_offset(row); i < map.value_offset(row + 1); ++i) {
+      if (is_object) {
+        key(as<arrow::StringArray>(*map.keys()).GetView(i));
+      } else {
+        require(to_.begin_list(to_.row));
+        value(*map.keys(), i);
+      }
+      value(*map.items(), i);
+      if (!is_object) end();
+    }
+    end();
+  }
+
+  const TesseraTableRow& to_;
+};
 
 class Table {
  public:
@@ -236,7 +205,7 @@ class Table {
 
   const std::string& left_out() const { return left_out_; }
 
-  bool next(std::string& text) {
+  bool next(const Row& row) {
     while (!batch_ || row_ == batch_->num_rows()) {
       if (!next_batch()) return false;
       row_ = 0;
@@ -245,18 +214,14 @@ class Table {
     // This finds offsets that lead out of a damaged file's buffers, and text that is not UTF-8.
     if (!is_checked_) require(batch_->ValidateFull());
     is_checked_ = true;
-    const int64_t row = row_++;
-    text = "{";
+    const int64_t at = row_++;
+    row.begin_object();
     for (int i = 0; i < batch_->num_columns(); ++i) {
-      const arrow::Array& column = *batch_->column(i);
-      if (is_bytes(*column.type())) continue;
-      if (text.size() > 1) text += ", ";
-      append_json_string(text, batch_->column_name(i));
-      text += ": ";
-      append_value(text, column, row);
+      if (is_bytes(*batch_->column(i)->type())) continue;
+      row.key(batch_->column_name(i));
+      row.value(*batch_->column(i), at);
     }
-    text += '}';
-    require_room(text, 0);
+    row.end();
     return true;
   }
 
@@ -367,7 +332,7 @@ class Table {
 
 struct Handle {
   std::unique_ptr<Table> table;
-  std::string text;
+  std::string error;
 };
 
 void* open_table(const char* path, int32_t* failure, char* error, size_t error_size) {
@@ -381,29 +346,24 @@ void* open_table(const char* path, int32_t* failure, char* error, size_t error_s
   }
 }
 
-int32_t next_row(void* opaque, const char** text, size_t* size) {
-  auto& handle = *static_cast<Handle*>(opaque);
-  int32_t result = 0;
+// Runs an action, which returns whether there was a row. Returns what a call gives.
+template <class Action>
+int32_t run(Handle& handle, const char** error, Action&& action) {
   try {
-    result = handle.table->next(handle.text) ? 1 : 0;
+    return action(*handle.table) ? 1 : 0;
   } catch (...) {
-    result = failure_of(handle.text);
+    const int32_t failure = failure_of(handle.error);
+    *error = handle.error.c_str();
+    return failure;
   }
-  *text = handle.text.c_str();
-  *size = handle.text.size();
-  return result;
 }
 
-int32_t skip_rows(void* opaque, int64_t rows, const char** text) {
-  auto& handle = *static_cast<Handle*>(opaque);
-  int32_t result = 0;
-  try {
-    result = handle.table->skip(rows) ? 1 : 0;
-  } catch (...) {
-    result = failure_of(handle.text);
-  }
-  *text = handle.text.c_str();
-  return result;
+int32_t next_row(void* handle, const TesseraTableRow* row, const char** error) {
+  return run(*static_cast<Handle*>(handle), error, [&](Table& table) { return table.next(Row(*row)); });
+}
+
+int32_t skip_rows(void* handle, int64_t rows, const char** error) {
+  return run(*static_cast<Handle*>(handle), error, [&](Table& table) { return table.skip(rows); });
 }
 
 const char* left_out(void* opaque) { return static_cast<Handle*>(opaque)->table->left_out().c_str(); }
