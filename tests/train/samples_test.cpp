@@ -167,7 +167,8 @@ TEST_F(SamplesTest, AreWhatTheSavedModelMakesAndChangeNothingOfTheTraining) {
     const std::vector<double> scores = scores_of(sampled);
     ASSERT_EQ(scores.size(), 2U);
     EXPECT_EQ(scores[1], score_of(*model, tokenizer));
-    EXPECT_NE(scores[1], scores[0]);
+    // Three steps of an adapter need not change an answer.
+    EXPECT_TRUE(is_adapter || scores[1] != scores[0]);
   }
   world_->barrier();
 }

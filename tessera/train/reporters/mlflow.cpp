@@ -240,8 +240,9 @@ void MlflowRun::add_samples(int64_t step, const std::vector<Sample>& samples) {
       samples_ = SampleRows::array();
       // A run that goes on tells once more of the steps behind resumed_step_.
       if (io::exists(path)) {
-        for (auto& row : SampleRows::parse(io::read_file(path, kMaxFileBytes)).at("data"))
-          if (row.at(0).get<int64_t>() <= resumed_step_) samples_->push_back(std::move(row));
+        const auto before = SampleRows::parse(io::read_file(path, kMaxFileBytes));
+        for (const auto& row : before.at("data"))
+          if (row.at(0).get<int64_t>() <= resumed_step_) samples_->push_back(row);
       }
       write_value(io::join_path(folder_, "tags"), "mlflow.loggedArtifacts",
                   SampleRows::array({SampleRows{{"path", kTable}, {"type", "table"}}}).dump());
