@@ -198,7 +198,7 @@ TEST_F(PlannedRecipeTest, OnlyAFewMicroBatchesAreFollowed) {
         .front()
         .peak.total();
   };
-  const int64_t most = bytes(100'000'000);
+  const int64_t most = bytes(1'000'000);
   EXPECT_EQ(bytes(7), most);
   EXPECT_EQ(bytes(6), most);
 }
