@@ -125,7 +125,7 @@ class PackedRows {
 
  private:
   int64_t bytes() const {
-    if (are_digits_) return rows_ * (in_ / 32) * kernels::kDigitRunBytes;
+    if (are_digits_) return rows_ * (in_ / kernels::kDigitRun) * kernels::kDigitRunBytes;
     return is_few_ ? in_ * kernels::kTileLines * 4 : panels_ * panel_bytes_;
   }
   float* few() const { return reinterpret_cast<float*>(panel_); }

@@ -15,9 +15,9 @@
 namespace tessera::ops::kernels::avx512 {
 
 inline constexpr int kDigits = 3;
-inline constexpr int64_t kDigitRun = 32;  // elements of x that have a power of two in common
 
-// A run of one row of x. Sums are those of the first 16 elements, of the last 16 and of all.
+// A run of one row of x, whose elements have a power of two in common. Sums are those of the first 16
+// elements, of the last 16 and of all.
 struct DigitRun {
   int32_t words[kDigits][kDigitRun / 4];  // four bytes each; the highest digits come first
   int32_t starts[3][kDigits];             // -128 times the sums of digits, since codes are stored 128 larger

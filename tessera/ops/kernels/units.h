@@ -31,7 +31,8 @@ struct Ahead {
   int64_t bytes = 0;
 };
 
-inline constexpr int64_t kMostDigitRows = 96, kDigitRunBytes = 160;
+// Products in digits have at most so many rows of x, and a run of a row has so many elements and bytes.
+inline constexpr int64_t kMostDigitRows = 96, kDigitRun = 32, kDigitRunBytes = 160;
 
 // The operations of one kind of unit, for T = float, Bf16 or F16. Units for F16 have no functions for
 // attention, from `softmax` on: these are null.
@@ -85,9 +86,9 @@ struct Units {
   // The next three are for layers of up to kMostDigitRows rows over weights whose codes are whole numbers,
   // which are multiplied as such by x in fixed point ([Note: digits]); null where the processor has no such
   // products. A row's results depend on that row alone, and are as near to the exact ones as those in floats.
-  // Tells whether a form of codes is one of these. A row of x then has a multiple of 32 elements.
+  // Tells whether a form of codes is one of these. A row of x then has a multiple of kDigitRun elements.
   bool (*has_digit_form)(const io::BlockForm& form);
-  // Packs rows of x, [rows, depth]: `to` has room for kDigitRunBytes for each 32 elements.
+  // Packs rows of x, [rows, depth]: `to` has room for kDigitRunBytes for each run.
   void (*pack_digits)(const T* x, int64_t stride, int64_t rows, int64_t depth, void* to);
   // Does what multiply_few() does for `outs` coded rows and x of pack_digits().
   void (*multiply_digits)(const CodedMatrix& weights, int64_t outs, const void* x, int64_t rows,
