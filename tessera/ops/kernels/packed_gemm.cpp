@@ -1,6 +1,7 @@
 #include "tessera/ops/kernels/packed_gemm.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <new>
@@ -76,11 +77,13 @@ Range share(int64_t size, int64_t part, int64_t parts) {
 }
 
 // [Note: how the threads share a product] The operand with fewer lines is the common one: all threads pack it
-// together. Then each thread takes its share of the other operand's lines, its own ones, and packs as many of
-// them at a time as its second-level cache holds beside a panel of the common operand. Two barriers go with
-// each common part: nobody packs over the last part before all threads have multiplied by it, and nobody
-// multiplies before all have packed. Threads write rows or columns of C that are theirs alone, and the depth
-// is cut by `deep_`, not by the threads, so the order of sums does not depend on their number.
+// together. Then they take lines of the other operand, their own ones, until none are left, and pack at most
+// as many of them at a time as the second-level cache holds beside a panel of the common operand. What they
+// take becomes less towards the end, so that a thread whose processor others use as well does not keep the
+// rest waiting. Two barriers go with each common part: nobody packs over the last part before all threads
+// have multiplied by it, and nobody multiplies before all have packed. Threads write rows or columns of C
+// that are theirs alone, and the depth is cut by `deep_`, not by the threads, so the order of sums does not
+// depend on their number.
 template <class T, class Out>
 class Product {
  public:
@@ -146,6 +149,7 @@ class Product {
   // elsewhere.
   struct Part {
     int64_t first, deep, more;
+    bool is_last;
   };
 
   // Returns the unit in which the depth is cut: whole blocks of codes, or else tiles.
@@ -203,38 +207,33 @@ class Product {
     }
   }
 
-  // Does the share of one thread. `threads` is the number that there is, which may be less than was asked
-  // for.
+  // Does the part of one thread. `threads` is the number that there is, which may be less than was asked for.
   template <class Wait>
   void work(int64_t thread, int64_t threads, const Wait& wait) {
     const UnitSession session(units_.isa);
     for (int64_t slice = 0; slice < num_own_; slice += own_slice_) {
-      const Range share = lines_of(std::min(own_slice_, num_own_ - slice), thread, threads);
-      work(slice, {slice + share.begin, slice + share.end}, thread, threads, wait);
+      work({slice, std::min(slice + own_slice_, num_own_)}, thread, threads, wait);
     }
   }
 
-  // Multiplies all common lines by the lines `mine` of the slice of own lines.
+  // Multiplies all common lines by the lines of the slice of own lines.
   template <class Wait>
-  void work(int64_t slice, Range mine, int64_t thread, int64_t threads, const Wait& wait) {
-    float* sums = sums_ == nullptr ? nullptr : sums_ + (mine.begin - slice) * common_lines_;
+  void work(Range slice, int64_t thread, int64_t threads, const Wait& wait) {
     for (int64_t line = 0; line < num_common_; line += common_lines_) {
       const int64_t lines = std::min(common_lines_, num_common_ - line);
       for (int64_t depth = 0; depth < depth_; depth += deep_) {
         const bool is_last = depth + deep_ >= depth_;
-        const Part part{depth, std::min(deep_, depth_ - depth), is_last ? more_depth_ : 0};
-        if (slice + line + depth > 0) wait();
+        const Part part{depth, std::min(deep_, depth_ - depth), is_last ? more_depth_ : 0, is_last};
+        if (slice.begin + line + depth > 0) wait();
+        if (thread == 0) next_own_ = slice.begin;
         const Range packed = lines_of(lines, thread, threads);
         if (packed.begin < packed.end) {
           pack(common_, line + packed.begin, packed.end - packed.begin, part,
                common_memory_ + packed.begin / kPanelLines * panel_bytes(part));
         }
         wait();
-        multiply({common_memory_, lines, panel_bytes(part)}, line, mine, part,
-                 own_memory_ + thread * own_bytes_, sums);
-      }
-      if constexpr (!std::is_same_v<Out, float>) {
-        if (sums != nullptr) add_up(line, lines, mine, sums);
+        multiply({common_memory_, lines, panel_bytes(part)}, line, slice, part,
+                 own_memory_ + thread * own_bytes_, threads);
       }
     }
   }
@@ -245,36 +244,43 @@ class Product {
     return {std::min(panels.begin * kPanelLines, lines), std::min(panels.end * kPanelLines, lines)};
   }
 
-  void multiply(const Packed& common, int64_t line, Range mine, const Part& part, char* memory, float* sums) {
-    const int64_t at_once = own_panels_ * kPanelLines;
-    for (int64_t i = mine.begin; i < mine.end; i += at_once) {
-      const Packed own = pack(own_, i, std::min(at_once, mine.end - i), part, memory);
+  // Takes own lines of the slice for the calling thread; none if none are left.
+  Range take(Range slice, int64_t threads) {
+    int64_t begin = next_own_, end = begin;
+    do {
+      // A half of an equal share, in whole panels.
+      const int64_t panels = panels_of(slice.end - begin) / (2 * threads);
+      const int64_t count = threads == 1 ? own_panels_ : std::clamp<int64_t>(panels, 1, own_panels_);
+      end = std::min(begin + count * kPanelLines, slice.end);
+    } while (begin < end && !next_own_.compare_exchange_weak(begin, end));
+    return {begin, end};
+  }
+
+  void multiply(const Packed& common, int64_t line, Range slice, const Part& part, char* memory,
+                int64_t threads) {
+    for (Range mine = take(slice, threads); mine.begin < mine.end; mine = take(slice, threads)) {
+      const Packed own = pack(own_, mine.begin, mine.end - mine.begin, part, memory);
       const Packed &left = is_common_left_ ? common : own, &right = is_common_left_ ? own : common;
       const int64_t group =
           is_common_left_ ? own.panels() : std::max<int64_t>(1, units_.group_bytes / common.panel_bytes);
-      if (sums == nullptr) {
+      if (sums_ == nullptr) {
         const float beta = part.first == 0 ? beta_ : 1;
         if constexpr (std::is_same_v<Out, float>) {
-          units_.multiply(left, right, group, beta, at(line, i), ldc_);
+          units_.multiply(left, right, group, beta, at(line, mine.begin), ldc_);
         } else {
-          units_.multiply_narrow(left, right, group, beta, at(line, i), ldc_);
+          units_.multiply_narrow(left, right, group, beta, at(line, mine.begin), ldc_);
         }
-      } else {
-        const int64_t stride = sum_stride(mine);
-        units_.multiply(left, right, group, part.first == 0 ? 0.0f : 1.0f,
-                        sums + (i - mine.begin) * (is_common_left_ ? 1 : stride), stride);
+        continue;
+      }
+      const int64_t stride = is_common_left_ ? own_slice_ : common_lines_;
+      float* const sums = sums_ + (mine.begin - slice.begin) * (is_common_left_ ? 1 : stride);
+      units_.multiply(left, right, group, part.first == 0 ? 0.0f : 1.0f, sums, stride);
+      if constexpr (!std::is_same_v<Out, float>) {
+        if (part.is_last) {
+          units_.add_sums(sums, stride, beta_, at(line, mine.begin), ldc_, left.lines, right.lines);
+        }
       }
     }
-  }
-
-  int64_t sum_stride(Range mine) const {
-    return is_common_left_ ? round_up(mine.end - mine.begin, kPanelLines) : common_lines_;
-  }
-
-  void add_up(int64_t line, int64_t lines, Range mine, const float* sums) {
-    const int64_t own = mine.end - mine.begin;
-    const int64_t rows = is_common_left_ ? lines : own, columns = is_common_left_ ? own : lines;
-    units_.add_sums(sums, sum_stride(mine), beta_, at(line, mine.begin), ldc_, rows, columns);
   }
 
   Out* at(int64_t common_line, int64_t own_line) const {
@@ -289,6 +295,8 @@ class Product {
   float beta_;
   Out* c_;
   int64_t ldc_, deep_, common_lines_;
+  // The first own line that no thread has taken.
+  std::atomic<int64_t> next_own_ = 0;
   // Own lines whose sums are kept at a time; panels that a thread packs at a time, and their bytes.
   int64_t own_slice_ = num_own_, own_panels_ = 0, own_bytes_ = 0;
   char *common_memory_ = nullptr, *own_memory_ = nullptr;
