@@ -30,4 +30,10 @@ at::Tensor Dropout::forward(const at::Tensor& x) const {
   return x * parallel()->output(dropout_mask_here(all, probability_, stream_));
 }
 
+std::shared_ptr<Dropout> add_dropout(torch::nn::Module& parent, const std::string& name, double probability,
+                                     const std::string& site) {
+  if (probability == 0.0) return nullptr;
+  return parent.register_module(name, std::make_shared<Dropout>(probability, site));
+}
+
 }  // namespace tessera::nn

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include <ATen/core/Tensor.h>
@@ -30,5 +31,10 @@ class Dropout : public Layer {
   double probability_;
   uint64_t stream_;
 };
+
+// Gives `parent` a child of this name that drops with the probability at `site`; returns null, and adds none,
+// for a probability of 0.
+std::shared_ptr<Dropout> add_dropout(torch::nn::Module& parent, const std::string& name, double probability,
+                                     const std::string& site);
 
 }  // namespace tessera::nn

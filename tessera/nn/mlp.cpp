@@ -57,14 +57,17 @@ at::Tensor MLP::forward(const ops::Activation& x) {
 at::Tensor MLP::run_hidden(const ops::Activation& x) const {
   const Projections project{gate_proj, up_proj, gate_up_proj, turn_, clamp_};
   const ops::MlpInputs inputs = project(x);
-  if (act_fn != nullptr) return down_proj->forward(act_fn->forward(inputs.gate));
+  const auto project_down = [&](const ops::Activation& hidden) {
+    return down_proj->forward(hidden_dropout_ == nullptr ? hidden : hidden_dropout_->forward(hidden.value()));
+  };
+  if (act_fn != nullptr) return project_down(act_fn->forward(inputs.gate));
   const auto activated = [&](std::function<ops::MlpInputs()> again) {
     // The nonlinearity runs in the projections' product type: down_proj reads its result in the forward, and
     // the products of gate_proj and up_proj read its gradients in the backward.
     const ops::ProductScope products(down_proj->product_type());
     return ops::mlp_activation(activation_, inputs, std::move(again));
   };
-  if (!recomputes_hidden_) return down_proj->forward(activated({}));
+  if (!recomputes_hidden_) return project_down(activated({}));
   // The recomputation holds x's source if there is one, since the source is kept for the gradients of the
   // weights anyway, otherwise x itself. It also holds the place of dropout, so that it draws the masks of the
   // forward.
@@ -75,7 +78,7 @@ at::Tensor MLP::run_hidden(const ops::Activation& x) const {
     if (place) scope.emplace(*place);
     return project(source == nullptr ? value : source->value());
   };
-  return down_proj->forward(activated(again));
+  return project_down(activated(again));
 }
 
 }  // namespace tessera::nn

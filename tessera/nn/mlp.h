@@ -4,7 +4,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "tessera/nn/dropout.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/xielu.h"
 #include "tessera/ops/mlp_activation.h"
@@ -54,6 +56,9 @@ class MLP : public Layer {
   // same.
   void recompute_hidden() { recomputes_hidden_ = true; }
 
+  // Drops elements of what down_proj reads; null for none. Not for a layer that a layout cuts.
+  void set_hidden_dropout(std::shared_ptr<const Dropout> dropout) { hidden_dropout_ = std::move(dropout); }
+
   bool recomputes_hidden() const { return recomputes_hidden_; }
   ops::Nonlinearity activation() const { return activation_; }
 
@@ -78,6 +83,7 @@ class MLP : public Layer {
   std::optional<ClampedGate> clamp_;
   int64_t turn_ = 1;
   bool recomputes_hidden_ = false;
+  std::shared_ptr<const Dropout> hidden_dropout_;
 };
 
 }  // namespace tessera::nn

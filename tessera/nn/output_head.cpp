@@ -13,6 +13,7 @@ HeadBias::HeadBias(int64_t vocabulary, at::ScalarType dtype) {
 
 ops::Activation OutputHead::input(const at::Tensor& x) const {
   at::Tensor y = normed(x);
+  if (dropout_ != nullptr) y = dropout_->forward(y);
   if (transform_.dense != nullptr) {
     y = ops::activate_mlp(transform_.activation, {transform_.dense->forward(y), {}});
     y = transform_.norm->forward(y);

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/nn/dropout.h"
 #include "tessera/nn/embedding.h"
 #include "tessera/nn/initial_value.h"
 #include "tessera/nn/linear.h"
@@ -53,6 +54,9 @@ class OutputHead : public TaskHead {
   // Adds the projection's bias, [vocabulary], to the logits.
   void set_bias(at::Tensor bias) { bias_ = std::move(bias); }
 
+  // Drops elements of the normed tokens, in training; null for none.
+  void set_dropout(std::shared_ptr<const Dropout> dropout) { dropout_ = std::move(dropout); }
+
   void set_transform(HeadTransform transform) { transform_ = std::move(transform); }
   const HeadTransform& transform() const { return transform_; }
 
@@ -83,6 +87,7 @@ class OutputHead : public TaskHead {
   ops::Activation input(const at::Tensor& x) const;
 
   std::shared_ptr<const Norm> norm_;  // null without one
+  std::shared_ptr<const Dropout> dropout_;
   HeadTransform transform_;
   std::shared_ptr<const Linear> projection_;  // null for a tied one
   std::shared_ptr<const Embedding> tied_;     // null for a projection with a weight of its own

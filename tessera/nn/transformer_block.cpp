@@ -58,13 +58,13 @@ TransformerBlock::TransformerBlock(const TransformerBlockOptions& o, int64_t lay
   }
   if (o.layer_inputs)
     layer_input = register_module("layer_input", std::make_shared<LayerInput>(*this, *o.layer_inputs, dtype));
-  const auto add_dropout = [&](const char* name, double probability) -> std::shared_ptr<Dropout> {
-    if (probability == 0.0) return nullptr;
-    const std::string site = "block." + std::to_string(layer) + "." + name;
-    return register_module(name, std::make_shared<Dropout>(probability, site));
-  };
-  mixer_dropout = add_dropout("mixer_dropout", o.mixer_dropout);
-  mlp_dropout = add_dropout("mlp_dropout", o.mlp_dropout);
+  const std::string site = "block." + std::to_string(layer) + ".";
+  mixer_dropout = add_dropout(*this, "mixer_dropout", o.mixer_dropout, site + "mixer_dropout");
+  mlp_dropout = add_dropout(*this, "mlp_dropout", o.mlp_dropout,
+                            site + (o.drops_sum ? "mixer_dropout" : "mlp_dropout"));
+  mlp_hidden_dropout =
+      add_dropout(*this, "mlp_hidden_dropout", o.mlp_hidden_dropout, site + "mlp_hidden_dropout");
+  if (mlp != nullptr) mlp->set_hidden_dropout(mlp_hidden_dropout);
   if (!o.result_scale_name.empty()) {
     result_scale = register_below(*this, o.result_scale_name,
                                   std::make_shared<BareValues>(1, InitialValue::ones(), dtype));
@@ -74,6 +74,7 @@ TransformerBlock::TransformerBlock(const TransformerBlockOptions& o, int64_t lay
   cross_attention = register_below(*this, o.cross_attention_name,
                                    std::make_shared<CrossAttention>(*o.cross_attention, layer + 1, dtype));
   cross_norm = add_norm(o.cross_norm_name);
+  cross_dropout = add_dropout(*this, "cross_dropout", o.mixer_dropout, site + "cross_dropout");
 }
 
 ops::NormedResidual TransformerBlock::add_and_norm(const Norm* norm, const at::Tensor& x,
@@ -142,6 +143,7 @@ at::Tensor TransformerBlock::run_side(const at::Tensor& x, const SequenceContext
   if (has_masks) scope.emplace(place_of(own.rows));
   at::Tensor y = run_all(x.index_select(0, own.rows), side);
   if (last_norm_ != nullptr) y = last_norm_->forward(y);
+  if (last_dropout_ != nullptr) y = last_dropout_->forward(y);
   return x.index_copy(0, own.rows, y);
 }
 
@@ -170,7 +172,7 @@ at::Tensor TransformerBlock::run_branches(const at::Tensor& x, const SequenceCon
   }
   if (cross_attention != nullptr) {
     const auto [sum, read] = add_and_norm(cross_norm.get(), h, attended);
-    const at::Tensor found = finished(cross_attention->forward(read, context), nullptr, nullptr);
+    const at::Tensor found = finished(cross_attention->forward(read, context), nullptr, cross_dropout.get());
     const auto [residual, normed] = add_and_norm(mlp_norm.get(), sum, found);
     return residual + run_mlp(residual, normed, context);
   }

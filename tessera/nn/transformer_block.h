@@ -43,8 +43,10 @@ struct TransformerBlockOptions {
   bool is_parallel = false;   // attention and MLP read the same x
   bool norms_sums = false;    // the norms are over the residual sums, behind the branches
   double branch_scale = 1.0;  // multiplies what a branch adds to the residual sum
-  // Probabilities of dropout, in training, of what the mixer and the MLP add to it.
-  double mixer_dropout = 0.0, mlp_dropout = 0.0;
+  // Probabilities of dropout, in training, of what the mixer (and so cross attention) and the MLP add to it,
+  // and of what the MLP's last product reads.
+  double mixer_dropout = 0.0, mlp_dropout = 0.0, mlp_hidden_dropout = 0.0;
+  bool drops_sum = false;  // one mask is for both, as if it were for their sum
   // If set, the block adds what it makes of its vector, which has the number `layer_input_number` among those
   // of SequenceContext::layer_inputs.
   std::optional<LayerInputsOptions> layer_inputs;
@@ -85,9 +87,12 @@ class TransformerBlock : public Block {
 
   const TransformerBlockOptions& options() const { return options_; }
 
-  // Norms what the block gives for its tokens. The norm belongs to the model, which keeps it gathered while
-  // the block runs.
-  void set_last_norm(std::shared_ptr<const Norm> norm) { last_norm_ = std::move(norm); }
+  // Norms what the block gives for its tokens, and then drops elements if `dropout` is not null. Both belong
+  // to the model, which keeps the norm gathered while the block runs.
+  void set_last_norm(std::shared_ptr<const Norm> norm, std::shared_ptr<const Dropout> dropout) {
+    last_norm_ = std::move(norm);
+    last_dropout_ = std::move(dropout);
+  }
 
   // Null if the options give no name.
   std::shared_ptr<Norm> attention_norm, mlp_norm, attention_out_norm, mlp_out_norm;
@@ -103,7 +108,8 @@ class TransformerBlock : public Block {
   std::shared_ptr<SparseMLP> sparse_mlp;
   std::shared_ptr<CrossAttention> cross_attention;  // null without the option, and so its norm
   std::shared_ptr<Norm> cross_norm;
-  std::shared_ptr<Dropout> mixer_dropout, mlp_dropout;  // null without the options
+  // Null without the options.
+  std::shared_ptr<Dropout> mixer_dropout, cross_dropout, mlp_dropout, mlp_hidden_dropout;
 
  private:
   at::Tensor run_all(const at::Tensor& x, const SequenceContext& context) const;
@@ -122,6 +128,7 @@ class TransformerBlock : public Block {
 
   const TransformerBlockOptions options_;
   std::shared_ptr<const Norm> last_norm_;
+  std::shared_ptr<const Dropout> last_dropout_;
 };
 
 }  // namespace tessera::nn

@@ -1,6 +1,7 @@
 #include "tessera/models/llama/config.h"
 
 #include <set>
+#include <string_view>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +11,8 @@
 #include "tessera/io/file.h"
 #include "tessera/models/parallelize_plan.h"
 #include "tessera/models/registry.h"
+#include "tessera/nn/random_scope.h"
+#include "tessera/nn/transformer_block.h"
 #include "tessera/parallel/tensor_parallel/tensor_parallel.h"
 
 #include "tests/models/bad_config.h"
@@ -277,6 +280,66 @@ json multimodal_json(const json& text = json::object(), const json& whole = json
   return value;
 }
 
+// The places of dropout are those of Transformers' models, and absent keys have the values of its classes.
+TEST(Registry, FamiliesDropWhereTransformersDoes) {
+  const struct {
+    const char* type;
+    json keys;
+    double embedding, mixer, mlp, classifier;
+  } cases[] = {
+      {"phi", {{"embd_pdrop", 0.2}, {"resid_pdrop", 0.3}}, 0.2, 0.3, 0.3, 0.1},
+      {"phi3", {{"embd_pdrop", 0.2}, {"resid_pdrop", 0.3}}, 0.0, 0.3, 0.3, 0.1},
+      {"gptj", {{"embd_pdrop", 0.2}, {"resid_pdrop", 0.3}}, 0.2, 0.3, 0.3, 0.1},
+      {"gpt_neox", {{"hidden_dropout", 0.2}}, 0.2, 0.2, 0.2, 0.1},
+      {"falcon", {{"hidden_dropout", 0.2}, {"attention_dropout", 0.3}}, 0.0, 0.2, 0.2, 0.2},
+      {"falcon",
+       {{"new_decoder_architecture", false},
+        {"multi_query", false},
+        {"parallel_attn", false},
+        {"hidden_dropout", 0.2},
+        {"attention_dropout", 0.3}},
+       0.0,
+       0.3,
+       0.2,
+       0.2},
+      {"bloom", {{"hidden_dropout", 0.2}, {"classifier_dropout", 0.4}}, 0.0, 0.2, 0.2, 0.4},
+      {"mpt", {{"resid_pdrop", 0.2}, {"attn_config", {{"attn_pdrop", 0.3}}}}, 0.0, 0.3, 0.3, 0.1},
+      {"starcoder2", {{"embedding_dropout", 0.2}, {"residual_dropout", 0.3}}, 0.2, 0.3, 0.3, 0.1},
+      {"opt", json::object(), 0.0, 0.1, 0.1, 0.1},
+      {"opt", {{"dropout", 0.0}}, 0.0, 0.0, 0.0, 0.1},
+      {"stablelm", {{"hidden_dropout", 0.2}}, 0.0, 0.0, 0.2, 0.2},
+      {"seed_oss", json::object(), 0.0, 0.1, 0.1, 0.1},
+      {"qwen3_5_text", json::object(), 0.0, 0.0, 0.0, 0.1},
+  };
+  for (const auto& one : cases) {
+    json value = json_of_any(one.type);
+    value.update(one.keys);
+    const auto config =
+        std::dynamic_pointer_cast<const DecoderConfig>(parse_model_config(value.dump(), "config.json"));
+    EXPECT_EQ(config->decoder.embedding_dropout, one.embedding) << value;
+    EXPECT_EQ(config->classifier_dropout, one.classifier) << value;
+    for (const auto& block : config->decoder.blocks) {
+      EXPECT_EQ(block.mixer_dropout, one.mixer) << value;
+      EXPECT_EQ(block.mlp_dropout, one.mlp) << value;
+    }
+  }
+}
+
+// Falcon drops the sum of what attention and the MLP give, GPT-NeoX each of the two.
+TEST(Registry, ParallelBranchesHaveOneMaskOrTwo) {
+  const at::Tensor x = at::ones({5, 32});
+  for (const char* type : {"falcon", "gpt_neox"}) {
+    json value = json_of_any(type);
+    value["hidden_dropout"] = 0.5;
+    const auto model = build_model(*parse_model_config(value.dump(), "config.json"), at::kFloat);
+    const auto& block = dynamic_cast<const nn::TransformerBlock&>(*model->blocks().front());
+    const nn::RandomPlace place{1, 2, 3, {}, {0, 5}};
+    const nn::RandomScope scope(place);
+    const bool is_one = at::equal(block.mixer_dropout->forward(x), block.mlp_dropout->forward(x));
+    EXPECT_EQ(is_one, std::string_view(type) == "falcon");
+  }
+}
+
 // Transformers gives the pad token's row no gradient from lookups, but in a few families.
 TEST(Registry, APadTokenHasARowThatLookupsDoNotTrain) {
   const auto row_of = [](const char* type, const json& keys) {
@@ -452,7 +515,6 @@ TEST(Registry, DescribedFamiliesHaveTheDefaultsOfTheirClasses) {
 
   EXPECT_TRUE(read_as("opt")->tie_word_embeddings);
   EXPECT_EQ(read_as("opt")->decoder.positions->rows, 66) << "two before the first";
-  EXPECT_FALSE(read_as("opt")->training_note.empty()) << "its dropout is 0.1 unless it is given";
   EXPECT_EQ(read_as("phi")->decoder.ropes[0].head_dim, 4) << "half of a head of 8 is rotated";
   EXPECT_FALSE(read_as("bloom")->generation_bound.has_value());
   EXPECT_EQ(read_as("apertus")->decoder.ropes[0].type, nn::RopeType::Llama3);

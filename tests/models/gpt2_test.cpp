@@ -59,10 +59,10 @@ TEST(Gpt2Config, DefaultsAreThoseOfTransformers) {
   EXPECT_EQ(config.max_position_embeddings, 1024);
   EXPECT_TRUE(config.tie_word_embeddings);
   EXPECT_EQ(config.document_bound->tokens, 1024);
-  EXPECT_THAT(config.training_note, HasSubstr("dropout"));
-  EXPECT_EQ(
-      read({{"model_type", "gpt2"}, {"embd_pdrop", 0}, {"resid_pdrop", 0}, {"attn_pdrop", 0}}).training_note,
-      "");
+  EXPECT_EQ(config.embedding_dropout, 0.1);
+  EXPECT_EQ(config.residual_dropout, 0.1);
+  EXPECT_THAT(config.training_note, HasSubstr("dropout (attn_pdrop)"));
+  EXPECT_EQ(read({{"model_type", "gpt2"}, {"attn_pdrop", 0}}).training_note, "");
 }
 
 TEST(Gpt2, TensorParallelismCutsItsLayers) {

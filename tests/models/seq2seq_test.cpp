@@ -219,7 +219,15 @@ TEST(Seq2SeqModel, DefaultsAreThoseOfTransformers) {
   EXPECT_EQ(t5->eos_token_ids, (std::vector<int64_t>{1}));
   EXPECT_TRUE(t5->tie_word_embeddings);
   EXPECT_NEAR(t5->parts.logit_scale, std::pow(512.0, -0.5), 1e-15);
-  EXPECT_THAT(t5->training_note, ::testing::HasSubstr("dropout"));
+  EXPECT_EQ(t5->parts.dropout, 0.1);
+  for (const Stack* stack : {&t5->parts.encoder, &t5->parts.decoder}) {
+    const nn::TransformerBlockOptions& block = stack->blocks.front();
+    EXPECT_EQ(block.mixer_dropout, 0.1);
+    EXPECT_EQ(block.mlp_dropout, 0.1);
+    EXPECT_EQ(block.mlp_hidden_dropout, 0.1);
+  }
+  EXPECT_THAT(t5->training_note, ::testing::HasSubstr("not to attention's probabilities"));
+  EXPECT_EQ(parse({{"model_type", "t5"}, {"dropout_rate", 0}})->training_note, "");
   const auto mt5 = parse({{"model_type", "mt5"}});
   EXPECT_EQ(mt5->vocab_size, 250112);
   EXPECT_EQ(mt5->intermediate_size, 1024);

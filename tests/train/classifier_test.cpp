@@ -175,9 +175,10 @@ INSTANTIATE_TEST_SUITE_P(
 // The first losses tell which dropouts act: those of the hidden states, and that of what the classifier
 // reads.
 TEST(ClassifierDropout, IsThatOfTheConfig) {
-  const auto first_loss = [](const std::string& model, const std::string& values) {
+  const auto first_loss = [](const std::string& model, const std::string& values, const char* task) {
     return run(config::parse_recipe("base_model: " + testing::reference_data("classifiers/") + model +
-                                        "\ntask: classification\ndatasets:\n  - path: none.jsonl\n"
+                                        "\ntask: " + task +
+                                        "\ndatasets:\n  - path: none.jsonl\n"
                                         "learning_rate: 0.01\nmax_steps: 3\ndtype: float64\n"
                                         "sequence_len: 24\nmicro_batch_size: 4\nmodel_config: {" +
                                         values + "}\n",
@@ -188,6 +189,7 @@ TEST(ClassifierDropout, IsThatOfTheConfig) {
   const struct {
     const char* model;
     std::vector<std::string> values;  // the first names no dropout
+    const char* task = "classification";
   } cases[] = {{"bert",
                 {"hidden_dropout_prob: 0", "hidden_dropout_prob: 0.3",
                  "hidden_dropout_prob: 0, classifier_dropout: 0.3"}},
@@ -195,10 +197,14 @@ TEST(ClassifierDropout, IsThatOfTheConfig) {
                {"distilbert",
                 {"dropout: 0, seq_classif_dropout: 0", "dropout: 0.3, seq_classif_dropout: 0",
                  "dropout: 0, seq_classif_dropout: 0.3"}},
-               {"modernbert", {"embedding_dropout: 0", "embedding_dropout: 0.3", "classifier_dropout: 0.3"}}};
+               {"modernbert", {"embedding_dropout: 0", "embedding_dropout: 0.3", "classifier_dropout: 0.3"}},
+               {"gpt2_score",
+                {"resid_pdrop: 0, embd_pdrop: 0", "resid_pdrop: 0.3, embd_pdrop: 0",
+                 "resid_pdrop: 0, embd_pdrop: 0.3"}},
+               {"llama_tokens", {"classifier_dropout: 0", "classifier_dropout: 0.3"}, kTokens}};
   for (const auto& one : cases) {
     std::vector<double> losses;
-    for (const std::string& values : one.values) losses.push_back(first_loss(one.model, values));
+    for (const std::string& values : one.values) losses.push_back(first_loss(one.model, values, one.task));
     for (size_t i = 0; i < losses.size(); ++i) {
       for (size_t j = 0; j < i; ++j)
         EXPECT_GT(std::abs(losses[i] - losses[j]), 1e-6) << one.model << ": " << one.values[i];

@@ -1,4 +1,5 @@
 // Compares the training of encoder-decoders with Transformers, and under parallel layouts with one process.
+#include <cmath>
 #include <fstream>
 
 #include <gtest/gtest.h>
@@ -136,6 +137,22 @@ TEST(Seq2SeqDropout, IsTheSameWhatIsRecomputed) {
       EXPECT_NEAR(again.norms[i], kept.norms[i], 1e-10 * kept.norms[i]) << more << i;
     }
   }
+}
+
+TEST(Seq2SeqDropout, IsThatOfTheConfig) {
+  const auto curve = [](const char* rate) {
+    const config::Recipe recipe =
+        config::parse_recipe("base_model: " + testing::reference_data("seq2seq/flan") +
+                                 "\ntask: seq2seq\ndatasets:\n  - path: none.jsonl\nlearning_rate: "
+                                 "0.01\nmax_steps: 3\ndtype: float64\n"
+                                 "sequence_len: 24\nmicro_batch_size: 3\nmodel_config: {dropout_rate: " +
+                                 rate + "}\n",
+                             "recipe.yaml");
+    return follow(recipe, comm::Communicator::single());
+  };
+  const Curve none = curve("0"), some = curve("0.3"), again = curve("0.3");
+  EXPECT_GT(std::abs(none.losses[0] - some.losses[0]), 1e-4);
+  EXPECT_EQ(again.losses, some.losses);
 }
 
 // A run from texts to the saved folder, against a plain loop of Transformers in float64

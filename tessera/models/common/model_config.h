@@ -75,6 +75,8 @@ struct ModelConfig {
   }
   // Tells whether the head is that of a classifier of tokens.
   bool tells_tokens() const { return classification && classification->of_tokens(); }
+  // Probability of dropout, in training, of what a decoder's classifier of tokens reads.
+  double classifier_dropout = 0.1;
   // The head is that of a masked language model (Transformers' *ForMaskedLM), which tells the tokens that
   // were masked. Of encoders alone.
   bool is_masked_lm = false;

@@ -91,6 +91,9 @@ void read_common(const io::JsonReader& reader, ModelConfig& config) {
   config.model_type = reader.text("model_type");
   refuse_unsupported(reader);
   read_head(reader, config);
+  // Transformers' classifiers of tokens fall back from one key to the other.
+  const double fallback = reader.number("hidden_dropout", 0.0, 0.999999, config.classifier_dropout);
+  config.classifier_dropout = reader.number("classifier_dropout", 0.0, 0.999999, fallback);
   read_tokens(reader, config);
   const std::string dtype = reader.text(reader.has("dtype") ? "dtype" : "torch_dtype", "");
   if (dtype == "float32") config.stored_dtype = DType::F32;

@@ -13,8 +13,9 @@ std::shared_ptr<nn::TaskHead> make_score_head(torch::nn::Module& model, const Mo
                             std::make_shared<nn::Linear>(config.hidden_size, classes.num_labels(),
                                                          classes.of_tokens() && config.has_head_bias, dtype));
   score->refuse_adapter(kClassifierIsWhole);
-  return std::make_shared<nn::ClassificationHead>(nn::ClassifierLayers{.norm = norm, .classifier = score},
-                                                  classes);
+  const double dropout = classes.of_tokens() ? config.classifier_dropout : 0.0;
+  return std::make_shared<nn::ClassificationHead>(
+      nn::ClassifierLayers{.norm = norm, .classifier = score, .dropout = dropout}, classes);
 }
 
 }  // namespace tessera::models

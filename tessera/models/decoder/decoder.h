@@ -35,6 +35,7 @@ struct Decoder {
   // Multiplies the embedding; in the type of the hidden states if `rounds_embedding_scale`.
   double embedding_scale = 1.0;
   bool rounds_embedding_scale = false;
+  double embedding_dropout = 0.0;  // probability of dropout, in training, of what the first layer reads
   // The layer of a classifier of tokens is `classifier`, and not `score`.
   bool has_named_classifier = false;
   double logit_scale = 1.0, logit_soft_cap = 0.0;  // nn::OutputHead::set_logits()

@@ -39,6 +39,7 @@ DecoderForCausalLM::DecoderForCausalLM(const ModelConfig& config, const Decoder&
     layer_inputs_ = add("layer_inputs", std::make_shared<nn::LayerInputs>(*body, o, dtype));
   }
   embedding_norm_ = add_norm(decoder.embedding_norm);
+  embedding_dropout_ = nn::add_dropout(*this, "embedding_dropout", decoder.embedding_dropout, "embeddings");
   const auto list = add(decoder.layers, std::make_shared<torch::nn::Module>(decoder.layers));
   int64_t num_attentions = 0, num_states = 0;
   std::map<int64_t, int64_t> givers;  // the numbers of the layers that give keys and values
@@ -106,7 +107,8 @@ at::Tensor DecoderForCausalLM::embed(const at::Tensor& input_ids, const at::Tens
   if (positions_ != nullptr)
     rows = rows + nn::call(*positions_, position_ids + decoder_.positions->first).to(hidden_type());
   if (embedding_norm_ != nullptr) rows = embedding_norm_->forward(rows);
-  return scaled(rows, decoder_.embedding_scale);
+  const at::Tensor x = scaled(rows, decoder_.embedding_scale);
+  return embedding_dropout_ == nullptr ? x : embedding_dropout_->forward(x);
 }
 
 at::Tensor DecoderForCausalLM::scaled(const at::Tensor& rows, double scale) const {

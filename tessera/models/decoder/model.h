@@ -7,6 +7,7 @@
 
 #include "tessera/models/common/causal_lm.h"
 #include "tessera/models/decoder/decoder.h"
+#include "tessera/nn/dropout.h"
 #include "tessera/nn/output_head.h"
 
 namespace tessera::models {
@@ -45,8 +46,9 @@ class DecoderForCausalLM : public CausalLM {
   std::shared_ptr<nn::Embedding> embedding_, positions_, layer_table_;
   std::shared_ptr<nn::LayerInputs> layer_inputs_;  // null without them
   size_t num_shared_keys_ = 0;
-  std::shared_ptr<nn::Norm> embedding_norm_;  // null without one
-  std::unique_ptr<nn::Alibi> alibi_;          // null without biases
+  std::shared_ptr<nn::Norm> embedding_norm_;        // null without one
+  std::shared_ptr<nn::Dropout> embedding_dropout_;  // null without one
+  std::unique_ptr<nn::Alibi> alibi_;                // null without biases
   std::vector<std::shared_ptr<nn::Block>> blocks_;
   std::shared_ptr<nn::TaskHead> head_;
   std::vector<std::unique_ptr<nn::RotaryEmbedding>> ropes_;

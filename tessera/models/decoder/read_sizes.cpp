@@ -70,7 +70,7 @@ DecoderConfig read_decoder(const io::JsonReader& reader, const DecoderDefaults& 
   read_common(reader, c);
   if (!reader.has("pad_token_id") && !reader.is_null("pad_token_id")) c.pad_token_id = defaults.pad_token;
   read_sizes(reader, c, defaults);
-  note_dropout(reader, c, {"attention_dropout", "resid_pdrop", "embd_pdrop", "residual_dropout"});
+  note_dropout(reader, c, {"attention_dropout"});
   nn::TransformerBlockOptions block;
   block.attention = {.hidden_size = c.hidden_size,
                      .num_heads = c.num_heads,
@@ -180,6 +180,19 @@ void set_rope(DecoderConfig& config, const nn::RopeOptions& rope) {
 
 double read_dropout(const io::JsonReader& reader, const std::string& key, double fallback) {
   return reader.number(key, 0.0, 0.999999, fallback);
+}
+
+void set_dropouts(DecoderConfig& config, double mixer, double mlp) {
+  for (auto& block : config.decoder.blocks) {
+    block.mixer_dropout = mixer;
+    block.mlp_dropout = mlp;
+  }
+}
+
+double read_hidden_dropout(const io::JsonReader& reader, DecoderConfig& config) {
+  const double hidden = read_dropout(reader, "hidden_dropout");
+  config.classifier_dropout = read_dropout(reader, "classifier_dropout", hidden);
+  return hidden;
 }
 
 void note_dropout(const io::JsonReader& reader, ModelConfig& config, const std::vector<std::string>& keys,

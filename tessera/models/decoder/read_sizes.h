@@ -92,6 +92,13 @@ void set_rope(DecoderConfig& config, const nn::RopeOptions& rope);
 // Returns the probability of dropout of this key.
 double read_dropout(const io::JsonReader& reader, const std::string& key, double fallback = 0.0);
 
+// Sets the probabilities of dropout, in training, of what the mixers and the MLPs of all blocks add.
+void set_dropouts(DecoderConfig& config, double mixer, double mlp);
+
+// Returns the probability of the key `hidden_dropout`, 0 by default, and gives it to a classifier of tokens
+// that has none of its own.
+double read_hidden_dropout(const io::JsonReader& reader, DecoderConfig& config);
+
 // Notes that the dropout of these keys is not applied in training, where one of them is not 0. `fallback` is
 // the value of an absent key.
 void note_dropout(const io::JsonReader& reader, ModelConfig& config, const std::vector<std::string>& keys,

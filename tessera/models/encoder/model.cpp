@@ -55,9 +55,7 @@ EncoderModel::EncoderModel(const EncoderConfig& config, at::ScalarType dtype) : 
   positions_ = add_table(e.positions, config.max_position_embeddings);
   types_ = add_table(e.types, e.num_types);
   embedding_norm_ = add(e.body + "." + e.embedding_norm, nn::make_norm(hidden, e.norm, dtype));
-  if (e.embedding_dropout > 0.0)
-    embedding_dropout_ =
-        add("embedding_dropout", std::make_shared<nn::Dropout>(e.embedding_dropout, "embeddings"));
+  embedding_dropout_ = nn::add_dropout(*this, "embedding_dropout", e.embedding_dropout, "embeddings");
   for (const nn::TransformerBlockOptions& options : e.blocks) {
     const auto number = static_cast<int64_t>(blocks_.size());
     blocks_.push_back(add(e.body + "." + e.layers + "." + std::to_string(number),

@@ -27,6 +27,9 @@ struct EncoderDecoder {
   Stack encoder, decoder;
   nn::NormOptions norm;  // behind each stack
   double logit_scale = 1.0;
+  // Probability of dropout, in training, of what the stacks read and give; that of the branches stands in
+  // their options.
+  double dropout = 0.0;
   std::string embedding = "shared", layers = "block", final_norm = "final_layer_norm", head = "lm_head",
               stack_embedding = "embed_tokens", bias = "relative_attention_bias";
 };

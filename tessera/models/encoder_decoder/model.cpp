@@ -47,8 +47,13 @@ EncoderDecoderLM::EncoderDecoderLM(const EncoderDecoderConfig& config, at::Scala
   const EncoderDecoder& parts = config_.parts;
   embedding_ = register_module(parts.embedding,
                                std::make_shared<nn::Embedding>(config.vocab_size, config.hidden_size, dtype));
+  const auto add_dropout = [&](const char* name) {
+    return nn::add_dropout(*this, name, parts.dropout, name);
+  };
+  embedding_dropout_ = add_dropout("embedding_dropout");
   const auto encoder_norm = add_stack(parts.encoder, dtype);
-  dynamic_cast<nn::TransformerBlock&>(*blocks_.back()).set_last_norm(encoder_norm);
+  dynamic_cast<nn::TransformerBlock&>(*blocks_.back())
+      .set_last_norm(encoder_norm, add_dropout("encoder_dropout"));
   const auto decoder_norm = add_stack(parts.decoder, dtype);
   std::shared_ptr<nn::OutputHead> head;
   if (config.tie_word_embeddings) {
@@ -60,6 +65,7 @@ EncoderDecoderLM::EncoderDecoderLM(const EncoderDecoderConfig& config, at::Scala
         "is computed together with the loss; list it in lora_modules_to_save to train it whole");
     head = std::make_shared<nn::OutputHead>(decoder_norm, projection);
   }
+  head->set_dropout(add_dropout("decoder_dropout"));
   head->set_logits(parts.logit_scale, 0.0);
   head_ = head;
 }
@@ -102,7 +108,8 @@ std::vector<TiedParameter> EncoderDecoderLM::tied_parameters() const {
 }
 
 at::Tensor EncoderDecoderLM::embed(const at::Tensor& input_ids, const at::Tensor&, const at::Tensor&) {
-  return nn::call(*embedding_, input_ids).to(hidden_type());
+  const at::Tensor x = nn::call(*embedding_, input_ids).to(hidden_type());
+  return embedding_dropout_ == nullptr ? x : embedding_dropout_->forward(x);
 }
 
 std::vector<checkpoint::StoredPart> EncoderDecoderLM::stored_parts(

@@ -8,6 +8,7 @@
 
 #include "tessera/models/common/causal_lm.h"
 #include "tessera/models/encoder_decoder/encoder_decoder.h"
+#include "tessera/nn/dropout.h"
 #include "tessera/nn/embedding.h"
 #include "tessera/nn/relative_bias.h"
 
@@ -42,6 +43,7 @@ class EncoderDecoderLM : public CausalLM {
 
   const EncoderDecoderConfig config_;
   std::shared_ptr<nn::Embedding> embedding_;
+  std::shared_ptr<nn::Dropout> embedding_dropout_;  // null without one
   std::vector<std::shared_ptr<nn::Block>> blocks_;
   std::shared_ptr<nn::TaskHead> head_;
   std::map<std::string, std::string> stored_names_;  // of the tables of biases, by parameter

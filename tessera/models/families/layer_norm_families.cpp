@@ -38,7 +38,8 @@ DecoderConfig read_bloom(const io::JsonReader& reader) {
                                                    .activation_key = nullptr,
                                                    .intermediate_key = "n_inner",
                                                    .intermediate_multiple = 4});
-  note_dropout(reader, c, {"hidden_dropout"});
+  const double dropout = read_hidden_dropout(reader, c);
+  set_dropouts(c, dropout, dropout);
   if (reader.boolean("apply_residual_connection_post_layernorm", false)) {
     throw unsupported(reader, "apply_residual_connection_post_layernorm",
                       "residual sums of normed states are not implemented")
@@ -67,7 +68,9 @@ DecoderConfig read_gpt_neox(const io::JsonReader& reader) {
   DecoderConfig c = read_with_layer_norms(
       reader,
       {.kv_heads_key = nullptr, .norm_eps = 1e-5, .norm_eps_key = "layer_norm_eps", .activation = "gelu"});
-  note_dropout(reader, c, {"hidden_dropout"});
+  const double dropout = c.decoder.embedding_dropout = read_dropout(reader, "hidden_dropout");
+  set_dropouts(c, dropout, dropout);
+  c.classifier_dropout = read_dropout(reader, "classifier_dropout", 0.1);
   const bool bias = reader.boolean("attention_bias", true),
              is_parallel = reader.boolean("use_parallel_residual", true);
   set_biases(c, bias, bias, true);
@@ -104,13 +107,15 @@ DecoderConfig read_falcon(const io::JsonReader& reader) {
                                                    .activation = "gelu",
                                                    .intermediate_key = "ffn_hidden_size",
                                                    .intermediate_multiple = 4});
-  note_dropout(reader, c, {"hidden_dropout"});
   const bool bias = reader.boolean("bias", false);
   const bool is_parallel = is_new || reader.boolean("parallel_attn", true);
+  const double dropout = read_hidden_dropout(reader, c);
+  // What attention adds by itself has the probability of its scores, as in Transformers.
+  set_dropouts(c, is_parallel ? dropout : read_dropout(reader, "attention_dropout"), dropout);
   const bool has_two = is_new && reader.integer("num_ln_in_parallel_attn", 1, 2, 2) == 2;
   set_biases(c, bias, bias, bias);
   for (auto& block : c.decoder.blocks) {
-    block.is_parallel = is_parallel;
+    block.is_parallel = block.drops_sum = is_parallel;
     block.attention_name = "self_attention";
     block.attention_norm_name = has_two ? "ln_attn" : "input_layernorm";
     block.mlp_norm_name = has_two ? "ln_mlp" : is_parallel ? "" : "post_attention_layernorm";
@@ -157,7 +162,7 @@ DecoderConfig read_nemotron(const io::JsonReader& reader) {
 DecoderConfig read_stablelm(const io::JsonReader& reader) {
   DecoderConfig c = read_with_layer_norms(
       reader, {.max_position_embeddings = 4096, .norm_eps = 1e-5, .norm_eps_key = "layer_norm_eps"});
-  note_dropout(reader, c, {"hidden_dropout"});
+  set_dropouts(c, 0.0, read_hidden_dropout(reader, c));
   if (reader.boolean("qk_layernorm", false)) {
     for (auto& block : c.decoder.blocks) {
       block.attention.qk_norm = nn::QkNormOptions{.norm = c.decoder.norm,
@@ -187,7 +192,9 @@ DecoderConfig read_starcoder2(const io::JsonReader& reader) {
                                                    .is_tied = true,
                                                    .norm_eps_key = "norm_epsilon",
                                                    .activation = "gelu_pytorch_tanh"});
-  note_dropout(reader, c, {"embedding_dropout"});
+  c.decoder.embedding_dropout = read_dropout(reader, "embedding_dropout");
+  const double residual = read_dropout(reader, "residual_dropout");
+  set_dropouts(c, residual, residual);
   const bool bias = reader.boolean("use_bias", true);
   set_biases(c, bias, bias, bias);
   for (auto& block : c.decoder.blocks) {

@@ -20,6 +20,12 @@ void name_mlp(nn::TransformerBlockOptions& block, const char* up, const char* do
   block.mlp.down = down;
 }
 
+void set_residual_dropouts(const io::JsonReader& reader, DecoderConfig& c) {
+  const double residual = read_dropout(reader, "resid_pdrop");
+  set_dropouts(c, residual, residual);
+  c.decoder.embedding_dropout = read_dropout(reader, "embd_pdrop");
+}
+
 // Throws unless the key of MPT says what Transformers computes, whatever it says.
 void require_mpt(const io::JsonReader& reader, const char* key, bool value) {
   if (reader.boolean(key, value) == value) return;
@@ -31,6 +37,7 @@ void require_mpt(const io::JsonReader& reader, const char* key, bool value) {
 DecoderConfig read_phi(const io::JsonReader& reader) {
   DecoderConfig c = read_with_layer_norms(
       reader, {.norm_eps = 1e-5, .norm_eps_key = "layer_norm_eps", .activation = "gelu_new"});
+  set_residual_dropouts(reader, c);
   set_biases(c, true, true, true);
   set_head_bias(reader, c);
   const bool has_qk_norms = reader.boolean("qk_layernorm", false);
@@ -58,6 +65,7 @@ DecoderConfig read_gptj(const io::JsonReader& reader) {
                                                    .intermediate_key = "n_inner",
                                                    .intermediate_multiple = 4});
   note_dropout(reader, c, {"attn_pdrop"});
+  set_residual_dropouts(reader, c);
   set_biases(c, false, false, true);
   set_head_bias(reader, c);
   for (auto& block : c.decoder.blocks) {
@@ -91,7 +99,8 @@ DecoderConfig read_opt(const io::JsonReader& reader) {
                                                    .intermediate_key = "ffn_dim",
                                                    .pad_token = 1});
   note_dropout(reader, c, {"layerdrop"});
-  note_dropout(reader, c, {"dropout"}, 0.1);
+  const double dropout = read_dropout(reader, "dropout", 0.1);
+  set_dropouts(c, dropout, dropout);
   const int64_t width = reader.integer("word_embed_proj_dim", 1, kMaxSize, c.hidden_size);
   if (width != c.hidden_size) {
     throw unsupported(reader, "word_embed_proj_dim", "projections of the embedding are not implemented")
@@ -132,7 +141,6 @@ DecoderConfig read_mpt(const io::JsonReader& reader) {
                                                    .activation_key = nullptr,
                                                    .intermediate_key = "n_inner",
                                                    .intermediate_multiple = 4});
-  note_dropout(reader, c, {"emb_pdrop"});
   require_mpt(reader, "no_bias", true);
   c.decoder.norm.has_bias = false;
   for (auto& block : c.decoder.blocks) {
@@ -149,6 +157,9 @@ DecoderConfig read_mpt(const io::JsonReader& reader) {
   }
   if (const auto attention = reader.object("attn_config")) {
     note_dropout(*attention, c, {"attn_pdrop"});
+    // Transformers has this probability for what the branches add, too.
+    const double dropout = read_dropout(*attention, "attn_pdrop");
+    set_dropouts(c, dropout, dropout);
     require_mpt(*attention, "alibi", true);
     for (const char* key : {"prefix_lm", "qk_ln"}) require_mpt(*attention, key, false);
     if (attention->number("alibi_bias_max", 0.0, 1e3, 8.0) != 8.0) {

@@ -48,7 +48,9 @@ Gpt2Config read_gpt2_config(const io::JsonReader& reader) {
   c.scales_scores_by_layer = reader.boolean("scale_attn_by_inverse_layer_idx", false);
   c.document_bound =
       c.generation_bound = {c.max_position_embeddings, "n_positions in its config.json is the limit"};
-  note_dropout(reader, c, {"embd_pdrop", "resid_pdrop", "attn_pdrop"}, 0.1);
+  c.embedding_dropout = read_dropout(reader, "embd_pdrop", 0.1);
+  c.residual_dropout = read_dropout(reader, "resid_pdrop", 0.1);
+  note_dropout(reader, c, {"attn_pdrop"}, 0.1);
   return c;
 }
 

@@ -31,6 +31,7 @@ nn::TransformerBlockOptions block_options(const Gpt2Config& c, int64_t layer) {
            .up = "c_fc",
            .down = "c_proj"};
   o.norm = {nn::NormOptions::Kind::Layer, c.layer_norm_eps};
+  o.mixer_dropout = o.mlp_dropout = c.residual_dropout;
   o.attention_name = "attn";
   o.attention_norm_name = "ln_1";
   o.mlp_norm_name = "ln_2";
@@ -57,6 +58,7 @@ Gpt2Model::Gpt2Model(const Gpt2Config& c, at::ScalarType dtype) {
   wte = register_module("wte", std::make_shared<nn::Embedding>(c.vocab_size, c.hidden_size, dtype));
   wpe = register_module("wpe",
                         std::make_shared<nn::Embedding>(c.max_position_embeddings, c.hidden_size, dtype));
+  drop = nn::add_dropout(*this, "drop", c.embedding_dropout, "embeddings");
   // A bare module serves as the list: only its children's names matter.
   const auto list = register_module("h", std::make_shared<torch::nn::Module>("h"));
   for (int64_t i = 0; i < c.num_layers; ++i) {
@@ -94,8 +96,9 @@ bool Gpt2ForCausalLM::ignores_tensor(const std::string& name) const {
 
 at::Tensor Gpt2ForCausalLM::embed(const at::Tensor& input_ids, const at::Tensor& position_ids,
                                   const at::Tensor&) {
-  return nn::call(*transformer->wte, input_ids).to(hidden_type()) +
-         nn::call(*transformer->wpe, position_ids).to(hidden_type());
+  const at::Tensor x = nn::call(*transformer->wte, input_ids).to(hidden_type()) +
+                       nn::call(*transformer->wpe, position_ids).to(hidden_type());
+  return transformer->drop == nullptr ? x : transformer->drop->forward(x);
 }
 
 }  // namespace tessera::models

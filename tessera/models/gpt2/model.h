@@ -7,6 +7,7 @@
 
 #include "tessera/models/common/causal_lm.h"
 #include "tessera/models/gpt2/config.h"
+#include "tessera/nn/dropout.h"
 #include "tessera/nn/embedding.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/norm.h"
@@ -19,6 +20,7 @@ class Gpt2Model : public torch::nn::Module {
   Gpt2Model(const Gpt2Config& config, at::ScalarType dtype);
 
   std::shared_ptr<nn::Embedding> wte, wpe;    // embeddings of tokens and of positions
+  std::shared_ptr<nn::Dropout> drop;          // of their sum; null for a probability of 0
   std::vector<std::shared_ptr<nn::Block>> h;  // the blocks
   std::shared_ptr<nn::Norm> ln_f;             // the final norm
 };
