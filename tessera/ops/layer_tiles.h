@@ -8,6 +8,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 
+#include "tessera/core/shared_range.h"
 #include "tessera/ops/small_linear.h"
 
 namespace tessera::ops {
@@ -23,21 +24,26 @@ class LayerTiles {
   // Returns the bias of layer `i`; undefined if it has none.
   const at::Tensor& bias(size_t i) const { return biases_[i]; }
 
-  // Deals the tiles of all layers to the threads. Each thread calls make() once, and what that returns with
-  // (i, first, last) for its rows [first, last) of the weight of layer i, which begin with a tile.
+  // Shares the tiles of all layers among the threads. Each thread calls make() once, and what that returns
+  // with (i, first, last) for rows [first, last) of the weight of layer i that are its own, which begin with
+  // a tile.
   template <class Make>
   void for_each(const Make& make) const {
-    at::parallel_for(0, first_tiles_.back(), std::max<int64_t>(1, kMinWeights / (tile_ * in_)),
-                     [&](int64_t begin, int64_t end) {
-                       auto run = make();
-                       for (size_t i = 0; i < results_.size(); ++i) {
-                         const int64_t first = (std::max(begin, first_tiles_[i]) - first_tiles_[i]) * tile_;
-                         const int64_t last =
-                             std::min((std::min(end, first_tiles_[i + 1]) - first_tiles_[i]) * tile_,
-                                      results_[i].size(-1));
-                         if (first < last) run(i, first, last);
-                       }
-                     });
+    const int64_t tiles = first_tiles_.back();
+    const int64_t most = at::in_parallel_region() ? 1 : at::get_num_threads();
+    const int64_t threads = std::clamp<int64_t>(tiles * tile_ * in_ / kMinWeights, 1, most);
+    SharedRange shared(0, tiles, threads, tiles);
+    at::parallel_for(0, threads, 1, [&](int64_t, int64_t) {
+      auto run = make();
+      for (auto own = shared.take(); !own.is_empty(); own = shared.take()) {
+        for (size_t i = 0; i < results_.size(); ++i) {
+          const int64_t first = (std::max(own.begin, first_tiles_[i]) - first_tiles_[i]) * tile_;
+          const int64_t last = std::min((std::min(own.end, first_tiles_[i + 1]) - first_tiles_[i]) * tile_,
+                                        results_[i].size(-1));
+          if (first < last) run(i, first, last);
+        }
+      }
+    });
   }
 
  private:

@@ -1,10 +1,10 @@
 #include "tessera/ops/kernels/packed_gemm.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <optional>
 #include <type_traits>
 
 #include <omp.h>
@@ -12,6 +12,7 @@
 #include "tessera/core/error.h"
 #include "tessera/core/huge_pages.h"
 #include "tessera/core/round_up.h"
+#include "tessera/core/shared_range.h"
 
 namespace tessera::ops::kernels {
 namespace {
@@ -123,6 +124,7 @@ class Product {
     own_bytes_ = own_panels_ * largest_panel;
     common_memory_ = scratch.common.of_size(common_lines_ / kPanelLines * largest_panel);
     own_memory_ = scratch.own.of_size(own_bytes_ * threads);
+    shared_.emplace(0, 0, threads, own_panels_);
     if (threads == 1) {
       work(0, 1, [] {});
       return;
@@ -225,7 +227,7 @@ class Product {
         const bool is_last = depth + deep_ >= depth_;
         const Part part{depth, std::min(deep_, depth_ - depth), is_last ? more_depth_ : 0, is_last};
         if (slice.begin + line + depth > 0) wait();
-        if (thread == 0) next_own_ = slice.begin;
+        if (thread == 0) shared_->restart(slice.begin / kPanelLines, panels_of(slice.end));
         const Range packed = lines_of(lines, thread, threads);
         if (packed.begin < packed.end) {
           pack(common_, line + packed.begin, packed.end - packed.begin, part,
@@ -233,7 +235,7 @@ class Product {
         }
         wait();
         multiply({common_memory_, lines, panel_bytes(part)}, line, slice, part,
-                 own_memory_ + thread * own_bytes_, threads);
+                 own_memory_ + thread * own_bytes_);
       }
     }
   }
@@ -244,21 +246,9 @@ class Product {
     return {std::min(panels.begin * kPanelLines, lines), std::min(panels.end * kPanelLines, lines)};
   }
 
-  // Takes own lines of the slice for the calling thread; none if none are left.
-  Range take(Range slice, int64_t threads) {
-    int64_t begin = next_own_, end = begin;
-    do {
-      // A half of an equal share, in whole panels.
-      const int64_t panels = panels_of(slice.end - begin) / (2 * threads);
-      const int64_t count = threads == 1 ? own_panels_ : std::clamp<int64_t>(panels, 1, own_panels_);
-      end = std::min(begin + count * kPanelLines, slice.end);
-    } while (begin < end && !next_own_.compare_exchange_weak(begin, end));
-    return {begin, end};
-  }
-
-  void multiply(const Packed& common, int64_t line, Range slice, const Part& part, char* memory,
-                int64_t threads) {
-    for (Range mine = take(slice, threads); mine.begin < mine.end; mine = take(slice, threads)) {
+  void multiply(const Packed& common, int64_t line, Range slice, const Part& part, char* memory) {
+    for (auto panels = shared_->take(); !panels.is_empty(); panels = shared_->take()) {
+      const Range mine{panels.begin * kPanelLines, std::min(panels.end * kPanelLines, slice.end)};
       const Packed own = pack(own_, mine.begin, mine.end - mine.begin, part, memory);
       const Packed &left = is_common_left_ ? common : own, &right = is_common_left_ ? own : common;
       const int64_t group =
@@ -295,8 +285,7 @@ class Product {
   float beta_;
   Out* c_;
   int64_t ldc_, deep_, common_lines_;
-  // The first own line that no thread has taken.
-  std::atomic<int64_t> next_own_ = 0;
+  std::optional<SharedRange> shared_;  // the panels of own lines that no thread has taken yet
   // Own lines whose sums are kept at a time; panels that a thread packs at a time, and their bytes.
   int64_t own_slice_ = num_own_, own_panels_ = 0, own_bytes_ = 0;
   char *common_memory_ = nullptr, *own_memory_ = nullptr;
