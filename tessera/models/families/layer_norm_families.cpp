@@ -110,7 +110,7 @@ DecoderConfig read_falcon(const io::JsonReader& reader) {
   const bool bias = reader.boolean("bias", false);
   const bool is_parallel = is_new || reader.boolean("parallel_attn", true);
   const double dropout = read_hidden_dropout(reader, c);
-  // What attention adds by itself has the probability of its scores, as in Transformers.
+  // Transformers drops the result of attention alone with the probability for its scores.
   set_dropouts(c, is_parallel ? dropout : read_dropout(reader, "attention_dropout"), dropout);
   const bool has_two = is_new && reader.integer("num_ln_in_parallel_attn", 1, 2, 2) == 2;
   set_biases(c, bias, bias, bias);
