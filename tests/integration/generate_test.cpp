@@ -280,6 +280,20 @@ TEST_F(GenerateTest, SamplingOptionsReachTheModel) {
                "E-CONFIG-SAMPLING", {"repetition_penalty"});
 }
 
+TEST_F(GenerateTest, BiasesReachTheModel) {
+  // A byte is a token of its own.
+  const Words likely = {"--logit-bias", "97=100", "--logit-bias", "98=90"};
+  EXPECT_EQ(generate(with(likely, {"Hi"})).out, "aaaaaaaaaaaaaaaa\n");
+  EXPECT_EQ(generate(with(likely, {"--bad-words", "aa", "Hi"})).out, "abababababababab\n");
+  EXPECT_EQ(generate(with(likely, {"--bad-words", "a", "Hi"})).out, "bbbbbbbbbbbbbbbb\n");
+  const auto refused = [&](const Words& more, const char* why) {
+    expect_error(run(with({"generate", "--model", "model", "Hi"}, more)), 2, "E-CONFIG-USAGE", {why});
+  };
+  refused({"--logit-bias", "97"}, "ID=BIAS");
+  refused({"--logit-bias", "97=1", "--logit-bias", "97=2"}, "names a token twice");
+  refused({"--bad-words", " "}, "not empty");
+}
+
 TEST_F(GenerateTest, PromptsFromStandardInput) {
   const std::string want = generate({"Hi", "x y"}).out;
   const std::string command = "generate --model model --max-new-tokens 16 ";
