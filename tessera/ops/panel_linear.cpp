@@ -78,7 +78,7 @@ class PackedRows {
         in_(in),
         rows_(x.numel() / in),
         are_digits_(have_digits(units_, layers)),
-        is_few_(rows_ <= kernels::kTileLines),
+        is_few_(rows_ <= units_.most_few_rows),
         panels_(is_few_ ? 0 : kernels::panels_of(rows_)),
         panel_bytes_(kernels::blocks_of(in) * units_.block_bytes),
         packed_(at::empty({bytes()}, x.options().dtype(at::kByte))),

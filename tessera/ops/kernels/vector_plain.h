@@ -2,8 +2,8 @@
 // units_*.cpp after vec_*.h; TESSERA_VEC names that header's namespace.
 //
 // [Note: plain products] A linear layer of few rows reads each weight once, and packing the weights would
-// cost as much as the product. Two ways follow: one for up to 16 rows of x, whose vectors are 16 outputs, and
-// one for more, whose vectors are rows of x. In both, an element is the sum of its products in the order of
+// cost as much as the product. Two ways follow: one for few rows of x, whose vectors are 16 outputs, and one
+// for more, whose vectors are rows of x. In both, an element is the sum of its products in the order of
 // the depth, each multiplied and added in one step, in parts of kPartDepth that are added up. So a row has
 // the same bits in both ways, and among any number of others.
 #pragma once
@@ -244,7 +244,6 @@ void multiply_plain_group(const float* left, int64_t left_stride, const char* ri
 inline void multiply_plain(const float* left, int64_t left_stride, const char* right, int64_t depth,
                            const float* bias, float* c, int64_t ldc, int64_t rows, int64_t columns,
                            const Ahead& ahead) {
-  constexpr int64_t kRows = kRowGroups[0];
   int64_t row = 0;
   const auto run = [&](auto group) {
     multiply_plain_group<group>(left + row * left_stride, left_stride, right, depth,
@@ -252,7 +251,11 @@ inline void multiply_plain(const float* left, int64_t left_stride, const char* r
                                 {ahead.data + ahead.bytes * row / rows, ahead.bytes * group / rows});
     row += group;
   };
-  while (row + kRows <= rows) run(std::integral_constant<int64_t, kRows>());
+  const auto run_tile = [&]<size_t... Index>(std::index_sequence<Index...>) {
+    (run(std::integral_constant<int64_t, kRowGroups[Index]>()), ...);
+  };
+  while (row + kTileLines <= rows) run_tile(std::make_index_sequence<std::size(kRowGroups)>());
+  while (row + kRowGroups[0] <= rows) run(std::integral_constant<int64_t, kRowGroups[0]>());
   while (row < rows) run(std::integral_constant<int64_t, 1>());
 }
 

@@ -25,6 +25,7 @@ Units<ElementOf<Form>> packing_operations(Isa isa) {
 
 // Adds the products of few rows, which need no units but vectors.
 inline void add_plain_products(Units<float>& units) {
+  units.most_few_rows = kMostFewRows;
   units.pack_few = pack_few;
   units.multiply_few = multiply_few<float>;
   units.multiply_few_bf16 = multiply_few<Bf16>;
