@@ -71,10 +71,9 @@ struct Units {
   // The next five are for layers of few rows (vector_plain.h), whose weights are read as they lie in memory;
   // null for T other than float. A row's results depend on that row
   // alone, and have the same bits by both products.
-  // multiply_few() and its kin are the faster ways for up to so many rows of x, at most 16; multiply_plain()
-  // is for more.
+  // multiply_few() and its kin are for up to so many rows of x, at most 16; multiply_plain() is for more.
   int64_t most_few_rows;
-  // Packs up to 16 rows of x, [rows, depth], for multiply_few(): `to` has room for [depth, 16].
+  // Packs them, [rows, depth], for multiply_few(): `to` has room for [depth, 16].
   void (*pack_few)(const T* x, int64_t stride, int64_t rows, int64_t depth, T* to);
   // Computes y = x W^T + bias for weights, [outs, depth], x of pack_few(), y: [rows, outs], y_stride elements
   // between rows; bias: [outs], or null.

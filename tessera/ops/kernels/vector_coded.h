@@ -9,11 +9,8 @@ namespace tessera::ops::kernels::TESSERA_VEC {
 
 static_assert(kPartCodes == kPartDepth && kCodeRows == kTileLines);
 
-// Sums over one row of x wait for each other, so few rows are multiplied by two tiles of outputs at a time.
-inline constexpr int64_t kCodedTile = 2 * kTileLines;
-
-// Adds to the sums of each tile the products of one run of depths: scale and code of each tile, and a group
-// of `Rows` rows of x, [depths, Rows].
+// Adds to the sums of each tile the products of one run of depths: scale and code of each tile, and `Rows`
+// rows of x, [depths, Rows].
 template <class Form, int64_t Rows, int64_t Tiles>
 TESSERA_INLINE void add_run(const CodePart (&parts)[Tiles], int64_t run, const float* x,
                             Vec (&sums)[Tiles][Rows]) {
@@ -37,8 +34,8 @@ TESSERA_INLINE void add_run(const CodePart (&parts)[Tiles], int64_t run, const f
   }
 }
 
-// Multiplies `Tiles` tiles of 16 rows of codes, of which `outs` rows are there, by a group of `Rows` rows of
-// x, [depth, Rows], of which `rows` are there.
+// Multiplies `Tiles` tiles of 16 rows of codes, of which `outs` rows are there, by `Rows` rows of x, [depth,
+// Rows], of which `rows` are there.
 template <class Form, int64_t Rows, int64_t Tiles>
 [[gnu::noinline]] void multiply_codes(const CodedMatrix& weights, int64_t outs, const float* x, int64_t depth,
                                       const float* bias, float* y, int64_t y_stride, int64_t rows) {
@@ -115,18 +112,17 @@ TESSERA_INLINE bool with_code_form(const io::BlockForm& form, const F& f) {
 inline bool multiply_few_coded(const CodedMatrix& weights, int64_t outs, const float* x, int64_t rows,
                                int64_t depth, const float* bias, float* y, int64_t y_stride) {
   return with_code_form(weights.form, [&](auto form) {
-    const auto multiply = [&](auto width, const float* group, int64_t first, int64_t own, int64_t out,
-                              int64_t count) {
-      constexpr int64_t kTiles = width <= 2 ? 2 : 1;
-      for (const int64_t end = out + count; out < end; out += kTiles * kTileLines) {
+    with_width_of(rows, [&](auto width) {
+      // Sums over one row of x wait for each other, so it is multiplied by two tiles of outputs at a time.
+      constexpr int64_t kTile = (width <= 2 ? 2 : 1) * kTileLines;
+      for (int64_t out = 0; out < outs; out += kTile) {
         CodedMatrix tiles = weights;
         tiles.data = weights.row(out);
-        multiply_codes<decltype(form), width, kTiles>(tiles, std::min(kTiles * kTileLines, end - out), group,
-                                                      depth, bias == nullptr ? nullptr : bias + out,
-                                                      y + first * y_stride + out, y_stride, own);
+        multiply_codes<decltype(form), width, kTile / kTileLines>(
+            tiles, std::min(kTile, outs - out), x, depth, bias == nullptr ? nullptr : bias + out, y + out,
+            y_stride, rows);
       }
-    };
-    for_tiles_and_groups(x, rows, depth, outs, kCodedTile, multiply);
+    });
   });
 }
 

@@ -21,15 +21,12 @@ inline int64_t few_rows_for(int64_t rows) {
   return *std::ranges::find_if(kFewRows, [rows](int64_t known) { return known >= rows; });
 }
 
-// Packs x, [rows, depth], as groups of rows one after another, [depth, rows of the group] each.
+// Packs x, [rows, depth], as [depth, few_rows_for(rows)].
 inline void pack_few(const float* x, int64_t stride, int64_t rows, int64_t depth, float* to) {
-  for (int64_t first = 0; first < rows; first += kMostFewRows) {
-    const int64_t own = std::min(kMostFewRows, rows - first), width = few_rows_for(own);
-    for (int64_t row = 0; row < width; ++row) {
-      const float* from = x + (first + row) * stride;
-      for (int64_t d = 0; d < depth; ++d) to[d * width + row] = row < own ? from[d] : 0.0f;
-    }
-    to += depth * width;
+  const int64_t width = few_rows_for(rows);
+  for (int64_t row = 0; row < width; ++row) {
+    const float* from = x + row * stride;
+    for (int64_t d = 0; d < depth; ++d) to[d * width + row] = row < rows ? from[d] : 0.0f;
   }
 }
 
@@ -107,8 +104,8 @@ TESSERA_INLINE void put_totals(const Vec (&totals)[Rows], int64_t outs, const fl
   }
 }
 
-// Multiplies 16 rows of weights, of which `outs` are there, by a group of `Rows` rows of x, [depth, Rows], of
-// which `rows` are there.
+// Multiplies 16 rows of weights, of which `outs` are there, by `Rows` rows of x, [depth, Rows], of which
+// `rows` are there.
 template <int64_t Rows, class W>
 [[gnu::noinline]] void multiply_turned(const W* weights, int64_t stride, int64_t outs, const float* x,
                                        int64_t depth, const float* bias, float* y, int64_t y_stride,
@@ -134,9 +131,10 @@ template <int64_t Rows, class W>
   put_totals(totals, outs, bias, y, y_stride, rows);
 }
 
-// Calls f with that number of kFewRows, as a constant, that `width` is.
+// Calls f with few_rows_for(rows) as a constant.
 template <class F, size_t... Index>
-TESSERA_INLINE void with_width(int64_t width, const F& f, std::index_sequence<Index...>) {
+TESSERA_INLINE void with_width_of(int64_t rows, const F& f, std::index_sequence<Index...>) {
+  const int64_t width = few_rows_for(rows);
   const auto run = [&](auto index) {
     constexpr int64_t kRows = kFewRows[index];
     if constexpr (kRows <= kMostFewRows) {
@@ -145,34 +143,20 @@ TESSERA_INLINE void with_width(int64_t width, const F& f, std::index_sequence<In
   };
   (run(std::integral_constant<size_t, Index>()), ...);
 }
-// Calls multiply(width, group, first row, rows, first output, outputs) for each tile of up to `tile` outputs
-// and each group of rows of x, as pack_few() packs them; width, a constant, is the number of rows for which
-// the group has room.
 template <class F>
-TESSERA_INLINE void for_tiles_and_groups(const float* x, int64_t rows, int64_t depth, int64_t outs,
-                                         int64_t tile, const F& multiply) {
-  for (int64_t out = 0; out < outs; out += tile) {
-    const float* group = x;
-    for (int64_t first = 0; first < rows; first += kMostFewRows) {
-      const int64_t own = std::min(kMostFewRows, rows - first), width = few_rows_for(own);
-      const auto run = [&](auto constant) {
-        multiply(constant, group, first, own, out, std::min(tile, outs - out));
-      };
-      with_width(width, run, std::make_index_sequence<std::size(kFewRows)>());
-      group += depth * width;
-    }
-  }
+TESSERA_INLINE void with_width_of(int64_t rows, const F& f) {
+  with_width_of(rows, f, std::make_index_sequence<std::size(kFewRows)>());
 }
 
 template <class W>
 void multiply_few(const W* weights, int64_t stride, int64_t outs, const float* x, int64_t rows, int64_t depth,
                   const float* bias, float* y, int64_t y_stride) {
-  const auto multiply = [&](auto width, const float* group, int64_t first, int64_t own, int64_t out,
-                            int64_t count) {
-    multiply_turned<width>(weights + out * stride, stride, count, group, depth,
-                           bias == nullptr ? nullptr : bias + out, y + first * y_stride + out, y_stride, own);
-  };
-  for_tiles_and_groups(x, rows, depth, outs, kTileLines, multiply);
+  with_width_of(rows, [&](auto width) {
+    for (int64_t out = 0; out < outs; out += kTileLines) {
+      multiply_turned<width>(weights + out * stride, stride, std::min(kTileLines, outs - out), x, depth,
+                             bias == nullptr ? nullptr : bias + out, y + out, y_stride, rows);
+    }
+  });
 }
 
 // Multiplies `Rows` rows as they lie in memory by `Vecs` tiles of a right panel, and writes what is there of
