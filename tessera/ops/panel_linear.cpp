@@ -78,7 +78,7 @@ class PackedRows {
         in_(in),
         rows_(x.numel() / in),
         are_digits_(have_digits(units_, layers)),
-        is_few_(rows_ <= units_.most_few_rows),
+        is_few_(rows_ <= most_few(layers.front().weight.is_coded())),
         panels_(is_few_ ? 0 : kernels::panels_of(rows_)),
         panel_bytes_(kernels::blocks_of(in) * units_.block_bytes),
         packed_(at::empty({bytes()}, x.options().dtype(at::kByte))),
@@ -86,7 +86,9 @@ class PackedRows {
     if (are_digits_) {
       units_.pack_digits(read<float>(x), in, rows_, in, panel_);
     } else if (is_few_) {
-      units_.pack_few(read<float>(x), in, rows_, in, few());
+      for_groups([&](float* group, int64_t first, int64_t rows) {
+        units_.pack_few(read<float>(x) + first * in, in, rows, in, group);
+      });
     } else {
       units_.pack(kernels::Side::Right, {read<float>(x), in, true}, rows_, in, panel_, panel_bytes_);
     }
@@ -102,20 +104,28 @@ class PackedRows {
       return true;
     }
     if (!is_few_) return false;
-    if (const float* const floats = weight.floats(at)) {
-      units_.multiply_few(floats, in_, count, few(), rows_, in_, bias, y, outs);
-    } else if (const kernels::Bf16* const narrow = weight.narrow(at)) {
-      units_.multiply_few_bf16(narrow, in_, count, few(), rows_, in_, bias, y, outs);
-    } else {
-      return units_.multiply_few_coded(weight.coded(at), count, few(), rows_, in_, bias, y, outs);
-    }
-    return true;
+    bool is_done = true;
+    for_groups([&](const float* group, int64_t first, int64_t rows) {
+      float* const to = y + first * outs;
+      if (const float* const floats = weight.floats(at)) {
+        units_.multiply_few(floats, in_, count, group, rows, in_, bias, to, outs);
+      } else if (const kernels::Bf16* const narrow = weight.narrow(at)) {
+        units_.multiply_few_bf16(narrow, in_, count, group, rows, in_, bias, to, outs);
+      } else {
+        is_done = units_.multiply_few_coded(weight.coded(at), count, group, rows, in_, bias, to, outs);
+      }
+    });
+    return is_done;
   }
   // Multiplies by `count` rows of a weight, [count, in], while what lies ahead is fetched. The rest is as
   // above.
   void multiply(const float* weight, int64_t count, const float* bias, float* y, int64_t outs,
                 const kernels::Ahead& ahead) const {
-    if (is_few_) return units_.multiply_few(weight, in_, count, few(), rows_, in_, bias, y, outs);
+    if (is_few_) {
+      return for_groups([&](const float* group, int64_t first, int64_t rows) {
+        units_.multiply_few(weight, in_, count, group, rows, in_, bias, y + first * outs, outs);
+      });
+    }
     for (int64_t p = 0; p < panels_; ++p) {
       const int64_t row = p * kernels::kPanelLines;
       units_.multiply_plain(weight, in_, panel_ + p * panel_bytes_, in_, bias, y + row * outs, outs, count,
@@ -128,7 +138,17 @@ class PackedRows {
     if (are_digits_) return rows_ * (in_ / kernels::kDigitRun) * kernels::kDigitRunBytes;
     return is_few_ ? in_ * kernels::kTileLines * 4 : panels_ * panel_bytes_;
   }
-  float* few() const { return reinterpret_cast<float*>(panel_); }
+  // Expanding codes costs more than reading them twice, so two groups of rows may meet them.
+  int64_t most_few(bool are_coded) const {
+    return are_coded ? std::min(kernels::kTileLines, 2 * units_.most_few_rows) : units_.most_few_rows;
+  }
+  // Calls f with each group of few rows, its first row and their number.
+  template <class F>
+  void for_groups(const F& f) const {
+    const int64_t most = units_.most_few_rows;
+    for (int64_t first = 0; first < rows_; first += most)
+      f(reinterpret_cast<float*>(panel_) + first * in_, first, std::min(most, rows_ - first));
+  }
 
   const kernels::Units<float>& units_;
   int64_t in_, rows_;
