@@ -177,9 +177,10 @@ void add_experts(const std::string& name, const nn::SparseMLP& mlp, StyledLayers
 }
 
 // A rank cuts the mask of its tokens from that of all, so that masks are those of one process.
-void add_dropouts(const ModuleNames& names, StyledLayers& layers) {
-  for (const auto& [module, name] : names) {
-    if (dynamic_cast<const nn::Dropout*>(module) != nullptr) layers.emplace_back(name, LayerStyle::sliced());
+void add_dropouts(const CausalLM& model, StyledLayers& layers) {
+  for (const auto& module : model.named_modules("", /*include_self=*/false)) {
+    if (dynamic_cast<const nn::Dropout*>(module.value().get()) != nullptr)
+      layers.emplace_back(module.key(), LayerStyle::sliced());
   }
 }
 
@@ -262,7 +263,7 @@ parallel::TensorParallelPlan tensor_parallel_plan(const CausalLM& model) {
   parallel::TensorParallelPlan plan;
   plan.most_shared_parts = fewest_heads(model);
   add_layer_inputs(model, names, plan.layers);
-  add_dropouts(names, plan.layers);
+  add_dropouts(model, plan.layers);
   for (const auto& [role, style] :
        {std::pair(Embedding, LayerStyle::vocabulary()), std::pair(LayerTable, LayerStyle::vocabulary()),
         std::pair(Positions, LayerStyle::sliced()), std::pair(Norm, LayerStyle::per_token()),

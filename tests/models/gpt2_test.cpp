@@ -69,7 +69,12 @@ TEST(Gpt2, TensorParallelismCutsItsLayers) {
   using Kind = parallel::LayerStyle::Kind;
   const auto model = build_model(*parse_model_config(config_json().dump(), "config.json"), at::kFloat);
   const parallel::TensorParallelPlan plan = tensor_parallel_plan(*model);
-  std::vector<std::pair<std::string, Kind>> want = {{"transformer.wte", Kind::Vocabulary},
+  std::vector<std::pair<std::string, Kind>> want = {{"transformer.drop", Kind::Sliced},
+                                                    {"transformer.h.0.mixer_dropout", Kind::Sliced},
+                                                    {"transformer.h.0.mlp_dropout", Kind::Sliced},
+                                                    {"transformer.h.1.mixer_dropout", Kind::Sliced},
+                                                    {"transformer.h.1.mlp_dropout", Kind::Sliced},
+                                                    {"transformer.wte", Kind::Vocabulary},
                                                     {"transformer.wpe", Kind::Sliced},
                                                     {"transformer.ln_f", Kind::PerToken}};
   for (const std::string block : {"transformer.h.0.", "transformer.h.1."}) {
@@ -87,7 +92,7 @@ TEST(Gpt2, TensorParallelismCutsItsLayers) {
     EXPECT_EQ(plan.layers[i].first, want[i].first);
     EXPECT_EQ(plan.layers[i].second.kind, want[i].second) << want[i].first;
   }
-  EXPECT_EQ(plan.layers[5].second.unit, 3 * 4) << "a head's query, key and value";
+  EXPECT_EQ(plan.layers[10].second.unit, 3 * 4) << "a head's query, key and value";
   EXPECT_EQ(plan.most_shared_parts, 0);
 }
 
