@@ -68,9 +68,9 @@ struct Units {
   // [32, 32], ldc elements between rows. For many small products whose results stay in the first-level cache.
   void (*multiply_panel)(const char* left, const char* right, int64_t blocks, bool adds, float* c,
                          int64_t ldc);
-  // The next five are for layers of few rows (vector_plain.h), whose weights are read as they lie in memory;
-  // null for T other than float. A row's results depend on that row
-  // alone, and have the same bits by both products.
+  // The next six are for layers of few rows (vector_plain.h), whose weights are read as they lie in memory;
+  // 0 and null for T other than float. A row's results depend on that row alone, and have the same bits by
+  // both products.
   // multiply_few() and its kin are for up to so many rows of x, at most 16; multiply_plain() is for more.
   int64_t most_few_rows;
   // Packs them, [rows, depth], for multiply_few(): `to` has room for [depth, 16].
