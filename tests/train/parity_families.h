@@ -141,7 +141,7 @@ inline const std::vector<ParityFamily>& parity_families() {
        2,
        Layouts | Pipelines,
        1,
-       {{"hidden_size", 32}},
+       {{"hidden_size", 32}, {"block_multiple_of", 32}},
        "embedding_norm",
        "num_hidden_layers",
        {"w3", "w2"}},
