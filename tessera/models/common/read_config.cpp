@@ -92,14 +92,18 @@ void read_common(const io::JsonReader& reader, ModelConfig& config) {
   refuse_unsupported(reader);
   read_head(reader, config);
   // Transformers' classifiers of tokens fall back from one key to the other.
-  const double fallback = reader.number("hidden_dropout", 0.0, 0.999999, config.classifier_dropout);
-  config.classifier_dropout = reader.number("classifier_dropout", 0.0, 0.999999, fallback);
+  const double fallback = read_dropout(reader, "hidden_dropout", config.classifier_dropout);
+  config.classifier_dropout = read_dropout(reader, "classifier_dropout", fallback);
   read_tokens(reader, config);
   const std::string dtype = reader.text(reader.has("dtype") ? "dtype" : "torch_dtype", "");
   if (dtype == "float32") config.stored_dtype = DType::F32;
   if (dtype == "float64") config.stored_dtype = DType::F64;
   if (dtype == "bfloat16") config.stored_dtype = DType::BF16;
   if (dtype == "float16") config.stored_dtype = DType::F16;
+}
+
+double read_dropout(const io::JsonReader& reader, const std::string& key, double fallback) {
+  return reader.number(key, 0.0, 0.999999, fallback);
 }
 
 void read_masked_tie(const io::JsonReader& reader, ModelConfig& config) {

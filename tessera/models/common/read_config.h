@@ -25,6 +25,9 @@ Error unsupported(const io::JsonReader& reader, const std::string& key, const st
 // (is_encoder_decoder) generate.
 void read_common(const io::JsonReader& reader, ModelConfig& config);
 
+// Returns the probability of dropout of this key, which is below 1.
+double read_dropout(const io::JsonReader& reader, const std::string& key, double fallback = 0.0);
+
 // Tells of an encoder whether its output projection has the embedding's weight, which only the head of a
 // masked language model has.
 void read_masked_tie(const io::JsonReader& reader, ModelConfig& config);

@@ -178,10 +178,6 @@ void set_rope(DecoderConfig& config, const nn::RopeOptions& rope) {
   bound_generation(config, rope);
 }
 
-double read_dropout(const io::JsonReader& reader, const std::string& key, double fallback) {
-  return reader.number(key, 0.0, 0.999999, fallback);
-}
-
 void set_dropouts(DecoderConfig& config, double mixer, double mlp) {
   for (auto& block : config.decoder.blocks) {
     block.mixer_dropout = mixer;

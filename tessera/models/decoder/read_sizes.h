@@ -89,11 +89,10 @@ void set_windows(const io::JsonReader& reader, DecoderConfig& config, const std:
 // Rotates the queries and keys of all blocks by these positions.
 void set_rope(DecoderConfig& config, const nn::RopeOptions& rope);
 
-// Returns the probability of dropout of this key.
-double read_dropout(const io::JsonReader& reader, const std::string& key, double fallback = 0.0);
-
-// Sets the probabilities of dropout, in training, of what the mixers and the MLPs of all blocks add.
+// Sets the probabilities of dropout, in training, of what the mixers and the MLPs of all blocks add; one
+// probability is that of both.
 void set_dropouts(DecoderConfig& config, double mixer, double mlp);
+inline void set_dropouts(DecoderConfig& config, double both) { set_dropouts(config, both, both); }
 
 // Returns the probability of the key `hidden_dropout`, 0 by default, and gives it to a classifier of tokens
 // that has none of its own.

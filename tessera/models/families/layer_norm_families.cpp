@@ -39,7 +39,7 @@ DecoderConfig read_bloom(const io::JsonReader& reader) {
                                                    .intermediate_key = "n_inner",
                                                    .intermediate_multiple = 4});
   const double dropout = read_hidden_dropout(reader, c);
-  set_dropouts(c, dropout, dropout);
+  set_dropouts(c, dropout);
   if (reader.boolean("apply_residual_connection_post_layernorm", false)) {
     throw unsupported(reader, "apply_residual_connection_post_layernorm",
                       "residual sums of normed states are not implemented")
@@ -69,7 +69,7 @@ DecoderConfig read_gpt_neox(const io::JsonReader& reader) {
       reader,
       {.kv_heads_key = nullptr, .norm_eps = 1e-5, .norm_eps_key = "layer_norm_eps", .activation = "gelu"});
   const double dropout = c.decoder.embedding_dropout = read_dropout(reader, "hidden_dropout");
-  set_dropouts(c, dropout, dropout);
+  set_dropouts(c, dropout);
   c.classifier_dropout = read_dropout(reader, "classifier_dropout", 0.1);
   const bool bias = reader.boolean("attention_bias", true),
              is_parallel = reader.boolean("use_parallel_residual", true);
@@ -194,7 +194,7 @@ DecoderConfig read_starcoder2(const io::JsonReader& reader) {
                                                    .activation = "gelu_pytorch_tanh"});
   c.decoder.embedding_dropout = read_dropout(reader, "embedding_dropout");
   const double residual = read_dropout(reader, "residual_dropout");
-  set_dropouts(c, residual, residual);
+  set_dropouts(c, residual);
   const bool bias = reader.boolean("use_bias", true);
   set_biases(c, bias, bias, bias);
   for (auto& block : c.decoder.blocks) {

@@ -22,7 +22,7 @@ void name_mlp(nn::TransformerBlockOptions& block, const char* up, const char* do
 
 void set_residual_dropouts(const io::JsonReader& reader, DecoderConfig& c) {
   const double residual = read_dropout(reader, "resid_pdrop");
-  set_dropouts(c, residual, residual);
+  set_dropouts(c, residual);
   c.decoder.embedding_dropout = read_dropout(reader, "embd_pdrop");
 }
 
@@ -100,7 +100,7 @@ DecoderConfig read_opt(const io::JsonReader& reader) {
                                                    .pad_token = 1});
   note_dropout(reader, c, {"layerdrop"});
   const double dropout = read_dropout(reader, "dropout", 0.1);
-  set_dropouts(c, dropout, dropout);
+  set_dropouts(c, dropout);
   const int64_t width = reader.integer("word_embed_proj_dim", 1, kMaxSize, c.hidden_size);
   if (width != c.hidden_size) {
     throw unsupported(reader, "word_embed_proj_dim", "projections of the embedding are not implemented")
@@ -159,7 +159,7 @@ DecoderConfig read_mpt(const io::JsonReader& reader) {
     note_dropout(*attention, c, {"attn_pdrop"});
     // Transformers has this probability for what the branches add, too.
     const double dropout = read_dropout(*attention, "attn_pdrop");
-    set_dropouts(c, dropout, dropout);
+    set_dropouts(c, dropout);
     require_mpt(*attention, "alibi", true);
     for (const char* key : {"prefix_lm", "qk_ln"}) require_mpt(*attention, key, false);
     if (attention->number("alibi_bias_max", 0.0, 1e3, 8.0) != 8.0) {

@@ -10,7 +10,7 @@ DecoderConfig read_phi3(const io::JsonReader& reader) {
   DecoderConfig c =
       read_decoder(reader, {.max_position_embeddings = 4096, .norm_eps = 1e-5, .pad_token = 32000});
   const double residual = read_dropout(reader, "resid_pdrop");
-  set_dropouts(c, residual, residual);
+  set_dropouts(c, residual);
   for (auto& block : c.decoder.blocks) {
     block.attention.qkv = "qkv_proj";
     block.mlp.gate_up = "gate_up_proj";

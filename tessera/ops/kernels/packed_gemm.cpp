@@ -69,9 +69,7 @@ int64_t part_size(int64_t size, int64_t most, int64_t unit) {
   return round_up((size + parts - 1) / parts, unit);
 }
 
-struct Range {
-  int64_t begin, end;
-};
+using Range = SharedRange::Part;
 // Returns part `part` of `parts` parts of [0, size).
 Range share(int64_t size, int64_t part, int64_t parts) {
   return {size * part / parts, size * (part + 1) / parts};
