@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -176,10 +177,17 @@ void add_experts(const std::string& name, const nn::SparseMLP& mlp, StyledLayers
                   layers);
 }
 
-// A rank cuts the mask of its tokens from that of all, so that masks are those of one process.
+// A rank cuts the mask of its tokens from that of all, so that masks are those of one process; but for those
+// inside of MLPs, where a rank has a part of each row.
 void add_dropouts(const CausalLM& model, StyledLayers& layers) {
+  std::set<const torch::nn::Module*> of_hidden;
+  for (const auto& module : model.modules(/*include_self=*/false)) {
+    if (const auto* const block = dynamic_cast<const nn::TransformerBlock*>(module.get()))
+      of_hidden.insert(block->mlp_hidden_dropout.get());
+  }
   for (const auto& module : model.named_modules("", /*include_self=*/false)) {
-    if (dynamic_cast<const nn::Dropout*>(module.value().get()) != nullptr)
+    const auto* const dropout = dynamic_cast<const nn::Dropout*>(module.value().get());
+    if (dropout != nullptr && of_hidden.count(dropout) == 0)
       layers.emplace_back(module.key(), LayerStyle::sliced());
   }
 }

@@ -66,6 +66,8 @@ Attention::Attention(const AttentionOptions& o, int64_t layer, at::ScalarType dt
   }
   TESSERA_ASSERT(!reads_keys() || (o.shared_keys >= 0 && o.clip == 0.0 && !o.has_key_bias),
                  "keys of another layer are read as they are");
+  dropout = add_attention_dropout(*this, o.dropout, o.num_heads,
+                                  "block." + std::to_string(layer) + ".attention_dropout");
   o_proj = add(o.o, o.latent ? o.num_heads * o.latent->value_dim : q_size, o.hidden_size, o.output_bias);
   if (o.has_sinks)
     sinks =
@@ -117,7 +119,7 @@ at::Tensor Attention::run_latent(const ops::Activation& x, const SequenceContext
     return ops::apply_rope_(part, table->cos, table->sin, {elements, is_interleaved_});
   });
   if (table != nullptr && table->query_scale.defined()) q = q * table->query_scale.to(q.scalar_type());
-  const at::Tensor out = core_->attend(q, k, v, context, layer_, formula_);
+  const at::Tensor out = core_->attend(q, k, v, context, layer_, formula_of(q));
   return o_proj->forward(out.narrow(2, 0, latent_->options().value_dim).flatten(1));
 }
 
@@ -182,8 +184,6 @@ at::Tensor Attention::run_heads(const ops::Activation& x, const SequenceContext&
   }
   norm(true);
   products.reset();
-  ops::AttentionFormula formula = formula_;
-  if (sinks != nullptr) formula.sinks = sinks->weight;
   std::array<at::Tensor, 3> heads = {in_heads(q), {}, {}};
   if (k.defined()) {
     heads[1] = in_heads(k);
@@ -192,10 +192,8 @@ at::Tensor Attention::run_heads(const ops::Activation& x, const SequenceContext&
   if (shared_keys_ >= 0) share_keys(heads, context);
   const bool is_biased = has_key_bias_ && context.key_bias.defined();
   if (is_biased) heads = with_biases(heads[0], heads[1], heads[2], own_biases(context.key_bias));
-  const auto attend = [&](const SequenceContext& seen) {
-    return core_->attend(heads[0], heads[1], heads[2], seen, layer_, formula);
-  };
-  at::Tensor out = chunk_ == 0 ? attend(context) : attend(in_chunks(context));
+  at::Tensor out = core_->attend(heads[0], heads[1], heads[2], chunk_ == 0 ? context : in_chunks(context),
+                                 layer_, formula_of(heads[0]));
   if (is_biased) out = out.narrow(2, 0, head_dim_);
   if (gate.defined()) out = out * at::sigmoid(gate);
   return o_proj->forward(out.reshape({out.size(0), out.size(1) * head_dim_}));
@@ -212,10 +210,21 @@ void Attention::share_keys(std::array<at::Tensor, 3>& heads, const SequenceConte
   heads = {read[0], read[1], read[2]};
 }
 
+int64_t Attention::first_head() const {
+  if (qkv_proj != nullptr) return qkv_proj->first_output() / ((group_ + 2) * head_dim_) * group_;
+  const Linear& queries = latent_ ? latent_->queries() : *q_proj;
+  return queries.first_output() / ((has_output_gate_ ? 2 : 1) * head_dim_);
+}
+
+ops::AttentionFormula Attention::formula_of(const at::Tensor& q) const {
+  ops::AttentionFormula formula = formula_;
+  if (sinks != nullptr) formula.sinks = sinks->weight;
+  if (dropout != nullptr) formula.dropout = dropout->of(q, first_head());
+  return formula;
+}
+
 at::Tensor Attention::own_biases(const at::Tensor& key_bias) const {
-  const int64_t outputs = (qkv_proj == nullptr ? 1 : group_ + 2) * head_dim_;
-  const int64_t first = (qkv_proj == nullptr ? q_proj : qkv_proj)->first_output() / outputs;
-  const at::Tensor own = key_bias.narrow(1, first, kv_size() / head_dim_);
+  const at::Tensor own = key_bias.narrow(1, first_head(), kv_size() / head_dim_);
   return scales_bias_ ? own : own / formula_.scale;
 }
 

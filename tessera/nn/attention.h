@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tessera/nn/attention_core.h"
+#include "tessera/nn/attention_dropout.h"
 #include "tessera/nn/bare_values.h"
 #include "tessera/nn/latent_projections.h"
 #include "tessera/nn/linear.h"
@@ -45,6 +46,7 @@ struct AttentionOptions {
   bool is_causal = true;
   int64_t window = 0;
   double soft_cap = 0.0;
+  double dropout = 0.0;    // probability of dropout of attention's probabilities, in training
   bool has_sinks = false;  // each head has a sink (ops::AttentionFormula::sinks)
   // Scores grow by SequenceContext::key_bias, or, if `scales_bias`, by that times the scale. num_kv_heads is
   // num_heads then.
@@ -71,7 +73,8 @@ struct AttentionOptions {
   std::optional<LatentOptions> latent;
 };
 
-// Grouped-query attention. Its children are the projections and, by option, q_norm and k_norm, and `sinks`.
+// Grouped-query attention. Its children are the projections and, by option, q_norm and k_norm, `sinks`, and
+// `attention_dropout`.
 // The number of heads is taken from the projections' weights, since tensor parallelism may leave only a part
 // of them. Nothing is rotated if the context has no table of the number that the options give.
 class Attention : public Layer {
@@ -99,6 +102,7 @@ class Attention : public Layer {
   std::shared_ptr<Linear> q_proj, k_proj, v_proj, o_proj, qkv_proj;
   std::shared_ptr<Norm> q_norm, k_norm, v_norm;  // null without norms
   std::shared_ptr<BareValues> sinks;             // null without sinks
+  std::shared_ptr<AttentionDropout> dropout;     // null without dropout
 
  private:
   at::Tensor run_heads(const ops::Activation& x, const SequenceContext& context) const;
@@ -112,6 +116,10 @@ class Attention : public Layer {
   void share_keys(std::array<at::Tensor, 3>& heads, const SequenceContext& context) const;
   // Returns the context for the core, with documents cut into chunks.
   SequenceContext in_chunks(const SequenceContext& context) const;
+  // Returns the number of the first query head here among those of all ranks.
+  int64_t first_head() const;
+  // Returns the formula for these queries, with their dropout.
+  ops::AttentionFormula formula_of(const at::Tensor& q) const;
   // Returns the biases of the keys of the heads here, as addends of the products of queries and keys.
   at::Tensor own_biases(const at::Tensor& key_bias) const;
   // Returns the width of the keys here, kv_heads * head_dim.

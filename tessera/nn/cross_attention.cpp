@@ -19,6 +19,8 @@ CrossAttention::CrossAttention(const CrossAttentionOptions& o, int64_t layer, at
   k_proj = add(o.k, o.hidden_size, size);
   v_proj = add(o.v, o.hidden_size, size);
   o_proj = add(o.o, size, o.hidden_size);
+  dropout = add_attention_dropout(*this, o.dropout, o.num_heads,
+                                  "block." + std::to_string(layer) + ".attention_dropout");
 }
 
 at::Tensor CrossAttention::in_heads(const at::Tensor& y) const {
@@ -66,7 +68,9 @@ at::Tensor CrossAttention::forward(const ops::Activation& x, const SequenceConte
       spans.push_back({targets[i], targets[i + 1] - targets[i], memory.starts[i],
                        memory.starts[i + 1] - memory.starts[i], 0});
     }
-    const at::Tensor out = ops::span_attention(q, memory.all.k, memory.all.v, spans, formula_);
+    ops::AttentionFormula formula = formula_;
+    if (dropout != nullptr) formula.dropout = dropout->of(q, q_proj->first_output() / head_dim_);
+    const at::Tensor out = ops::span_attention(q, memory.all.k, memory.all.v, spans, formula);
     return o_proj->forward(out.view({out.size(0), out.size(1) * head_dim_}));
   });
 }

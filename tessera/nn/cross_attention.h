@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/nn/attention_dropout.h"
 #include "tessera/nn/layer.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/sequence.h"
@@ -15,11 +16,12 @@ namespace tessera::nn {
 struct CrossAttentionOptions {
   int64_t hidden_size = 0, num_heads = 0, head_dim = 0;
   double scale = 1.0;                              // factor of the scores
+  double dropout = 0.0;                            // as in AttentionOptions
   std::string q = "q", k = "k", v = "v", o = "o";  // names of the projections in the family's files
 };
 
 // Multi-head attention in which each token of a target sees all tokens of its document's source. Its children
-// are the projections, without biases.
+// are the projections, without biases, and by option `attention_dropout`.
 class CrossAttention : public Layer {
  public:
   // `layer` selects the state of a sequence in a cache: the keys and values of its source, which are made in
@@ -33,6 +35,7 @@ class CrossAttention : public Layer {
   at::Tensor forward(const ops::Activation& x, const SequenceContext& context);
 
   std::shared_ptr<Linear> q_proj, k_proj, v_proj, o_proj;
+  std::shared_ptr<AttentionDropout> dropout;  // null without dropout
 
  private:
   // The memory of all documents, and where that of each begins, [documents + 1].

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/rng.h"
-#include "tessera/nn/random_scope.h"
 
 namespace tessera::nn {
 namespace {
@@ -28,6 +27,10 @@ at::Tensor Dropout::forward(const at::Tensor& x) const {
   if (parallel() == nullptr) return x * dropout_mask_here(x, probability_, stream_);
   const at::Tensor all = x.new_empty({1}).expand({num_tokens(*RandomScope::current()), x.size(1)});
   return x * parallel()->output(dropout_mask_here(all, probability_, stream_));
+}
+
+at::Tensor Dropout::forward(const at::Tensor& x, const RowPart& part) const {
+  return drops() ? x * dropout_mask_here(x, probability_, stream_, part) : x;
 }
 
 std::shared_ptr<Dropout> add_dropout(torch::nn::Module& parent, const std::string& name, double probability,

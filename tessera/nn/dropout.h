@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "tessera/nn/layer.h"
+#include "tessera/nn/random_scope.h"
 
 namespace tessera::nn {
 
@@ -23,6 +24,8 @@ class Dropout : public Layer {
   // 1 / (1 - p). Masks are those of dropout_mask_here(). A LayerParallel's output() takes the mask of all
   // tokens and returns that of the rows of x.
   at::Tensor forward(const at::Tensor& x) const;
+  // Does so for all tokens, of which x has a part of each row.
+  at::Tensor forward(const at::Tensor& x, const RowPart& part) const;
 
   // Tells whether forward() would draw a mask.
   bool drops() const;

@@ -30,7 +30,8 @@ ops::MlpInputs MLP::Projections::operator()(const ops::Activation& x) const {
   return clamped({made[0], made[1]}, clamp);
 }
 
-MLP::MLP(const MLPOptions& o, at::ScalarType dtype) : activation_(o.activation), clamp_(o.clamp) {
+MLP::MLP(const MLPOptions& o, at::ScalarType dtype)
+    : activation_(o.activation), intermediate_size_(o.intermediate_size), clamp_(o.clamp) {
   const auto add = [&](const std::string& name, int64_t in, int64_t out) {
     const auto made = std::make_shared<Linear>(in, out, o.bias, dtype);
     return name.empty() ? made : register_below(*this, name, made);
@@ -54,11 +55,17 @@ at::Tensor MLP::forward(const ops::Activation& x) {
   return run(x, [this](const ops::Activation& in) { return run_hidden(in); });
 }
 
+RowPart MLP::hidden_part() const {
+  const int64_t first = up_proj == nullptr ? gate_up_proj->first_output() / 2 : up_proj->first_output();
+  return {first, intermediate_size_};
+}
+
 at::Tensor MLP::run_hidden(const ops::Activation& x) const {
   const Projections project{gate_proj, up_proj, gate_up_proj, turn_, clamp_};
   const ops::MlpInputs inputs = project(x);
   const auto project_down = [&](const ops::Activation& hidden) {
-    return down_proj->forward(hidden_dropout_ == nullptr ? hidden : hidden_dropout_->forward(hidden.value()));
+    if (hidden_dropout_ == nullptr) return down_proj->forward(hidden);
+    return down_proj->forward(hidden_dropout_->forward(hidden.value(), hidden_part()));
   };
   if (act_fn != nullptr) return project_down(act_fn->forward(inputs.gate));
   const auto activated = [&](std::function<ops::MlpInputs()> again) {

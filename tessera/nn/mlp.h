@@ -56,7 +56,7 @@ class MLP : public Layer {
   // same.
   void recompute_hidden() { recomputes_hidden_ = true; }
 
-  // Drops elements of what down_proj reads; null for none. Not for a layer that a layout cuts.
+  // Drops elements of what down_proj reads; null for none.
   void set_hidden_dropout(std::shared_ptr<const Dropout> dropout) { hidden_dropout_ = std::move(dropout); }
 
   bool recomputes_hidden() const { return recomputes_hidden_; }
@@ -79,7 +79,11 @@ class MLP : public Layer {
   };
   at::Tensor run_hidden(const ops::Activation& x) const;
 
+  // Returns the elements of each hidden row that this rank has.
+  RowPart hidden_part() const;
+
   ops::Nonlinearity activation_;
+  int64_t intermediate_size_;
   std::optional<ClampedGate> clamp_;
   int64_t turn_ = 1;
   bool recomputes_hidden_ = false;

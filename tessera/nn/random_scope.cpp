@@ -2,8 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <tuple>
-#include <utility>
+#include <optional>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -11,6 +10,7 @@
 #include "tessera/core/check_argument.h"
 #include "tessera/core/rng.h"
 #include "tessera/device/device.h"
+#include "tessera/device/device_copy.h"
 #include "tessera/device/host_memory.h"
 #include "tessera/ops/counter_dropout.h"
 
@@ -46,6 +46,31 @@ std::vector<SequenceRun> runs_of(const RandomPlace& place, int64_t num_tokens) {
     }
   }
   return runs;
+}
+
+struct TokenPlace {
+  int64_t sequence, token;
+};
+
+// Returns the places of this rank's tokens.
+std::vector<TokenPlace> token_places(const RandomPlace& place, int64_t num_tokens) {
+  std::vector<TokenPlace> places;
+  for (const SequenceRun& run : runs_of(place, num_tokens)) {
+    for (int64_t i = 0; i < run.count; ++i)
+      places.push_back({static_cast<int64_t>(run.sequence), run.first + i});
+  }
+  TESSERA_CHECK_ARGUMENT(std::ssize(places) == num_tokens,
+                         "dropout: the tokens are those of the RandomScope");
+  return places;
+}
+
+// Returns the places of the rows that the RandomScope has.
+std::vector<TokenPlace> row_places(const RandomPlace& place) {
+  const at::Tensor dense = place.rows.contiguous();
+  const auto rows = host_span<const int64_t>(dense);
+  std::vector<TokenPlace> places;
+  for (size_t i = 0; i < rows.size(); i += 2) places.push_back({rows[i], rows[i + 1]});
+  return places;
 }
 
 at::Tensor mask_of_rows(const at::Tensor& x, double p, uint64_t stream, const RowPart& part,
@@ -91,14 +116,29 @@ at::Tensor dropout_mask_here(const at::Tensor& x, double p, uint64_t stream, con
   return mask;
 }
 
-RandomPlace place_of_rows(const RandomPlace& place, const at::Tensor& tokens, int64_t num_tokens) {
-  std::vector<std::pair<int64_t, int64_t>> token_places;
-  for (const SequenceRun& run : runs_of(place, num_tokens)) {
-    for (int64_t i = 0; i < run.count; ++i)
-      token_places.emplace_back(static_cast<int64_t>(run.sequence), run.first + i);
+at::Tensor draws_here(const at::Tensor& x, int64_t first_head, int64_t num_heads, uint64_t stream) {
+  const RandomPlace* place = RandomScope::current();
+  TESSERA_CHECK_ARGUMENT(place != nullptr, "dropout in training needs a RandomScope around the micro-batch");
+  const int64_t heads = x.size(1);
+  if (x.is_meta()) return at::empty({x.size(0), heads}, x.options().dtype(at::kLong));
+  const std::vector<TokenPlace> places =
+      place->rows.defined() ? row_places(*place) : token_places(*place, x.size(0));
+  TESSERA_CHECK_ARGUMENT(std::ssize(places) == x.size(0), "dropout: the rows are those of the RandomScope");
+  const at::Tensor draws = at::empty({x.size(0), heads}, on_host(at::kLong));
+  auto draw = host_span<int64_t>(draws).begin();
+  std::optional<CounterRng> rng;
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (i == 0 || places[i].sequence != places[i - 1].sequence)
+      rng.emplace(place->seed, stream_in(stream, static_cast<uint64_t>(places[i].sequence)), place->step);
+    const auto first = static_cast<uint64_t>(places[i].token * num_heads + first_head);
+    for (int64_t head = 0; head < heads; ++head)
+      *draw++ = static_cast<int64_t>(rng->bits(first + static_cast<uint64_t>(head)));
   }
-  TESSERA_CHECK_ARGUMENT(std::ssize(token_places) == num_tokens,
-                         "dropout: the tokens are those of the RandomScope");
+  return copy_to(draws, x.device());
+}
+
+RandomPlace place_of_rows(const RandomPlace& place, const at::Tensor& tokens, int64_t num_tokens) {
+  const std::vector<TokenPlace> places = token_places(place, num_tokens);
   const at::Tensor here =
       tokens.is_meta() ? at::zeros(tokens.sizes(), on_host(at::kLong)) : tokens.to(kHost).contiguous();
   RandomPlace result{.seed = place.seed, .step = place.step};
@@ -106,8 +146,8 @@ RandomPlace place_of_rows(const RandomPlace& place, const at::Tensor& tokens, in
   const auto rows = host_span<int64_t>(result.rows);
   size_t next = 0;
   for (const int64_t token : host_span<const int64_t>(here)) {
-    std::tie(rows[next], rows[next + 1]) = token_places[static_cast<size_t>(token)];
-    next += 2;
+    rows[next++] = places[static_cast<size_t>(token)].sequence;
+    rows[next++] = places[static_cast<size_t>(token)].token;
   }
   return result;
 }

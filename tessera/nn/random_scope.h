@@ -41,6 +41,11 @@ struct RowPart {
 // order, i is the element's index in the whole tensor. Throws Error(Internal) outside any RandomScope.
 at::Tensor dropout_mask_here(const at::Tensor& x, double p, uint64_t stream, const RowPart& part = {});
 
+// Returns 64 random bits for each row and head of x, [tokens, heads, ...]: [tokens, heads] int64 on x's
+// device. Head 0 is head `first_head` of `num_heads`. An element is a function of (seed, step, sequence,
+// stream), its token's place in the sequence and its head. Throws Error(Internal) outside any RandomScope.
+at::Tensor draws_here(const at::Tensor& x, int64_t first_head, int64_t num_heads, uint64_t stream);
+
 // Converts the place of this rank's `num_tokens` tokens to that of rows made of them: row i belongs to token
 // tokens[i], int64.
 RandomPlace place_of_rows(const RandomPlace& place, const at::Tensor& tokens, int64_t num_tokens);

@@ -15,6 +15,8 @@ bool drops(const torch::nn::Module& module) {
   const auto all = module.modules(/*include_self=*/false);
   return std::ranges::any_of(all, [](const auto& child) {
     if (const auto* const dropout = dynamic_cast<const Dropout*>(child.get())) return dropout->drops();
+    if (const auto* const dropout = dynamic_cast<const AttentionDropout*>(child.get()))
+      return dropout->drops();
     const auto* const linear = dynamic_cast<const Linear*>(child.get());
     return linear != nullptr && linear->adapter() != nullptr && linear->adapter()->drops();
   });

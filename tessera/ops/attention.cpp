@@ -98,6 +98,7 @@ struct BackwardTensors {
   const at::Tensor &q, &k, &v, &out, &grad_out, &log_sum, &grad_q, &grad_k, &grad_v;
   // The shares that each query head adds to grad_k and grad_v in long spans: [tokens of k, heads, head_dim].
   const at::Tensor &k_shares, &v_shares;
+  const AttentionDropout& dropout;
 };
 
 template <class T>
@@ -144,13 +145,14 @@ void differentiate(BackwardWorker<T>& worker, const BackwardTensors& tensors, co
                  grad_out = head_rows<const T>(tensors.grad_out, span.first_query, head);
       const auto log_sum = head_rows<const C>(tensors.log_sum, span.first_query, head);
       const auto grad_q = head_rows<T>(tensors.grad_q, span.first_query, head);
+      const kernels::PairDropout dropout = pair_dropout(tensors.dropout, span, head);
       for (int64_t first = seeing.begin / size * size; first < seeing.end; first += size) {
         const int64_t rows = std::min(size, span.queries - first);
         const auto [own_first, own_end] = span.band.from(first, 0).keys_seen(rows);
         C* state = states + (keeps_states ? first / size : 0) * blocks.state_size();
         blocks.differentiate(
             {q.from(first), out.from(first), grad_out.from(first), log_sum.from(first), rows},
-            span.band.from(first, key), own_first >= key, grad_k, grad_v, state);
+            span.band.from(first, key), dropout.from(first, key), own_first >= key, grad_k, grad_v, state);
         if (own_end <= key + kBlockKeys) blocks.finish(state, rows, grad_q.from(first));
       }
     }
@@ -185,6 +187,13 @@ void sum_shares(const at::Tensor& shares, const SeenSpan& span, const at::Tensor
 
 }  // namespace
 
+kernels::PairDropout pair_dropout(const AttentionDropout& dropout, const SeenSpan& span, int64_t head) {
+  if (dropout.probability == 0.0) return {};
+  return {read<int64_t>(dropout.draws) + span.first_query * dropout.draws.stride(0) +
+              head * dropout.draws.stride(1),
+          dropout.draws.stride(0), span.ahead, dropout.threshold(), dropout.factor()};
+}
+
 AttentionResult host::attend_spans(const at::Tensor& q_in, const at::Tensor& k_in, const at::Tensor& v_in,
                                    const std::vector<AttentionSpan>& all, const AttentionFormula& formula) {
   const std::vector<SeenSpan> spans = seen_spans(all, formula);
@@ -199,7 +208,7 @@ AttentionResult host::attend_spans(const at::Tensor& q_in, const at::Tensor& k_i
   const std::vector<ForwardTask> tasks = forward_tasks(spans, kv_heads, heads / kv_heads);
   dispatch(q.scalar_type(), [&](auto tag) {
     using T = decltype(tag);
-    const ForwardTensors tensors{q, out, log_sum};
+    const ForwardTensors tensors{q, out, log_sum, formula.dropout};
     for_each_task(
         static_cast<int64_t>(tasks.size()),
         [&] {
@@ -240,8 +249,8 @@ AttentionGradients host::attend_spans_backward(const at::Tensor& grad_in, const 
                    v_shares = at::empty(k_shares.sizes(), options);
   dispatch(q.scalar_type(), [&](auto tag) {
     using T = decltype(tag);
-    const BackwardTensors tensors{q,      k,      v,      result.out, grad,    result.log_sum,
-                                  grad_q, grad_k, grad_v, k_shares,   v_shares};
+    const BackwardTensors tensors{q,      k,      v,      result.out, grad,     result.log_sum,
+                                  grad_q, grad_k, grad_v, k_shares,   v_shares, formula.dropout};
     for_each_task(
         static_cast<int64_t>(tasks.size()),
         [&] {
@@ -303,9 +312,14 @@ void check_heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) 
                          "attention: heads must be a multiple of kv_heads");
 }
 
-void check_sinks(const at::Tensor& q, const AttentionFormula& formula) {
+void check_formula(const at::Tensor& q, const AttentionFormula& formula) {
+  formula.check();
   TESSERA_CHECK_ARGUMENT(!formula.sinks.defined() || formula.sinks.numel() == q.size(1),
                          "attention: one sink for each query head");
+  const at::Tensor& draws = formula.dropout.draws;
+  TESSERA_CHECK_ARGUMENT(!draws.defined() || (draws.scalar_type() == at::kLong && draws.dim() == 2 &&
+                                              draws.size(0) == q.size(0) && draws.size(1) == q.size(1)),
+                         "attention: one draw for each query and head");
 }
 
 // Checks that the ranges are disjoint and lie within the tokens.
@@ -323,7 +337,7 @@ void check_ranges(std::vector<kernels::IndexRange> ranges, int64_t tokens) {
 void check_spans(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                  const std::vector<AttentionSpan>& spans, const AttentionFormula& formula) {
   check_heads(q, k, v);
-  formula.check();
+  check_formula(q, formula);
   std::vector<kernels::IndexRange> queries, keys;
   for (const AttentionSpan& span : spans) {
     TESSERA_CHECK_ARGUMENT(span.queries >= 0 && span.keys >= 0, "attention: a span of negative size");
@@ -395,7 +409,7 @@ at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at
                               const std::vector<int64_t>& document_starts, const AttentionFormula& formula) {
   const trace::Scope trace_scope("document_attention");
   check_heads(q, k, v);
-  check_sinks(q, formula);
+  check_formula(q, formula);
   TESSERA_CHECK_ARGUMENT(k.size(0) == q.size(0), "document_attention: q and k have the same tokens");
   TESSERA_CHECK_ARGUMENT(!document_starts.empty() && document_starts.front() == 0 &&
                              document_starts.back() == q.size(0) &&
@@ -403,7 +417,8 @@ at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at
                          "document_attention: document_starts must run from 0 to tokens");
   const bool has_sinks = formula.sinks.defined();
   const auto whole = leaves(q).document_attention;
-  if (whole != nullptr && !has_sinks) return whole(q, k, v, document_starts, formula);
+  if (whole != nullptr && !has_sinks && formula.dropout.probability == 0.0)
+    return whole(q, k, v, document_starts, formula);
   if (!needs_graph({q, k, v, has_sinks ? formula.sinks : q})) {
     const AttentionResult made = attend_spans(q, k, v, spans_of_documents(document_starts), formula);
     add_sinks(made, formula);

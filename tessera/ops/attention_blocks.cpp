@@ -41,19 +41,22 @@ struct Keys {
   int64_t count;
 };
 
-// The keys of a block that some of its queries see, and which of these each query sees.
+// The keys of a block that some of its queries see, and which of these each query sees and drops.
 template <class T>
 struct SeenKeys {
   HeadRows<const T> k, v;
   int64_t first, count;
   kernels::KeyBand band;
+  kernels::PairDropout dropout;
 };
 template <class T>
-SeenKeys<T> seen_keys(const Keys<T>& keys, const kernels::KeyBand& band, int64_t rows) {
+SeenKeys<T> seen_keys(const Keys<T>& keys, const kernels::KeyBand& band, const kernels::PairDropout& dropout,
+                      int64_t rows) {
   const kernels::KeyBand own = band.of_first(keys.count);
   const auto [begin, end] = own.keys_seen(rows);
-  return {keys.k.from(begin), keys.v.from(begin), begin, end - begin,
-          own.from(0, begin).of_first(end - begin)};
+  return {
+      keys.k.from(begin),    keys.v.from(begin), begin, end - begin, own.from(0, begin).of_first(end - begin),
+      dropout.from(0, begin)};
 }
 
 // The forward by the BLAS. A state holds the maximum and the sum of every query's softmax, and the weighted
@@ -70,9 +73,9 @@ class ForwardBlas final : public ForwardBlocks<T> {
 
   void set_keys(HeadRows<const T> k, HeadRows<const T> v, int64_t count) override { keys_ = {k, v, count}; }
 
-  void attend(HeadRows<const T> q, int64_t rows, const kernels::KeyBand& band, bool is_first,
-              C* state) override {
-    const SeenKeys<T> keys = seen_keys(keys_, band, rows);
+  void attend(HeadRows<const T> q, int64_t rows, const kernels::KeyBand& band,
+              const kernels::PairDropout& dropout, bool is_first, C* state) override {
+    const SeenKeys<T> keys = seen_keys(keys_, band, dropout, rows);
     const int64_t width = keys.count, stride = block_stride(width);
     C* scores = scores_.of_size(block_size(rows, stride));
     T* probabilities = over<T>(scores, probabilities_, block_size(rows, stride));
@@ -87,6 +90,7 @@ class ForwardBlas final : public ForwardBlocks<T> {
     std::array<C, kQueries> rescale;
     kernels::attention_softmax(scores, rows, width, stride, keys.band, cap_ > 0 ? C(1) : scale_, row_max,
                                row_sum, rescale.data(), probabilities);
+    if (dropout.draws != nullptr) kernels::drop_pairs(probabilities, rows, width, stride, keys.dropout);
     if (!is_first) kernels::scale_rows(sum, rescale.data(), rows, head_dim_);
     kernels::gemm(Transpose::No, Transpose::No, rows, head_dim_, width, probabilities, stride, keys.v.data,
                   keys.v.stride, C(is_first ? 0 : 1), sum, head_dim_);
@@ -119,9 +123,10 @@ class BackwardBlas final : public BackwardBlocks<T> {
 
   void set_keys(HeadRows<const T> k, HeadRows<const T> v, int64_t count) override { keys_ = {k, v, count}; }
 
-  void differentiate(const BackwardQueries<T>& queries, const kernels::KeyBand& band, bool is_first,
-                     C* all_grad_k, C* all_grad_v, C* state) override {
-    const SeenKeys<T> keys = seen_keys(keys_, band, queries.rows);
+  void differentiate(const BackwardQueries<T>& queries, const kernels::KeyBand& band,
+                     const kernels::PairDropout& dropout, bool is_first, C* all_grad_k, C* all_grad_v,
+                     C* state) override {
+    const SeenKeys<T> keys = seen_keys(keys_, band, dropout, queries.rows);
     const int64_t rows = queries.rows, width = keys.count, stride = block_stride(width),
                   block = block_size(rows, stride), grad_row = grad_stride(head_dim_);
     C *grad_k = all_grad_k + keys.first * grad_row, *grad_v = all_grad_v + keys.first * grad_row;
@@ -136,12 +141,14 @@ class BackwardBlas final : public BackwardBlocks<T> {
                   keys.k.stride, C(0), scores, stride);
     kernels::gemm(Transpose::No, Transpose::Yes, rows, width, head_dim_, grad_out.data, grad_out.stride,
                   keys.v.data, keys.v.stride, C(0), grad_scores, stride);
+    if (dropout.draws != nullptr) kernels::drop_pairs(grad_scores, rows, width, stride, keys.dropout);
     if (cap_ > 0) {
       kernels::soft_cap_backward(scores, grad_scores, rows, width, stride, scale_, cap_, delta.data(), 1, 0);
     }
     kernels::attention_softmax_backward(scores, grad_scores, rows, width, stride, keys.band,
                                         cap_ > 0 ? C(1) : scale_, log_sum.data, log_sum.stride, delta.data(),
                                         probabilities, grad_logits);
+    if (dropout.draws != nullptr) kernels::drop_pairs(probabilities, rows, width, stride, keys.dropout);
     kernels::gemm(Transpose::Yes, Transpose::No, width, head_dim_, rows, probabilities, stride, grad_out.data,
                   grad_out.stride, C(1), grad_v, grad_row);
     kernels::gemm(Transpose::Yes, Transpose::No, width, head_dim_, rows, grad_logits, stride, q.data,

@@ -9,6 +9,7 @@
 #include <c10/core/CPUAllocator.h>
 
 #include "tessera/core/round_up.h"
+#include "tessera/ops/kernels/attention.h"
 #include "tessera/ops/kernels/kernels.h"
 #include "tessera/ops/kernels/key_band.h"
 
@@ -63,10 +64,10 @@ class ForwardBlocks {
   virtual int64_t state_size() const = 0;
   // Sets the keys and values of the calls that follow, `count` of 1 .. kBlockKeys rows.
   virtual void set_keys(HeadRows<const T> k, HeadRows<const T> v, int64_t count) = 0;
-  // Adds the current keys to the attention of `rows` queries, which see those that `band` says. With
-  // is_first, the state is started anew and need not be set.
-  virtual void attend(HeadRows<const T> q, int64_t rows, const kernels::KeyBand& band, bool is_first,
-                      C* state) = 0;
+  // Adds the current keys to the attention of `rows` queries, which see those that `band` says, and drops
+  // what `dropout` says. With is_first, the state is started anew and need not be set.
+  virtual void attend(HeadRows<const T> q, int64_t rows, const kernels::KeyBand& band,
+                      const kernels::PairDropout& dropout, bool is_first, C* state) = 0;
   // Writes the attention's result and the logarithms of the softmax's denominators.
   virtual void finish(const C* state, int64_t rows, HeadRows<T> out, HeadRows<C> log_sum) = 0;
 };
@@ -91,8 +92,9 @@ class BackwardBlocks {
   // Adds the gradients that these queries give to the current keys to grad_k and grad_v, [grad_rows(count),
   // head_dim] with grad_stride(head_dim) elements between rows, and those of the queries to their state.
   // Elements beyond count and head_dim are scratch, but must be set, to zeros say.
-  virtual void differentiate(const BackwardQueries<T>& queries, const kernels::KeyBand& band, bool is_first,
-                             C* grad_k, C* grad_v, C* state) = 0;
+  virtual void differentiate(const BackwardQueries<T>& queries, const kernels::KeyBand& band,
+                             const kernels::PairDropout& dropout, bool is_first, C* grad_k, C* grad_v,
+                             C* state) = 0;
   // Writes the gradient of the queries.
   virtual void finish(const C* state, int64_t rows, HeadRows<T> grad_q) = 0;
 };

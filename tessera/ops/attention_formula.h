@@ -11,6 +11,19 @@
 
 namespace tessera::ops {
 
+// Dropout of attention's probabilities, in training: after the softmax each is set to 0 with `probability`,
+// and otherwise multiplied by 1 / (1 - probability). What becomes of a pair is a function of its query's draw
+// and of the distance between the two in their document, and so the same wherever the pair is computed.
+struct AttentionDropout {
+  double probability = 0.0;  // below 1
+  // 64 random bits for each query and head, [queries, heads] int64 on the device of the queries.
+  at::Tensor draws = {};
+
+  // A pair is dropped if its word (kernels::pair_word()) is below the threshold.
+  uint32_t threshold() const { return static_cast<uint32_t>(probability * 0x1.0p32); }
+  double factor() const { return 1.0 / (1.0 - probability); }
+};
+
 // softmax(scores) v over the keys that a query sees. A query at position p sees the keys of its document at
 // positions up to p, or at all positions if the formula is not causal; with a window, it sees no key that is
 // `window` or more positions away. The default, apart from the scale, is causal attention.
@@ -22,10 +35,14 @@ struct AttentionFormula {
   // Sinks (Xiao et al., arXiv 2309.17453; as in OpenAI, arXiv 2508.10925), [heads] of any floating type: each
   // query sees one more key, whose score is its head's sink and whose value is 0. Undefined: there are none.
   at::Tensor sinks = {};
+  AttentionDropout dropout = {};
 
   // Throws Error(Config, "ARGUMENT") for a scale that is not positive, or a window or a soft cap that is
   // negative.
   void check() const;
+
+  // Returns the formula for rows of the queries: those from `first` on, whose draws alone it keeps.
+  AttentionFormula of_queries(int64_t first, int64_t count) const;
 
   // The formula without its sinks, in the form that autograd's contexts keep, and back.
   at::IValue to_value() const;
@@ -42,6 +59,10 @@ struct AttentionSpan {
 
 // Returns one span for each document that has tokens. starts: [documents + 1], as in nn::TokenBatch.
 std::vector<AttentionSpan> spans_of_documents(const std::vector<int64_t>& starts);
+
+// Returns what dropout multiplies the probabilities of a span's pairs with, [heads, queries, keys] of this
+// type, by LibTorch's operations.
+at::Tensor dropout_factors(const AttentionDropout& dropout, const AttentionSpan& span, at::ScalarType type);
 
 // Returns which of the span's keys its queries see.
 kernels::KeyBand key_band(const AttentionSpan& span, const AttentionFormula& formula);

@@ -83,7 +83,8 @@ class ForwardPanels final : public ForwardBlocks<T> {
     v_turned_.pack(Side::Left, depth_across(v), head_dim_, count);
   }
 
-  void attend(HeadRows<const T> q, int64_t rows, const KeyBand& all, bool is_first, float* state) override {
+  void attend(HeadRows<const T> q, int64_t rows, const KeyBand& all, const PairDropout& dropout,
+              bool is_first, float* state) override {
     const KeyBand band = all.of_first(num_keys_);
     const auto [begin, end] = seen_panels(band, rows);
     const int64_t panels = end - begin;
@@ -97,9 +98,15 @@ class ForwardPanels final : public ForwardBlocks<T> {
     if (cap_ > 0) soft_cap(scores, panels * kPanelLines, kPanelLines, kPanelLines, scale_, cap_);
     auto& softmax = *reinterpret_cast<SoftmaxState*>(state);
     float* sum = state + 2 * kPanelLines;
+    const float* factors = nullptr;
+    if (dropout.draws != nullptr) {
+      float* made = factors_.of_size(panels * kSquare);
+      dropout_factors(dropout.from(0, begin * kPanelLines), rows, panels * kPanelLines, made);
+      factors = made;
+    }
     alignas(64) std::array<float, kPanelLines> rescale;
-    units_.softmax(scores, panels, band.from(0, begin * kPanelLines), cap_ > 0 ? 1.0f : scale_, is_first,
-                   softmax, rescale.data(), numerators_.at(0));
+    units_.softmax(scores, factors, panels, band.from(0, begin * kPanelLines), cap_ > 0 ? 1.0f : scale_,
+                   is_first, softmax, rescale.data(), numerators_.at(0));
     if (!is_first) units_.scale_columns(sum, rescale.data(), head_dim_);
     for (int64_t i = 0; i < v_turned_.panels(); ++i) {
       units_.multiply_panel(v_turned_.at(i, begin), numerators_.at(0), panels, !is_first, sum + i * kSquare,
@@ -121,7 +128,7 @@ class ForwardPanels final : public ForwardBlocks<T> {
   UnitSession session_{units_.isa};
   int64_t num_keys_ = 0;
   Operand<T> k_{units_}, v_turned_{units_}, q_{units_}, numerators_{units_};
-  Buffer<float> scores_;
+  Buffer<float> scores_, factors_;
 };
 
 template <class T>
@@ -143,8 +150,8 @@ class BackwardPanels final : public BackwardBlocks<T> {
     k_turned_.pack(Side::Left, depth_across(k), head_dim_, count);
   }
 
-  void differentiate(const BackwardQueries<T>& queries, const KeyBand& all, bool is_first, float* grad_k,
-                     float* grad_v, float* state) override {
+  void differentiate(const BackwardQueries<T>& queries, const KeyBand& all, const PairDropout& dropout,
+                     bool is_first, float* grad_k, float* grad_v, float* state) override {
     set_queries(queries);
     const KeyBand band = all.of_first(num_keys_);
     const int64_t width = panels_of(head_dim_), stride = grad_stride(head_dim_);
@@ -163,12 +170,19 @@ class BackwardPanels final : public BackwardBlocks<T> {
         if (query + 1 < end) multiply_scores(key, query + 1);
         float *scores = scores_[query % 2], *grads = grad_numerators_[query % 2];
         const float* delta = delta_ + query * kPanelLines;
+        const float* factors = nullptr;
+        if (dropout.draws != nullptr) {
+          const int64_t first = query * kPanelLines, rows = std::min(kPanelLines, queries.rows - first);
+          dropout_factors(dropout.from(first, key * kPanelLines), rows, kPanelLines, factors_);
+          for (int64_t i = 0; i < kSquare; ++i) grads[i] *= factors_[i];
+          factors = factors_;
+        }
         if (cap_ > 0) {
           soft_cap_backward(scores, grads, kPanelLines, kPanelLines, kPanelLines, scale_, cap_, delta, 0, 1);
         }
-        units_.softmax_backward(scores, grads, of_key.from(query * kPanelLines, 0), cap_ > 0 ? 1.0f : scale_,
-                                log_sum_ + query * kPanelLines, delta, p_.at(0, query), g_.at(0, query),
-                                g_turned_.at(query, key));
+        units_.softmax_backward(scores, grads, factors, of_key.from(query * kPanelLines, 0),
+                                cap_ > 0 ? 1.0f : scale_, log_sum_ + query * kPanelLines, delta,
+                                p_.at(0, query), g_.at(0, query), g_turned_.at(query, key));
       }
       const int64_t at = key * kPanelLines * stride;
       for (int64_t i = 0; i < width; ++i) {
@@ -232,7 +246,7 @@ class BackwardPanels final : public BackwardBlocks<T> {
   int64_t num_keys_ = 0;
   Operand<T> k_{units_}, v_{units_}, k_turned_{units_}, q_{units_}, q_turned_{units_}, grad_{units_},
       grad_turned_{units_}, p_{units_}, g_{units_}, g_turned_{units_};
-  alignas(64) float scores_[2][kSquare], grad_numerators_[2][kSquare];
+  alignas(64) float scores_[2][kSquare], grad_numerators_[2][kSquare], factors_[kSquare];
   alignas(64) float log_sum_[kMaxQueries], delta_[kMaxQueries];
 };
 

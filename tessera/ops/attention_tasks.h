@@ -80,9 +80,13 @@ inline std::vector<ForwardTask> forward_tasks(const std::vector<SeenSpan>& spans
   return tasks;
 }
 
+// Returns what dropout does to one head of a span.
+kernels::PairDropout pair_dropout(const AttentionDropout& dropout, const SeenSpan& span, int64_t head);
+
 // q and out: [tokens, heads, head_dim]; log_sum: [tokens, heads, 1].
 struct ForwardTensors {
   const at::Tensor &q, &out, &log_sum;
+  const AttentionDropout& dropout;
 };
 
 // Keys and values, one after the other.
@@ -122,6 +126,7 @@ void attend(ForwardWorker<T>& worker, const ForwardTensors& tensors, const Forwa
       const auto q = head_rows<const T>(tensors.q, span.first_query, head);
       const auto out = head_rows<T>(tensors.out, span.first_query, head);
       const auto log_sum = head_rows<C>(tensors.log_sum, span.first_query, head);
+      const kernels::PairDropout dropout = pair_dropout(tensors.dropout, span, head);
       for (int64_t i = 0; i < per_head; ++i) {
         const int64_t first = task.first + i * size, rows = std::min(size, end - first);
         const auto [own_first, own_end] = span.band.from(first, 0).keys_seen(rows);
@@ -129,7 +134,8 @@ void attend(ForwardWorker<T>& worker, const ForwardTensors& tensors, const Forwa
         // their state, and the one that holds the last such key finishes it.
         if (own_end <= key || own_first >= key + kBlockKeys) continue;
         C* state = states + (keeps_states ? (head - task.head) * per_head + i : 0) * blocks.state_size();
-        blocks.attend(q.from(first), rows, span.band.from(first, key), own_first >= key, state);
+        blocks.attend(q.from(first), rows, span.band.from(first, key), dropout.from(first, key),
+                      own_first >= key, state);
         if (own_end <= key + kBlockKeys) blocks.finish(state, rows, out.from(first), log_sum.from(first));
       }
     }

@@ -109,7 +109,7 @@ void attend_in_blocks(const at::Tensor& q, const CachedBatch& batch,
       at::empty({q.size(0), q.size(1), 1}, q.options().dtype(compute_type(q.scalar_type())));
   dispatch(q.scalar_type(), [&](auto tag) {
     using T = decltype(tag);
-    const ForwardTensors tensors{q, out, log_sum};
+    const ForwardTensors tensors{q, out, log_sum, formula.dropout};
     for_each_task(
         static_cast<int64_t>(tasks.size()),
         [&] {

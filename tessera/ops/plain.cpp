@@ -179,6 +179,7 @@ at::Tensor capped_attention(const at::Tensor& q, const at::Tensor& k, const at::
 struct SpanOperands {
   at::Tensor q, k, v, scores, hidden;  // hidden: pairs that do not see each other
   at::Tensor slope;                    // derivative of the scores by q k^T; undefined: it is the scale
+  at::Tensor factors;                  // of the pairs' shares, by dropout; undefined: there is none
 
   SpanOperands(const at::Tensor& all_q, const at::Tensor& all_k, const at::Tensor& all_v,
                const AttentionSpan& span, const AttentionFormula& formula) {
@@ -202,6 +203,10 @@ struct SpanOperands {
       slope = (1.0 - capped * capped) * formula.scale;
       scores = formula.soft_cap * capped;
     }
+    if (formula.dropout.probability > 0) factors = dropout_factors(formula.dropout, span, exact);
+  }
+  at::Tensor dropped(const at::Tensor& of_pairs) const {
+    return factors.defined() ? of_pairs * factors : of_pairs;
   }
   // Returns the keys' shares in softmaxes whose denominators have the logarithms `log_sum`, [query heads,
   // queries, 1].
@@ -222,7 +227,7 @@ AttentionResult attend_spans(const at::Tensor& q, const at::Tensor& k, const at:
     if (span.queries == 0 || span.keys == 0) continue;
     const SpanOperands operands(q, k, v, span, formula);
     const at::Tensor log_sum = at::logsumexp(operands.scores.masked_fill(operands.hidden, none), -1, true);
-    const at::Tensor out = at::matmul(operands.shares(log_sum), operands.v);
+    const at::Tensor out = at::matmul(operands.dropped(operands.shares(log_sum)), operands.v);
     result.out.narrow(0, span.first_query, span.queries).copy_(out.transpose(0, 1));
     result.log_sum.narrow(0, span.first_query, span.queries).copy_(log_sum.transpose(0, 1));
   }
@@ -243,7 +248,8 @@ AttentionGradients attend_spans_backward(const at::Tensor& grad_out, const at::T
     };
     const at::Tensor shares = operands.shares(of_queries(result.log_sum)), grad = of_queries(grad_out);
     const at::Tensor delta = (grad * of_queries(result.out)).sum(-1, true);
-    const at::Tensor of_scores = shares * (at::matmul(grad, operands.v.transpose(1, 2)) - delta);
+    const at::Tensor of_scores =
+        shares * (operands.dropped(at::matmul(grad, operands.v.transpose(1, 2))) - delta);
     const at::Tensor of_products =
         operands.slope.defined() ? of_scores * operands.slope : of_scores * formula.scale;
     // Sums the gradients of keys or values over the query heads that share them.
@@ -254,7 +260,7 @@ AttentionGradients attend_spans_backward(const at::Tensor& grad_out, const at::T
     gradients.q.narrow(0, span.first_query, span.queries)
         .copy_(at::matmul(of_products, operands.k).transpose(0, 1));
     add_keys(gradients.k, at::matmul(of_products.transpose(1, 2), operands.q));
-    add_keys(gradients.v, at::matmul(shares.transpose(1, 2), grad));
+    add_keys(gradients.v, at::matmul(operands.dropped(shares).transpose(1, 2), grad));
   }
   return gradients;
 }

@@ -11,7 +11,7 @@ std::vector<SeenSpan> seen_spans(const std::vector<AttentionSpan>& spans, const 
     band = band.from(query, 0);
     const auto [key, end_key] = band.keys_seen(end_query - query);
     seen.push_back({span.first_query + query, end_query - query, span.first_key + key, end_key - key,
-                    band.from(0, key).of_first(end_key - key)});
+                    band.from(0, key).of_first(end_key - key), span.ahead + query - key});
   }
   return seen;
 }

@@ -12,6 +12,7 @@ namespace tessera::ops {
 struct SeenSpan {
   int64_t first_query, queries, first_key, keys;
   kernels::KeyBand band;  // band of these queries and keys
+  int64_t ahead;          // as that of AttentionSpan
 };
 
 // Returns the seen part of each span; spans in which no query sees a key are left out.

@@ -66,22 +66,16 @@ struct SpanFunction : torch::autograd::Function<SpanFunction> {
   }
 };
 
-// A run of queries of one span, and the keys that at least one of them sees: the first ones of the span.
-struct Block {
-  int64_t first_query = 0, queries = 0;  // rows of q
-  int64_t first_key = 0, keys = 0;       // rows of k and v
-  int64_t ahead = 0;                     // position of the first query minus that of the first key
-};
-
-// Cuts the spans into blocks of at most kBlockScores scores; blocks without keys are left out.
-std::vector<Block> blocks_of(const std::vector<AttentionSpan>& spans, int64_t heads, bool is_causal) {
-  std::vector<Block> blocks;
+// Cuts the spans into blocks of at most kBlockScores scores: runs of queries, with those keys of their span
+// that at least one of them sees, its first ones. Blocks without keys are left out.
+std::vector<AttentionSpan> blocks_of(const std::vector<AttentionSpan>& spans, int64_t heads, bool is_causal) {
+  std::vector<AttentionSpan> blocks;
   for (const AttentionSpan& span : spans) {
     const int64_t fit = kBlockScores / std::max<int64_t>(1, heads * span.keys);
     const int64_t size = std::clamp<int64_t>(fit, 1, std::max<int64_t>(1, span.queries));
     for (int64_t first = 0; first < span.queries; first += size) {
-      Block block{span.first_query + first, std::min(size, span.queries - first), span.first_key, span.keys,
-                  span.ahead + first};
+      AttentionSpan block{span.first_query + first, std::min(size, span.queries - first), span.first_key,
+                          span.keys, span.ahead + first};
       if (is_causal) block.keys = std::clamp<int64_t>(block.ahead + block.queries, 0, span.keys);
       if (block.keys > 0) blocks.push_back(block);
     }
@@ -114,12 +108,18 @@ struct BiasedOperands {
 
   // Returns the column of the biases that belongs to the block's last query and first key. The biases of a
   // query's keys lie side by side, and those of the query before it begin one column further on.
-  int64_t first_column(const Block& block) const {
+  int64_t first_column(const AttentionSpan& block) const {
     return (bias.size(1) - 1) / 2 - (block.ahead + block.queries - 1);
   }
 
+  // Returns values of the block's pairs, [heads, queries, keys], after dropout.
+  at::Tensor dropped(const at::Tensor& of_pairs, const AttentionSpan& block) const {
+    if (formula.dropout.probability == 0.0) return of_pairs;
+    return of_pairs * dropout_factors(formula.dropout, block, of_pairs.scalar_type());
+  }
+
   // Returns the softmax of the block's scores, [heads, queries, keys].
-  at::Tensor weights(const Block& block) const {
+  at::Tensor weights(const AttentionSpan& block) const {
     const at::Tensor queries = q.narrow(1, block.first_query, block.queries),
                      keys = k.narrow(1, block.first_key, block.keys);
     at::Tensor scores = at::matmul(queries, keys.transpose(1, 2));
@@ -161,9 +161,9 @@ struct BiasedFunction : torch::autograd::Function<BiasedFunction> {
                         const std::vector<AttentionSpan>& spans, const AttentionFormula& formula) {
     const BiasedOperands operands(q, k, v, bias, formula);
     const at::Tensor out = at::zeros(q.sizes(), q.options());
-    for (const Block& block : blocks_of(spans, q.size(1), formula.is_causal)) {
-      const at::Tensor made =
-          at::matmul(operands.weights(block), operands.v.narrow(1, block.first_key, block.keys));
+    for (const AttentionSpan& block : blocks_of(spans, q.size(1), formula.is_causal)) {
+      const at::Tensor made = at::matmul(operands.dropped(operands.weights(block), block),
+                                         operands.v.narrow(1, block.first_key, block.keys));
       out.narrow(0, block.first_query, block.queries).copy_(made.transpose(0, 1));
     }
     return out;
@@ -180,14 +180,14 @@ struct BiasedFunction : torch::autograd::Function<BiasedFunction> {
     const at::Tensor grad_q = zeros_like(in.q), grad_k = zeros_like(in.k), grad_v = zeros_like(in.v),
                      grad_bias = zeros_like(in.bias);
     const auto spans = to_spans(ctx->saved_data["spans"].toIntVector());
-    for (const Block& block : blocks_of(spans, in.q.size(0), in.formula.is_causal)) {
+    for (const AttentionSpan& block : blocks_of(spans, in.q.size(0), in.formula.is_causal)) {
       const auto of_keys = [&](const at::Tensor& x) { return x.narrow(1, block.first_key, block.keys); };
       const auto of_queries = [&](const at::Tensor& x) {
         return x.narrow(1, block.first_query, block.queries);
       };
       const at::Tensor weights = in.weights(block), grad = of_queries(grad_out);
-      of_keys(grad_v).add_(at::matmul(weights.transpose(1, 2), grad));
-      at::Tensor scores = at::matmul(grad, of_keys(in.v).transpose(1, 2));
+      of_keys(grad_v).add_(at::matmul(in.dropped(weights, block).transpose(1, 2), grad));
+      at::Tensor scores = in.dropped(at::matmul(grad, of_keys(in.v).transpose(1, 2)), block);
       // The gradient of the scores, by that of the softmax.
       scores = weights * (scores - (scores * weights).sum(2, /*keepdim=*/true));
       grad_bias.narrow(1, in.first_column(block), block.queries + block.keys - 1).add_(sum_distances(scores));

@@ -82,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "layers"},
         BadCase{"activation", {{"hidden_act", "gelu"}}, kUnsupported, "'gelu'"},
         BadCase{"quantised", {{"quantization_config", {{"bits", 4}}}}, kUnsupported, "quantization_config"},
-        BadCase{"dropout", {{"attention_dropout", 0.1}}, kUnsupported, "attention_dropout"},
+        BadCase{"dropout", {{"attention_dropout", 1.0}}, kConfig, "attention_dropout"},
         BadCase{"architecture",
                 {{"architectures", {"LlamaForQuestionAnswering"}}},
                 kUnsupported,
@@ -285,12 +285,12 @@ TEST(Registry, FamiliesDropWhereTransformersDoes) {
   const struct {
     const char* type;
     json keys;
-    double embedding, mixer, mlp, classifier;
+    double embedding, mixer, mlp, classifier, attention = 0.0;
   } cases[] = {
       {"phi", {{"embd_pdrop", 0.2}, {"resid_pdrop", 0.3}}, 0.2, 0.3, 0.3, 0.1},
       {"phi3", {{"embd_pdrop", 0.2}, {"resid_pdrop", 0.3}}, 0.0, 0.3, 0.3, 0.1},
-      {"gptj", {{"embd_pdrop", 0.2}, {"resid_pdrop", 0.3}}, 0.2, 0.3, 0.3, 0.1},
-      {"gpt_neox", {{"hidden_dropout", 0.2}}, 0.2, 0.2, 0.2, 0.1},
+      {"gptj", {{"embd_pdrop", 0.2}, {"resid_pdrop", 0.3}, {"attn_pdrop", 0.4}}, 0.2, 0.3, 0.3, 0.1, 0.4},
+      {"gpt_neox", {{"hidden_dropout", 0.2}, {"attention_dropout", 0.4}}, 0.2, 0.2, 0.2, 0.1, 0.4},
       {"falcon", {{"hidden_dropout", 0.2}, {"attention_dropout", 0.3}}, 0.0, 0.2, 0.2, 0.2},
       {"falcon",
        {{"new_decoder_architecture", false},
@@ -303,13 +303,24 @@ TEST(Registry, FamiliesDropWhereTransformersDoes) {
        0.2,
        0.2},
       {"bloom", {{"hidden_dropout", 0.2}, {"classifier_dropout", 0.4}}, 0.0, 0.2, 0.2, 0.4},
-      {"mpt", {{"resid_pdrop", 0.2}, {"attn_config", {{"attn_pdrop", 0.3}}}}, 0.0, 0.3, 0.3, 0.1},
+      {"falcon",
+       {{"new_decoder_architecture", false},
+        {"multi_query", false},
+        {"alibi", true},
+        {"attention_dropout", 0.3}},
+       0.0,
+       0.0,
+       0.0,
+       0.0,
+       0.3},
+      {"mpt", {{"resid_pdrop", 0.2}, {"attn_config", {{"attn_pdrop", 0.3}}}}, 0.0, 0.3, 0.3, 0.1, 0.3},
       {"starcoder2", {{"embedding_dropout", 0.2}, {"residual_dropout", 0.3}}, 0.2, 0.3, 0.3, 0.1},
       {"opt", json::object(), 0.0, 0.1, 0.1, 0.1},
       {"opt", {{"dropout", 0.0}}, 0.0, 0.0, 0.0, 0.1},
       {"stablelm", {{"hidden_dropout", 0.2}}, 0.0, 0.0, 0.2, 0.2},
-      {"seed_oss", json::object(), 0.0, 0.1, 0.1, 0.1},
+      {"seed_oss", json::object(), 0.0, 0.1, 0.1, 0.1, 0.1},
       {"qwen3_5_text", json::object(), 0.0, 0.0, 0.0, 0.1},
+      {"gemma2", {{"attention_dropout", 0.2}}, 0.0, 0.0, 0.0, 0.1, 0.2},
   };
   for (const auto& one : cases) {
     json value = json_of_any(one.type);
@@ -321,6 +332,7 @@ TEST(Registry, FamiliesDropWhereTransformersDoes) {
     for (const auto& block : config->decoder.blocks) {
       EXPECT_EQ(block.mixer_dropout, one.mixer) << value;
       EXPECT_EQ(block.mlp_dropout, one.mlp) << value;
+      EXPECT_EQ(block.attention.dropout, one.attention) << value;
     }
   }
 }
@@ -418,7 +430,6 @@ TEST(Registry, DescribedFamiliesHaveTheDefaultsOfTheirClasses) {
   EXPECT_EQ(read_as("smollm3", seven)->decoder.blocks[3].attention.rotary, -1);
   EXPECT_TRUE(read_as("gemma")->tie_word_embeddings);
   EXPECT_EQ(read_as("glm")->decoder.ropes[0].head_dim, 64);
-  EXPECT_FALSE(read_as("seed_oss")->training_note.empty()) << "its dropout is 0.1 unless it is given";
 
   EXPECT_THAT(windows(*read_as("qwen2_moe", seven)), ::testing::Each(0));
   const auto qwen2_moe = read_as(

@@ -225,9 +225,10 @@ TEST(Seq2SeqModel, DefaultsAreThoseOfTransformers) {
     EXPECT_EQ(block.mixer_dropout, 0.1);
     EXPECT_EQ(block.mlp_dropout, 0.1);
     EXPECT_EQ(block.mlp_hidden_dropout, 0.1);
+    EXPECT_EQ(block.attention.dropout, 0.1);
   }
-  EXPECT_THAT(t5->training_note, ::testing::HasSubstr("not to attention's probabilities"));
-  EXPECT_EQ(parse({{"model_type", "t5"}, {"dropout_rate", 0}})->training_note, "");
+  EXPECT_EQ(t5->parts.decoder.blocks.front().cross_attention->dropout, 0.1);
+  EXPECT_EQ(t5->training_note, "");
   const auto mt5 = parse({{"model_type", "mt5"}});
   EXPECT_EQ(mt5->vocab_size, 250112);
   EXPECT_EQ(mt5->intermediate_size, 1024);

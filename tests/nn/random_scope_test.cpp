@@ -1,11 +1,13 @@
 #include "tessera/nn/random_scope.h"
 
 #include <cmath>
+#include <tuple>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "tessera/core/error.h"
+#include "tessera/nn/attention_dropout.h"
 #include "tessera/nn/dropout.h"
 #include "tessera/nn/embedding.h"
 
@@ -91,6 +93,30 @@ TEST(Dropout, DropsItsShareAndKeepsTheMean) {
   EXPECT_TRUE(at::equal(dropout.forward(x.narrow(0, 0, 7)), y.narrow(0, kTokens - 7, 7)));
   dropout.eval();
   EXPECT_TRUE(dropout.forward(x).is_same(x));
+}
+
+// A rank with some tokens and heads draws what one process does for them, in any order of the tokens.
+TEST(AttentionDropout, DrawsBelongToTokensAndHeads) {
+  const auto draws_of = [](const RandomPlace& place, int64_t tokens, int64_t first_head, int64_t heads) {
+    const RandomScope scope(place);
+    return AttentionDropout(0.3, 6, "here").of(at::zeros({tokens, heads, 2}), first_head).draws;
+  };
+  const RandomPlace all{1, 2, 3, {}, {0, 4, 30}, {0, 4, 30}};
+  const at::Tensor whole = draws_of(all, 30, 0, 6);
+  EXPECT_EQ(std::get<0>(at::_unique2(whole)).numel(), whole.numel());
+  EXPECT_TRUE(at::equal(draws_of({1, 2, 4, {}, {0, 26}}, 26, 2, 3), whole.narrow(0, 4, 26).narrow(1, 2, 3)));
+  RandomPlace some = all;
+  some.part = std::vector<TokenRun>{{20, 5}, {2, 6}};
+  const at::Tensor of_some = draws_of(some, 11, 0, 6);
+  EXPECT_TRUE(at::equal(of_some, at::cat({whole.narrow(0, 20, 5), whole.narrow(0, 2, 6)})));
+  const at::Tensor tokens = at::tensor(std::vector<int64_t>{10, 1}, at::kLong);
+  EXPECT_TRUE(at::equal(draws_of(place_of_rows(some, tokens, 11), 2, 0, 6), of_some.index_select(0, tokens)));
+  AttentionDropout dropout(0.3, 6, "here");
+  EXPECT_FALSE(dropout.of(at::zeros({30, 6, 2}), 0).draws.defined()) << "no scope: not a step of training";
+  const RandomScope scope(all);
+  EXPECT_EQ(dropout.of(at::zeros({30, 6, 2}), 0).probability, 0.3);
+  dropout.eval();
+  EXPECT_EQ(dropout.of(at::zeros({30, 6, 2}), 0).probability, 0.0);
 }
 
 TEST(EmbeddingNoise, IsAddedInTrainingAlone) {

@@ -1,5 +1,5 @@
-// Tests windows, both directions and soft caps, over documents and over spans of them, against the definition
-// of attention.
+// Tests windows, both directions, soft caps and dropout, over documents and over spans of them, against the
+// definition of attention.
 #include "tessera/ops/attention_formula.h"
 
 #include <cmath>
@@ -10,7 +10,9 @@
 #include <gtest/gtest.h>
 
 #include "tessera/core/error.h"
+#include "tessera/core/rng.h"
 #include "tessera/ops/attention.h"
+#include "tessera/ops/kernels/attention.h"
 #include "tessera/ops/plain.h"
 
 #include "tests/testing/gradcheck.h"
@@ -25,7 +27,7 @@ using tessera::testing::Random;
 
 std::string shown(const AttentionFormula& f) {
   return std::string(f.is_causal ? "causal" : "both ways") + ", window " + std::to_string(f.window) +
-         ", soft cap " + std::to_string(f.soft_cap);
+         ", soft cap " + std::to_string(f.soft_cap) + ", dropout " + std::to_string(f.dropout.probability);
 }
 
 // Returns which keys each query sees, as bools [queries, keys].
@@ -42,8 +44,44 @@ at::Tensor pairs_that_see(const std::vector<AttentionSpan>& spans, int64_t queri
   return seen;
 }
 
+// Gives the formula's dropout the draws of these queries.
+AttentionFormula drawn(AttentionFormula formula, const at::Tensor& q) {
+  if (formula.dropout.probability == 0.0) return formula;
+  const CounterRng rng(17, 4);
+  at::Tensor& draws = formula.dropout.draws = at::empty({q.size(0), q.size(1)}, at::kLong);
+  auto* const numbers = draws.data_ptr<int64_t>();
+  for (int64_t i = 0; i < draws.numel(); ++i) numbers[i] = static_cast<int64_t>(rng.bits(i));
+  return formula;
+}
+
+// Returns by what dropout multiplies the pairs' probabilities, [heads, queries, keys].
+at::Tensor pair_factors(const std::vector<AttentionSpan>& spans, const AttentionDropout& dropout,
+                        int64_t keys) {
+  const int64_t heads = dropout.draws.size(1);
+  at::Tensor factors = at::ones({heads, dropout.draws.size(0), keys}, at::kDouble);
+  const double kept = 1.0 / (1.0 - dropout.probability), bound = dropout.probability * 0x1.0p32;
+  const auto* const draws = dropout.draws.data_ptr<int64_t>();
+  for (const AttentionSpan& span : spans) {
+    for (int64_t row = 0; row < heads * span.queries; ++row) {
+      const int64_t head = row % heads, query = row / heads, token = span.first_query + query;
+      const auto draw = static_cast<uint64_t>(draws[token * heads + head]);
+      auto* const to = factors.data_ptr<double>() + (head * factors.size(1) + token) * keys + span.first_key;
+      for (int64_t key = 0; key < span.keys; ++key) {
+        const uint32_t word =
+            kernels::pair_word(static_cast<uint32_t>(draw), static_cast<uint32_t>(draw >> 32),
+                               static_cast<uint32_t>(span.ahead + query - key));
+        to[key] = word < bound ? 0.0 : kept;
+      }
+    }
+  }
+  return factors;
+}
+
 // Returns attention by its definition, with the logarithm of the softmax's denominator.
-AttentionResult by_definition(const Inputs& in, const at::Tensor& seen, const AttentionFormula& formula) {
+AttentionResult by_definition(const Inputs& in, const std::vector<AttentionSpan>& spans,
+                              const AttentionFormula& given) {
+  const AttentionFormula formula = drawn(given, in[0]);
+  const at::Tensor seen = pairs_that_see(spans, in[0].size(0), in[1].size(0), formula);
   const int64_t group = in[0].size(1) / in[1].size(1);
   const auto heads = [](const at::Tensor& x) { return x.transpose(0, 1); };
   at::Tensor scores =
@@ -52,16 +90,19 @@ AttentionResult by_definition(const Inputs& in, const at::Tensor& seen, const At
   scores = scores.masked_fill(seen.logical_not(), -std::numeric_limits<double>::infinity());
   const at::Tensor log_sum = at::logsumexp(scores, {2}, true);
   const at::Tensor sees = seen.any(1).view({1, -1, 1});
-  const at::Tensor weights = at::where(sees, at::exp(scores - at::where(sees, log_sum, 0.0)), 0.0);
+  at::Tensor weights = at::where(sees, at::exp(scores - at::where(sees, log_sum, 0.0)), 0.0);
+  if (formula.dropout.probability > 0)
+    weights = weights * pair_factors(spans, formula.dropout, in[1].size(0));
   return {heads(at::matmul(weights, heads(in[2].repeat_interleave(group, 1)))), heads(log_sum)};
 }
 
 Op fused_formula(const std::vector<int64_t>& starts, const AttentionFormula& formula) {
-  return [=](const Inputs& in) { return document_attention(in[0], in[1], in[2], starts, formula); };
+  return [=](const Inputs& in) {
+    return document_attention(in[0], in[1], in[2], starts, drawn(formula, in[0]));
+  };
 }
 Op definition(const std::vector<int64_t>& starts, const AttentionFormula& formula) {
-  const at::Tensor seen = pairs_that_see(spans_of_documents(starts), starts.back(), starts.back(), formula);
-  return [=](const Inputs& in) { return by_definition(in, seen, formula).out; };
+  return [=](const Inputs& in) { return by_definition(in, spans_of_documents(starts), formula).out; };
 }
 
 Inputs make_formula_inputs(int64_t queries, int64_t keys, int64_t heads, int64_t kv_heads, int64_t head_dim,
@@ -78,22 +119,22 @@ std::vector<AttentionFormula> formulas(int64_t window) {
           {0.4, true, window},
           {0.4, false, window},
           {0.4, true, 0, 1.5},
-          {0.4, false, window, 0.7}};
+          {0.4, false, window, 0.7},
+          {.scale = 0.4, .is_causal = false, .window = window, .soft_cap = 0.7, .dropout = {0.3}}};
 }
 
 // The formula's sinks are the fourth input.
 Op fused_with_sinks(const std::vector<int64_t>& starts, AttentionFormula formula) {
   return [=](const Inputs& in) mutable {
     formula.sinks = in[3];
-    return document_attention(in[0], in[1], in[2], starts, formula);
+    return document_attention(in[0], in[1], in[2], starts, drawn(formula, in[0]));
   };
 }
 
 // A softmax with one more column, which no value belongs to.
 Op sinks_by_definition(const std::vector<int64_t>& starts, const AttentionFormula& formula) {
-  const at::Tensor seen = pairs_that_see(spans_of_documents(starts), starts.back(), starts.back(), formula);
   return [=](const Inputs& in) {
-    const AttentionResult without = by_definition(in, seen, formula);
+    const AttentionResult without = by_definition(in, spans_of_documents(starts), formula);
     const at::Tensor sinks = in[3].view({1, -1, 1});
     return without.out * at::sigmoid(without.log_sum - sinks);
   };
@@ -145,8 +186,9 @@ TEST(AttentionFormula, RandomDocumentsEqualTheDefinition) {
       expect_same(fused_formula(starts, formula), definition(starts, formula), in, 1e-11);
       expect_near_double(fused_formula(starts, formula), in, at::kFloat, 2e-5);
       expect_near_double(fused_formula(starts, formula), in, at::kBFloat16, 6e-2);
-      expect_near(plain::document_attention(in[0], in[1], in[2], starts, formula),
-                  definition(starts, formula)(in), 1e-11, "plain");
+      if (formula.dropout.probability == 0)
+        expect_near(plain::document_attention(in[0], in[1], in[2], starts, formula),
+                    definition(starts, formula)(in), 1e-11, "plain");
       if (HasFailure()) return;
     }
   }
@@ -188,9 +230,9 @@ TEST(AttentionFormula, TilesOutsideTheWindowCostNothing) {
 // Expects the result, and the gradients if the result is all of the softmax, to equal the definition in
 // float64 and float32.
 void expect_by_definition(const Inputs& in, const std::vector<AttentionSpan>& spans,
-                          const AttentionFormula& formula) {
-  const at::Tensor seen = pairs_that_see(spans, in[0].size(0), in[1].size(0), formula);
-  const AttentionResult want = by_definition(in, seen, formula);
+                          const AttentionFormula& given) {
+  const AttentionResult want = by_definition(in, spans, given);
+  const AttentionFormula formula = drawn(given, in[0]);
   for (const auto& [type, tolerance] : {std::pair{at::kDouble, 1e-11}, {at::kFloat, 3e-5}}) {
     const at::Tensor q = in[0].detach().to(type), k = in[1].detach().to(type), v = in[2].detach().to(type);
     const AttentionResult got = attend_spans(q, k, v, spans, formula);
@@ -239,12 +281,34 @@ TEST(AttentionFormula, RandomSpansEqualTheDefinition) {
   }
 }
 
+// Neighbours in each direction are dropped independently of each other.
+TEST(AttentionFormula, DropoutDropsItsShareOfThePairs) {
+  constexpr double kProbability = 0.2;
+  const at::Tensor q = at::zeros({300, 8, 1});
+  const AttentionFormula formula = drawn({.is_causal = false, .dropout = {kProbability}}, q);
+  const at::Tensor factors = dropout_factors(formula.dropout, {0, 300, 0, 300, 0}, at::kDouble);
+  EXPECT_TRUE(at::equal(factors, pair_factors({{0, 300, 0, 300, 0}}, formula.dropout, 300)));
+  const at::Tensor drops = factors.eq(0).to(at::kDouble);
+  // Ten standard deviations of the shares of some 700,000 pairs.
+  const double p = kProbability, many = 700000;
+  EXPECT_NEAR(drops.mean().item<double>(), p, 10 * std::sqrt(p * (1 - p) / many));
+  for (int64_t dim = 0; dim < 3; ++dim) {
+    const at::Tensor both =
+        drops.narrow(dim, 1, drops.size(dim) - 1) * drops.narrow(dim, 0, drops.size(dim) - 1);
+    EXPECT_NEAR(both.mean().item<double>(), p * p, 10 * std::sqrt(p * p * (1 - p * p) / many)) << dim;
+  }
+}
+
 TEST(AttentionFormula, RefusesWhatMeansNothing) {
   const Inputs in = make_formula_inputs(5, 5, 2, 1, 4, 9);
   for (const AttentionFormula& formula :
        {AttentionFormula{0.0}, AttentionFormula{-1.0}, AttentionFormula{1.0, true, -1},
-        AttentionFormula{1.0, true, 0, -0.5}, AttentionFormula{NAN}}) {
+        AttentionFormula{1.0, true, 0, -0.5}, AttentionFormula{NAN}, AttentionFormula{.dropout = {1.0}}}) {
     EXPECT_THROW(fused_formula({0, 5}, formula)(in), Error);
+  }
+  for (const at::Tensor& draws : {at::zeros({4, 2}, at::kLong), at::zeros({5, 2}), at::Tensor()}) {
+    const AttentionFormula formula{.dropout = {0.5, draws}};
+    EXPECT_THROW(document_attention(in[0], in[1], in[2], {0, 5}, formula), Error);
   }
   using Spans = std::vector<AttentionSpan>;
   for (const Spans& spans :

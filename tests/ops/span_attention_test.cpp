@@ -2,6 +2,8 @@
 // differentiates.
 #include "tessera/ops/span_attention.h"
 
+#include <limits>
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -17,6 +19,7 @@ struct Case {
   std::vector<AttentionSpan> spans;
   bool is_causal = false;
   double scale = 1.0;
+  AttentionDropout dropout = {};
 };
 
 // Returns the attention of every span as one product, and zeros for queries of none.
@@ -38,23 +41,26 @@ at::Tensor plain(const Case& c, const at::Tensor& q, const at::Tensor& k, const 
       scores = scores + bias.index_select(1, column.flatten()).view(scores.sizes());
     }
     if (c.is_causal) scores = scores.masked_fill(distance.gt(0), -INFINITY);
-    const at::Tensor made =
-        at::matmul(at::softmax(scores, 2), rows(v, span.first_key, span.keys)).transpose(0, 1);
+    at::Tensor weights = at::softmax(scores, 2);
+    if (c.dropout.probability > 0) weights = weights * dropout_factors(c.dropout, span, at::kDouble);
+    const at::Tensor made = at::matmul(weights, rows(v, span.first_key, span.keys)).transpose(0, 1);
     out = out.index_copy(0, at::arange(span.first_query, span.first_query + span.queries, at::kLong), made);
   }
   return out;
 }
 
-void expect_equal(const Case& c, int64_t reach) {
+void expect_equal(Case c, int64_t reach) {
   SCOPED_TRACE(c.name);
   at::manual_seed(7);
+  if (c.dropout.probability > 0)
+    c.dropout.draws = at::randint(std::numeric_limits<int64_t>::max(), {c.queries, c.heads}, at::kLong);
   const auto options = at::TensorOptions(at::kDouble);
   const at::Tensor bias =
       reach < 0 ? at::Tensor() : at::randn({c.heads, 2 * reach + 1}, options).requires_grad_();
   std::vector<at::Tensor> in = {at::randn({c.queries, c.heads, 5}, options).requires_grad_(),
                                 at::randn({c.keys, c.heads, 5}, options).requires_grad_(),
                                 at::randn({c.keys, c.heads, 5}, options).requires_grad_()};
-  const AttentionFormula formula{.scale = c.scale, .is_causal = c.is_causal};
+  const AttentionFormula formula{.scale = c.scale, .is_causal = c.is_causal, .dropout = c.dropout};
   const at::Tensor got = bias.defined() ? biased_attention(in[0], in[1], in[2], c.spans, formula, bias)
                                         : span_attention(in[0], in[1], in[2], c.spans, formula);
   const at::Tensor want = plain(c, in[0], in[1], in[2], bias);
@@ -77,6 +83,7 @@ TEST(SpanAttention, EqualsTheFormula) {
   expect_equal({"across", 8, 13, 2, across}, -1);
   expect_equal({"scaled", 8, 13, 2, across, false, 0.3}, -1);
   expect_equal({"one query", 1, 4, 3, {{0, 1, 0, 4, 0}}}, -1);
+  expect_equal({"dropout", 8, 13, 2, across, false, 0.3, {0.4}}, -1);
 }
 
 TEST(BiasedAttention, EqualsTheFormula) {
@@ -85,6 +92,7 @@ TEST(BiasedAttention, EqualsTheFormula) {
   expect_equal({"causal", 16, 16, 3, documents, true, 0.5}, 11);
   // Tokens that follow others of a cache.
   expect_equal({"behind", 5, 13, 2, {{0, 2, 0, 6, 4}, {2, 3, 6, 7, 4}}, true}, 9);
+  expect_equal({"dropout", 16, 16, 3, documents, true, 0.5, {0.4}}, 11);
   expect_equal({"a query that no span has", 4, 4, 2, {{1, 3, 0, 3, 0}}}, 3);
 }
 
@@ -92,6 +100,7 @@ TEST(BiasedAttention, EqualsTheFormula) {
 TEST(BiasedAttention, GoesThroughALongDocumentInBlocks) {
   expect_equal({"long", 1700, 1700, 1, {{0, 1700, 0, 1700, 0}}}, 1699);
   expect_equal({"long and causal", 1700, 1700, 1, {{0, 1700, 0, 1700, 0}}, true}, 1699);
+  expect_equal({"long with dropout", 1700, 1700, 1, {{0, 1700, 0, 1700, 0}}, false, 1.0, {0.1}}, 1699);
 }
 
 TEST(BiasedAttention, RefusesBiasesThatDoNotReach) {

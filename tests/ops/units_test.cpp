@@ -147,7 +147,7 @@ struct Attended {
 
 template <class T>
 Attended attend(const Units<T>& units, const std::vector<float>& scores, const std::vector<float>& gradients,
-                const std::vector<T>& values, const KeyBand& band) {
+                const std::vector<T>& values, const KeyBand& band, const float* factors) {
   constexpr int64_t kSquare = kPanelLines * kPanelLines, kPanels = 2;
   const auto memory = [&](int64_t blocks) {
     return std::unique_ptr<char, decltype(&std::free)>(
@@ -162,16 +162,16 @@ Attended attend(const Units<T>& units, const std::vector<float>& scores, const s
   SoftmaxState state;
   std::vector<float> rescale(32);
   for (const bool is_first : {true, false}) {
-    units.softmax(scores.data(), kPanels, band, is_first ? 0.125f : 0.3f, is_first, state, rescale.data(),
-                  numerators.get());
+    units.softmax(scores.data(), factors, kPanels, band, is_first ? 0.125f : 0.3f, is_first, state,
+                  rescale.data(), numerators.get());
     if (!is_first) units.scale_columns(result.out.data(), rescale.data(), kPanelLines);
     units.multiply_panel(v.get(), numerators.get(), kPanels, !is_first, result.out.data(), kPanelLines);
   }
   units.softmax_end(state, result.factors.data(), result.log_sum.data());
   const auto p = memory(1), g = memory(1), g_right = memory(1), left = memory(1), right = memory(1);
   const std::vector<float> delta(32, 0.3f);
-  units.softmax_backward(scores.data(), gradients.data(), band, 0.125f, result.log_sum.data(), delta.data(),
-                         p.get(), g.get(), g_right.get());
+  units.softmax_backward(scores.data(), gradients.data(), factors, band, 0.125f, result.log_sum.data(),
+                         delta.data(), p.get(), g.get(), g_right.get());
   units.pack(Side::Left, {values.data(), 64, true}, 32, 32, left.get(), units.block_bytes);
   units.pack(Side::Right, {values.data(), 64, false}, 32, 32, right.get(), units.block_bytes);
   units.multiply_panel(p.get(), right.get(), 1, false, result.of_values.data(), kPanelLines);
@@ -191,8 +191,9 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
 
 template <class T>
 void expect_same_attention(Random& random, double tolerance, const Units<float>& reference) {
-  std::vector<float> scores, gradients, values;
+  std::vector<float> scores, gradients, values, dropped;
   for (int i = 0; i < 2048; ++i) {
+    dropped.push_back(random.in(0, 3) == 0 ? 0.0f : 1.25f);
     scores.push_back(random.value() * 3);
     gradients.push_back(random.value());
     values.push_back(random.value());
@@ -204,10 +205,11 @@ void expect_same_attention(Random& random, double tolerance, const Units<float>&
   for (const KeyBand band : {KeyBand{-kUnbounded, kUnbounded, 64}, KeyBand{-kUnbounded, 32, 64},
                              KeyBand{3, 40, 64}, KeyBand{-2, 5, 64}, KeyBand{-31, kUnbounded, 41}}) {
     SCOPED_TRACE(::testing::Message() << "keys " << band.first << " to " << band.last << " of " << band.keys);
-    const Attended want = attend(reference, scores, gradients, values, band);
+    const float* const factors = random.in(0, 1) == 0 ? nullptr : dropped.data();
+    const Attended want = attend(reference, scores, gradients, values, band, factors);
     for (const auto* units : runnable_units<T>()) {
       SCOPED_TRACE(::testing::Message() << name_of(units->isa) << ", " << sizeof(T) << " bytes");
-      const Attended got = attend(*units, scores, gradients, own, band);
+      const Attended got = attend(*units, scores, gradients, own, band, factors);
       EXPECT_LT(distance(got.out, want.out), tolerance);
       EXPECT_LT(distance(got.of_keys, want.of_keys), tolerance);
       EXPECT_LT(distance(got.of_values, want.of_values), tolerance);
@@ -227,8 +229,8 @@ void expect_nan_is_kept() {
     const std::unique_ptr<char, decltype(&std::free)> numerators(
         static_cast<char*>(std::aligned_alloc(64, static_cast<size_t>(units->block_bytes))), &std::free);
     SoftmaxState state;
-    units->softmax(scores.data(), 1, {-kUnbounded, kUnbounded, 32}, 1.0f, true, state, rescale.data(),
-                   numerators.get());
+    units->softmax(scores.data(), nullptr, 1, {-kUnbounded, kUnbounded, 32}, 1.0f, true, state,
+                   rescale.data(), numerators.get());
     units->softmax_end(state, factors.data(), log_sum.data());
     for (int i = 0; i < 32; ++i) EXPECT_EQ(std::isnan(log_sum[i]), i == 7) << name_of(units->isa) << " " << i;
   }

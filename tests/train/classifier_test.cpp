@@ -150,9 +150,11 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"ddp", "bert_number", nullptr, "zero_stage: 0\n"},
         Layout{"tp", "bert", &config::Recipe::tensor_parallel_size},
         Layout{"tp_of_lora", "bert", &config::Recipe::tensor_parallel_size, kLora},
-        Layout{"tp_of_modernbert", "modernbert", &config::Recipe::tensor_parallel_size},
+        Layout{"tp_of_modernbert", "modernbert", &config::Recipe::tensor_parallel_size,
+               "model_config: {attention_dropout: 0.2, mlp_dropout: 0.2}\n"},
         Layout{"cp", "bert", &config::Recipe::context_parallel_size},
-        Layout{"cp_of_windows", "modernbert", &config::Recipe::context_parallel_size},
+        Layout{"cp_of_windows", "modernbert", &config::Recipe::context_parallel_size,
+               "model_config: {attention_dropout: 0.2, mlp_dropout: 0.2}\n"},
         Layout{"cp_of_a_decoder", "llama_score", &config::Recipe::context_parallel_size},
         Layout{"pp", "roberta", &config::Recipe::pipeline_parallel_size, "", 2},
         Layout{"lora", "distilbert", nullptr, kLora},
@@ -172,8 +174,8 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"pp_of_pairs", "reward_training", &config::Recipe::pipeline_parallel_size, "", 2, kPairs}),
     [](const auto& info) { return info.param.what; });
 
-// The first losses tell which dropouts act: those of the hidden states, and that of what the classifier
-// reads.
+// The first losses tell which dropouts act: those of the hidden states, of attention, of MLPs, and of what
+// the classifier reads.
 TEST(ClassifierDropout, IsThatOfTheConfig) {
   const auto first_loss = [](const std::string& model, const std::string& values, const char* task) {
     return run(config::parse_recipe("base_model: " + testing::reference_data("classifiers/") + model +
@@ -190,18 +192,24 @@ TEST(ClassifierDropout, IsThatOfTheConfig) {
     const char* model;
     std::vector<std::string> values;  // the first names no dropout
     const char* task = "classification";
-  } cases[] = {{"bert",
-                {"hidden_dropout_prob: 0", "hidden_dropout_prob: 0.3",
-                 "hidden_dropout_prob: 0, classifier_dropout: 0.3"}},
-               {"roberta", {"hidden_dropout_prob: 0", "hidden_dropout_prob: 0, classifier_dropout: 0.3"}},
-               {"distilbert",
-                {"dropout: 0, seq_classif_dropout: 0", "dropout: 0.3, seq_classif_dropout: 0",
-                 "dropout: 0, seq_classif_dropout: 0.3"}},
-               {"modernbert", {"embedding_dropout: 0", "embedding_dropout: 0.3", "classifier_dropout: 0.3"}},
-               {"gpt2_score",
-                {"resid_pdrop: 0, embd_pdrop: 0", "resid_pdrop: 0.3, embd_pdrop: 0",
-                 "resid_pdrop: 0, embd_pdrop: 0.3"}},
-               {"llama_tokens", {"classifier_dropout: 0", "classifier_dropout: 0.3"}, kTokens}};
+  } cases[] = {
+      {"bert",
+       {"hidden_dropout_prob: 0", "hidden_dropout_prob: 0.3",
+        "hidden_dropout_prob: 0, classifier_dropout: 0.3",
+        "hidden_dropout_prob: 0, attention_probs_dropout_prob: 0"}},
+      {"roberta", {"hidden_dropout_prob: 0", "hidden_dropout_prob: 0, classifier_dropout: 0.3"}},
+      {"distilbert",
+       {"dropout: 0, seq_classif_dropout: 0", "dropout: 0.3, seq_classif_dropout: 0",
+        "dropout: 0, seq_classif_dropout: 0.3", "dropout: 0, seq_classif_dropout: 0, attention_dropout: 0"}},
+      {"modernbert",
+       {"embedding_dropout: 0", "embedding_dropout: 0.3", "classifier_dropout: 0.3", "attention_dropout: 0.3",
+        "mlp_dropout: 0.3"}},
+      {"gpt2_score",
+       {"resid_pdrop: 0, embd_pdrop: 0", "resid_pdrop: 0.3, embd_pdrop: 0", "resid_pdrop: 0, embd_pdrop: 0.3",
+        "resid_pdrop: 0, embd_pdrop: 0, attn_pdrop: 0"}},
+      {"llama_tokens",
+       {"classifier_dropout: 0", "classifier_dropout: 0.3", "classifier_dropout: 0, attention_dropout: 0.3"},
+       kTokens}};
   for (const auto& one : cases) {
     std::vector<double> losses;
     for (const std::string& values : one.values) losses.push_back(first_loss(one.model, values, one.task));

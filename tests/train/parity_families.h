@@ -50,16 +50,24 @@ inline const std::vector<ParityFamily>& parity_families() {
       // Five and seven experts, which no number of ranks shares evenly.
       {"mixtral", 4, 2, Experts | Products, 5, {}, "norm", "num_hidden_layers", {"w3", "w2"}},
       {"smollm2", 9, 3, Products},
-      // Windows on all layers.
-      {"mistral_sliding", 4, 2, ContextParallel | Products},
+      // Windows on all layers, and dropout of attention's probabilities.
+      {"mistral_sliding", 4, 2, ContextParallel | Products, 1, {{"attention_dropout", 0.2}}},
       {"qwen3_moe", 4, 2, Experts | Products, 7},
       // An expert that all tokens share.
       {"qwen2_moe", 4, 2, Experts | Products, 5},
       // Sinks of attention, and experts whose weights files hold together, with biases; no adapter takes
       // them.
-      {"gpt_oss", 4, 2, Experts | Products, 5, {}, "norm", "num_hidden_layers", {"o_proj"}},
+      {"gpt_oss",
+       4,
+       2,
+       Experts | Products,
+       5,
+       {{"attention_dropout", 0.2}},
+       "norm",
+       "num_hidden_layers",
+       {"o_proj"}},
       // Latent attention, and experts that are chosen in groups with a correction.
-      {"deepseek_v3", 4, 4, Experts | Products, 6},
+      {"deepseek_v3", 4, 4, Experts | Products, 6, {{"attention_dropout", 0.2}}},
       // Gated delta nets beside attention with gated outputs, with three value heads for each key head; in
       // one family with experts and joined projections, in the other one without.
       {"qwen3_next", 4, 2, Experts | Products, 5},
@@ -141,7 +149,7 @@ inline const std::vector<ParityFamily>& parity_families() {
        2,
        Layouts | Pipelines,
        1,
-       {{"hidden_size", 32}, {"block_multiple_of", 32}},
+       {{"hidden_size", 32}, {"intermediate_size", 56}},
        "embedding_norm",
        "num_hidden_layers",
        {"w3", "w2"}},

@@ -70,12 +70,12 @@ DecoderConfig read_decoder(const io::JsonReader& reader, const DecoderDefaults& 
   read_common(reader, c);
   if (!reader.has("pad_token_id") && !reader.is_null("pad_token_id")) c.pad_token_id = defaults.pad_token;
   read_sizes(reader, c, defaults);
-  note_dropout(reader, c, {"attention_dropout"});
   nn::TransformerBlockOptions block;
   block.attention = {.hidden_size = c.hidden_size,
                      .num_heads = c.num_heads,
                      .num_kv_heads = c.num_kv_heads,
-                     .head_dim = c.head_dim};
+                     .head_dim = c.head_dim,
+                     .dropout = read_dropout(reader, "attention_dropout")};
   block.mlp = {.hidden_size = c.hidden_size, .intermediate_size = c.intermediate_size};
   if (defaults.activation_key != nullptr)
     block.mlp.activation = read_activation(reader, defaults.activation_key, defaults.activation);
@@ -185,18 +185,19 @@ void set_dropouts(DecoderConfig& config, double mixer, double mlp) {
   }
 }
 
+void set_attention_dropout(DecoderConfig& config, double probability) {
+  for (auto& block : config.decoder.blocks) block.attention.dropout = probability;
+}
+
 double read_hidden_dropout(const io::JsonReader& reader, DecoderConfig& config) {
   const double hidden = read_dropout(reader, "hidden_dropout");
   config.classifier_dropout = read_dropout(reader, "classifier_dropout", hidden);
   return hidden;
 }
 
-void note_dropout(const io::JsonReader& reader, ModelConfig& config, const std::vector<std::string>& keys,
-                  double fallback) {
-  for (const std::string& key : keys) {
-    if (reader.number(key, 0.0, 1.0, fallback) == 0.0) continue;
-    config.training_note = config.source_file + ": its dropout (" + key + ") is not applied in training";
-  }
+void note_dropout(const io::JsonReader& reader, ModelConfig& config, const std::string& key) {
+  if (reader.number(key, 0.0, 1.0, 0.0) == 0.0) return;
+  config.training_note = config.source_file + ": its dropout (" + key + ") is not applied in training";
 }
 
 }  // namespace tessera::models

@@ -94,13 +94,14 @@ void set_rope(DecoderConfig& config, const nn::RopeOptions& rope);
 void set_dropouts(DecoderConfig& config, double mixer, double mlp);
 inline void set_dropouts(DecoderConfig& config, double both) { set_dropouts(config, both, both); }
 
+// Does so for attention's probabilities, for which read_decoder() reads the key `attention_dropout`.
+void set_attention_dropout(DecoderConfig& config, double probability);
+
 // Returns the probability of the key `hidden_dropout`, 0 by default, and gives it to a classifier of tokens
 // that has none of its own.
 double read_hidden_dropout(const io::JsonReader& reader, DecoderConfig& config);
 
-// Notes that the dropout of these keys is not applied in training, where one of them is not 0. `fallback` is
-// the value of an absent key.
-void note_dropout(const io::JsonReader& reader, ModelConfig& config, const std::vector<std::string>& keys,
-                  double fallback = 0.0);
+// Notes that the dropout of this key is not applied in training, where it is not 0.
+void note_dropout(const io::JsonReader& reader, ModelConfig& config, const std::string& key);
 
 }  // namespace tessera::models

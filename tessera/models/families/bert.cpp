@@ -39,7 +39,6 @@ EncoderConfig read_bert_like(const io::JsonReader& reader, const char* body) {
   }
   read_sizes(reader, c, {.max_position_embeddings = 512, .kv_heads_key = nullptr});
   read_masked_tie(reader, c);
-  note_dropout(reader, c, {"attention_probs_dropout_prob"}, 0.1);
   Encoder& e = c.encoder;
   e.embedding_dropout = read_dropout(reader, "hidden_dropout_prob", 0.1);
   e.classifier_dropout = read_dropout(reader, "classifier_dropout", e.embedding_dropout);
@@ -47,6 +46,7 @@ EncoderConfig read_bert_like(const io::JsonReader& reader, const char* body) {
   e.num_types = reader.integer("type_vocab_size", 1, kMaxSize, 2);
   e.body = body;
   nn::TransformerBlockOptions block = encoder_block(c, read_activation(reader, "hidden_act", "gelu"));
+  block.attention.dropout = read_dropout(reader, "attention_probs_dropout_prob", 0.1);
   block.attention_name = "attention";
   block.attention.q = "self.query";
   block.attention.k = "self.key";
@@ -120,7 +120,6 @@ EncoderConfig read_distilbert(const io::JsonReader& reader) {
   c.head_dim = c.hidden_size / c.num_heads;
   check_products(reader, c, {{"vocab_size", c.vocab_size}, {"hidden_dim", c.intermediate_size}});
   read_masked_tie(reader, c);
-  note_dropout(reader, c, {"attention_dropout"}, 0.1);
   Encoder& e = c.encoder;
   e.embedding_dropout = read_dropout(reader, "dropout", 0.1);
   e.classifier_dropout =
@@ -132,6 +131,7 @@ EncoderConfig read_distilbert(const io::JsonReader& reader) {
   if (!c.tells_tokens())
     e.dense = {.name = "pre_classifier", .activation = ClassifierDense::Activation::Relu};
   nn::TransformerBlockOptions block = encoder_block(c, read_activation(reader, "activation", "gelu"));
+  block.attention.dropout = read_dropout(reader, "attention_dropout", 0.1);
   block.attention_name = "attention";
   block.attention.q = "q_lin";
   block.attention.k = "k_lin";

@@ -110,8 +110,10 @@ DecoderConfig read_falcon(const io::JsonReader& reader) {
   const bool bias = reader.boolean("bias", false);
   const bool is_parallel = is_new || reader.boolean("parallel_attn", true);
   const double dropout = read_hidden_dropout(reader, c);
-  // Transformers drops the result of attention alone with the probability for its scores.
+  // Transformers drops the result of attention alone with the probability for its scores, and the scores
+  // themselves with ALiBi only.
   set_dropouts(c, is_parallel ? dropout : read_dropout(reader, "attention_dropout"), dropout);
+  if (!reader.boolean("alibi", false)) set_attention_dropout(c, 0.0);
   const bool has_two = is_new && reader.integer("num_ln_in_parallel_attn", 1, 2, 2) == 2;
   set_biases(c, bias, bias, bias);
   for (auto& block : c.decoder.blocks) {

@@ -128,7 +128,7 @@ DecoderConfig read_ministral3(const io::JsonReader& reader) {
 DecoderConfig read_seed_oss(const io::JsonReader& reader) {
   DecoderConfig c = read_decoder(
       reader, {.max_position_embeddings = 524288, .head_dim = 128, .kv_heads = 8, .pad_token = 1});
-  note_dropout(reader, c, {"attention_dropout"}, 0.1);
+  set_attention_dropout(c, read_dropout(reader, "attention_dropout", 0.1));
   const double residual = read_dropout(reader, "residual_dropout", 0.1);
   set_dropouts(c, residual);
   set_biases(c, reader.boolean("attention_bias", true), reader.boolean("attention_out_bias", false),

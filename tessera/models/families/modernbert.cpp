@@ -53,6 +53,7 @@ nn::TransformerBlockOptions read_modernbert_block(const io::JsonReader& reader, 
                      .qkv_bias = has_bias,
                      .output_bias = has_bias,
                      .is_causal = false,
+                     .dropout = read_dropout(reader, "attention_dropout"),
                      .o = "Wo",
                      .qkv = "Wqkv"};
   block.mlp = {.hidden_size = c.hidden_size,
@@ -62,6 +63,7 @@ nn::TransformerBlockOptions read_modernbert_block(const io::JsonReader& reader, 
                .gate = "gate",
                .down = "Wo",
                .gate_up = "Wi"};
+  block.mlp_hidden_dropout = read_dropout(reader, "mlp_dropout");
   block.norm = c.encoder.norm;
   block.attention_name = "attn";
   block.attention_norm_name = "attn_norm";
@@ -82,7 +84,6 @@ EncoderConfig read_modernbert(const io::JsonReader& reader) {
         .got(pooling)
         .need("cls");
   }
-  note_dropout(reader, c, {"attention_dropout", "mlp_dropout"});
   Encoder& e = c.encoder;
   e.embedding_dropout = read_dropout(reader, "embedding_dropout");
   e.classifier_dropout = read_dropout(reader, "classifier_dropout");

@@ -64,7 +64,7 @@ DecoderConfig read_gptj(const io::JsonReader& reader) {
                                                    .activation = "gelu_new",
                                                    .intermediate_key = "n_inner",
                                                    .intermediate_multiple = 4});
-  note_dropout(reader, c, {"attn_pdrop"});
+  set_attention_dropout(c, read_dropout(reader, "attn_pdrop"));
   set_residual_dropouts(reader, c);
   set_biases(c, false, false, true);
   set_head_bias(reader, c);
@@ -98,7 +98,7 @@ DecoderConfig read_opt(const io::JsonReader& reader) {
                                                    .activation = "relu",
                                                    .intermediate_key = "ffn_dim",
                                                    .pad_token = 1});
-  note_dropout(reader, c, {"layerdrop"});
+  note_dropout(reader, c, "layerdrop");
   const double dropout = read_dropout(reader, "dropout", 0.1);
   set_dropouts(c, dropout);
   const int64_t width = reader.integer("word_embed_proj_dim", 1, kMaxSize, c.hidden_size);
@@ -156,10 +156,10 @@ DecoderConfig read_mpt(const io::JsonReader& reader) {
     block.attention.has_key_bias = true;
   }
   if (const auto attention = reader.object("attn_config")) {
-    note_dropout(*attention, c, {"attn_pdrop"});
     // Transformers has this probability for what the branches add, too.
     const double dropout = read_dropout(*attention, "attn_pdrop");
     set_dropouts(c, dropout);
+    set_attention_dropout(c, dropout);
     require_mpt(*attention, "alibi", true);
     for (const char* key : {"prefix_lm", "qk_ln"}) require_mpt(*attention, key, false);
     if (attention->number("alibi_bias_max", 0.0, 1e3, 8.0) != 8.0) {

@@ -111,11 +111,6 @@ EncoderDecoderConfig read_with(const io::JsonReader& reader, const T5Kind& kind)
   read_t5_sizes(reader, c, kind);
   read_start(reader, c);
   const double dropout = c.parts.dropout = read_dropout(reader, "dropout_rate", 0.1);
-  if (dropout > 0.0) {
-    c.training_note =
-        c.source_file +
-        ": its dropout (dropout_rate) is applied in training, but not to attention's probabilities";
-  }
   const int64_t encoder_layers = reader.integer("num_layers", 1, kMaxLayers, kind.num_layers);
   const int64_t decoder_layers = reader.integer("num_decoder_layers", 1, kMaxLayers, encoder_layers);
   c.num_layers = encoder_layers + decoder_layers;
@@ -134,7 +129,8 @@ EncoderDecoderConfig read_with(const io::JsonReader& reader, const T5Kind& kind)
   const auto make_stack = [&](const char* body, int64_t layers, bool is_decoder) {
     buckets.is_bidirectional = !is_decoder;
     nn::TransformerBlockOptions block = t5_block(c, mlp, parts.norm, is_decoder);
-    block.mixer_dropout = block.mlp_dropout = block.mlp_hidden_dropout = dropout;
+    block.attention.dropout = block.mixer_dropout = block.mlp_dropout = block.mlp_hidden_dropout = dropout;
+    if (block.cross_attention) block.cross_attention->dropout = dropout;
     return Stack{std::vector(static_cast<size_t>(layers), block), buckets, body, kind.has_bias_per_block};
   };
   parts.encoder = make_stack("encoder", encoder_layers, false);

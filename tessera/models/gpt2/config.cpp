@@ -50,7 +50,7 @@ Gpt2Config read_gpt2_config(const io::JsonReader& reader) {
       c.generation_bound = {c.max_position_embeddings, "n_positions in its config.json is the limit"};
   c.embedding_dropout = read_dropout(reader, "embd_pdrop", 0.1);
   c.residual_dropout = read_dropout(reader, "resid_pdrop", 0.1);
-  note_dropout(reader, c, {"attn_pdrop"}, 0.1);
+  c.attention_dropout = read_dropout(reader, "attn_pdrop", 0.1);
   return c;
 }
 

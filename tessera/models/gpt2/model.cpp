@@ -21,6 +21,7 @@ nn::TransformerBlockOptions block_options(const Gpt2Config& c, int64_t layer) {
                  .qkv_bias = true,
                  .output_bias = true,
                  .scale = scale,
+                 .dropout = c.attention_dropout,
                  .o = "c_proj",
                  .qkv = "c_attn"};
   o.mlp = {.hidden_size = c.hidden_size,

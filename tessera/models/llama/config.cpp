@@ -28,9 +28,6 @@ void refuse_unsupported(const io::JsonReader& reader) {
                       "activation '" + reader.text("hidden_act") + "' is not implemented")
         .need("silu");
   }
-  if (reader.number("attention_dropout", 0.0, 1.0, 0.0) != 0.0) {
-    throw unsupported(reader, "attention_dropout", "dropout in attention is not implemented").need("0");
-  }
   const auto layer_types = reader.texts("layer_types");
   for (const std::string& type : layer_types) {
     if (type != "full_attention" && type != "sliding_attention") {
@@ -53,6 +50,7 @@ LlamaConfig read_llama_config(const io::JsonReader& reader) {
   const bool attention_bias = kind.has_attention_bias_key && reader.boolean("attention_bias", false);
   c.qkv_bias = kind.has_qkv_bias || attention_bias;
   c.output_bias = !kind.has_qkv_bias && attention_bias;
+  c.attention_dropout = read_dropout(reader, "attention_dropout");
   c.mlp_bias = kind.has_mlp_bias_key && reader.boolean("mlp_bias", false);
   c.qk_norm = kind.qk_norm;
 

@@ -24,6 +24,7 @@ struct LlamaConfig : ModelConfig {
   bool output_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;
+  double attention_dropout = 0.0;  // of attention's probabilities, in training
   // The window of each layer's attention (ops::AttentionFormula), 0 = none; empty if no layer has one.
   std::vector<int64_t> windows;
   nn::RopeOptions rope;

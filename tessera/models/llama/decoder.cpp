@@ -11,7 +11,8 @@ nn::TransformerBlockOptions block_options(const LlamaConfig& c, int64_t layer) {
                  .head_dim = c.head_dim,
                  .qkv_bias = c.qkv_bias,
                  .output_bias = c.output_bias,
-                 .window = c.windows.empty() ? 0 : c.windows.at(static_cast<size_t>(layer))};
+                 .window = c.windows.empty() ? 0 : c.windows.at(static_cast<size_t>(layer)),
+                 .dropout = c.attention_dropout};
   if (c.qk_norm) o.attention.qk_norm = nn::QkNormOptions{.norm = {.eps = c.rms_norm_eps}};
   o.mlp = {.hidden_size = c.hidden_size, .intermediate_size = c.intermediate_size, .bias = c.mlp_bias};
   o.norm.eps = c.rms_norm_eps;

@@ -75,7 +75,8 @@ std::pair<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& grad, cons
 }
 
 bool takes_flash(const at::Tensor& q, const AttentionFormula& formula) {
-  return q.is_cuda() && flash_computes(q.scalar_type(), q.size(2), formula);
+  return q.is_cuda() && formula.dropout.probability == 0.0 &&
+         flash_computes(q.scalar_type(), q.size(2), formula);
 }
 
 AttentionResult attend_spans(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

@@ -185,6 +185,40 @@ TESSERA_INLINE void dots(const T* a, int64_t a_stride, const T* b, int64_t b_str
   }
 }
 
+template <class T>
+TESSERA_INLINE void drop(T* block, int64_t rows, int64_t width, int64_t stride, const PairDropout& dropout) {
+  using C = ComputeType<T>;
+  const C factor = static_cast<C>(dropout.factor);
+  for (int64_t row = 0; row < rows; ++row, block += stride) {
+    const auto draw = static_cast<uint64_t>(dropout.draws[row * dropout.stride]);
+    const auto low = static_cast<uint32_t>(draw), high = static_cast<uint32_t>(draw >> 32),
+               first = static_cast<uint32_t>(dropout.ahead + row);
+#pragma omp simd
+    for (int64_t i = 0; i < width; ++i) {
+      const uint32_t word = pair_word(low, high, first - static_cast<uint32_t>(i));
+      store(block[i], load(block[i]) * (word < dropout.threshold ? C(0) : factor));
+    }
+  }
+}
+
+TESSERA_INLINE void write_factors(const PairDropout& dropout, int64_t queries, int64_t keys, float* factors) {
+  constexpr int64_t kQueries = 32;
+  uint32_t low[kQueries] = {}, high[kQueries] = {};
+  for (int64_t i = 0; i < queries; ++i) {
+    const auto draw = static_cast<uint64_t>(dropout.draws[i * dropout.stride]);
+    low[i] = static_cast<uint32_t>(draw) + static_cast<uint32_t>(i) * kPairStep;
+    high[i] = static_cast<uint32_t>(draw >> 32);
+  }
+  const float factor = static_cast<float>(dropout.factor);
+  for (int64_t key = 0; key < keys; ++key, factors += kQueries) {
+    const auto distance = static_cast<uint32_t>(dropout.ahead - key);
+#pragma omp simd
+    for (int64_t i = 0; i < kQueries; ++i) {
+      factors[i] = pair_word(low[i], high[i], distance) < dropout.threshold ? 0.0f : factor;
+    }
+  }
+}
+
 template <class C>
 TESSERA_INLINE void scale(C* data, const C* factors, int64_t rows, int64_t width) {
   for (int64_t row = 0; row < rows; ++row, data += width) {
@@ -225,6 +259,10 @@ TESSERA_INLINE void sum(const C* parts, int64_t part_stride, int64_t num_parts, 
 
 }  // namespace
 
+void dropout_factors(const PairDropout& dropout, int64_t queries, int64_t keys, float* factors) {
+  return TESSERA_BEST_ISA(write_factors(dropout, queries, keys, factors));
+}
+
 #define TESSERA_DEFINE_FOR_COMPUTE(C)                                                                        \
   void scale_rows(C* data, const C* factors, int64_t rows, int64_t width) {                                  \
     return TESSERA_BEST_ISA(scale(data, factors, rows, width));                                              \
@@ -249,6 +287,9 @@ TESSERA_INLINE void sum(const C* parts, int64_t part_stride, int64_t num_parts, 
                                   T* grad_scores) {                                                          \
     return TESSERA_BEST_ISA(backward(scores, grad_probabilities, rows, width, stride, band, scale, log_sum,  \
                                      log_sum_stride, delta, probabilities, grad_scores));                    \
+  }                                                                                                          \
+  void drop_pairs(T* block, int64_t rows, int64_t width, int64_t stride, const PairDropout& dropout) {       \
+    return TESSERA_BEST_ISA(drop(block, rows, width, stride, dropout));                                      \
   }                                                                                                          \
   void row_dots(const T* a, int64_t a_stride, const T* b, int64_t b_stride, int64_t rows, int64_t width,     \
                 C* out) {                                                                                    \

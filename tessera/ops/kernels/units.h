@@ -108,19 +108,20 @@ struct Units {
   // One step of the online softmax (Milakov and Gimelshein, 2018) over `key_panels` panels of scores, [32
   // key_panels, 32], of which the queries see what `band` says. Writes numerators = exp(scale * scores -
   // maximum), 0 for keys that are not seen, packed as a panel on the right with the queries for lines and the
-  // keys for depth. rescale: [32], the factors for what was summed under the old maximum.
-  void (*softmax)(const float* scores, int64_t key_panels, const KeyBand& band, float scale, bool is_first,
-                  SoftmaxState& state, float* rescale, void* numerators);
+  // keys for depth. rescale: [32], the factors for what was summed under the old maximum. factors: of the
+  // scores' shape, or null; what is written, but not what is summed, is multiplied by them.
+  void (*softmax)(const float* scores, const float* factors, int64_t key_panels, const KeyBand& band,
+                  float scale, bool is_first, SoftmaxState& state, float* rescale, void* numerators);
   // Writes factors = 1 / sum and log_sum = the logarithm of the softmax's denominator; 32 each.
   void (*softmax_end)(const SoftmaxState& state, float* factors, float* log_sum);
   // The backward of the softmax for one panel of keys by one of queries: p = exp(scale * scores - log_sum)
   // and g = p * (grad_numerators - delta) * scale; 0 for keys that are not seen. scores, grad_numerators:
-  // [32, 32]; log_sum, delta: [32], infinite and 0 for queries that are not there. The results are packed as
-  // blocks on the left, keys for lines and queries for depth (p, g), and on the right, queries for lines and
-  // keys for depth (g).
-  void (*softmax_backward)(const float* scores, const float* grad_numerators, const KeyBand& band,
-                           float scale, const float* log_sum, const float* delta, void* p_left, void* g_left,
-                           void* g_right);
+  // [32, 32]; log_sum, delta: [32], infinite and 0 for queries that are not there. factors: [32, 32], or
+  // null; p, but not g, is multiplied by them. The results are packed as blocks on the left, keys for lines
+  // and queries for depth (p, g), and on the right, queries for lines and keys for depth (g).
+  void (*softmax_backward)(const float* scores, const float* grad_numerators, const float* factors,
+                           const KeyBand& band, float scale, const float* log_sum, const float* delta,
+                           void* p_left, void* g_left, void* g_right);
   // Computes x[r, c] *= factors[c] for rows of 32.
   void (*scale_columns)(float* x, const float* factors, int64_t rows);
   // Writes to[c to_stride + r] = x[r, c] * factors[c] for `rows` rows of 32, of which the first `columns`

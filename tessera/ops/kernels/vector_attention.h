@@ -103,10 +103,10 @@ struct Halves {
   Vec low, high;
 };
 
-// Writes the numerators of one panel of keys, and adds them to `sum`.
-template <class Form, bool kMasked>
-void numerators_of_panel(const float* scores, const KeyBand& band, Vec scale, const Halves& shift,
-                         Halves& sum, char* block) {
+// Writes the numerators of one panel of keys, if kDrops multiplied by the factors, and adds them to `sum`.
+template <class Form, bool kMasked, bool kDrops>
+void numerators_of_panel(const float* scores, const float* factors, const KeyBand& band, Vec scale,
+                         const Halves& shift, Halves& sum, char* block) {
   const auto of_key = [&](int64_t key) __attribute__((always_inline)) {
     const float* row = scores + key * kPanelLines;
     const Sight sight = sees<kMasked>(band, key);
@@ -114,6 +114,10 @@ void numerators_of_panel(const float* scores, const KeyBand& band, Vec scale, co
               high = power_of_two<Form>(sight.high, multiply_sub(load(row + kHalf), scale, shift.high));
     sum.low = add(sum.low, low);
     sum.high = add(sum.high, high);
+    if constexpr (kDrops) {
+      const float* own = factors + key * kPanelLines;
+      return Numbers<Form>(mul(low, load(own)), mul(high, load(own + kHalf)));
+    }
     return Numbers<Form>(low, high);
   };
   for (int64_t row = 0; row < kTileLines; ++row) {
@@ -136,9 +140,10 @@ void largest_of_panel(const float* scores, const KeyBand& band, Halves& top) {
   }
 }
 
-template <class Form, bool kMasked>
-void backward_of_panel(const float* scores, const float* grad_numerators, const KeyBand& band, float scale,
-                       const float* log_sum, const float* delta, char* p_left, char* g_left, char* g_right) {
+template <class Form, bool kMasked, bool kDrops>
+void backward_of_panel(const float* scores, const float* grad_numerators, const float* factors,
+                       const KeyBand& band, float scale, const float* log_sum, const float* delta,
+                       char* p_left, char* g_left, char* g_right) {
   const Vec factor = all(scale), to_power = all(scale * kLog2E), log2_e = all(kLog2E);
   const Vec shift[2] = {mul(load(log_sum), log2_e), mul(load(log_sum + kHalf), log2_e)};
   const Vec mean[2] = {mul(load(delta), factor), mul(load(delta + kHalf), factor)};
@@ -152,6 +157,7 @@ void backward_of_panel(const float* scores, const float* grad_numerators, const 
       p[half] = power_of_two<Form>(mask, multiply_sub(load(scores + at), to_power, shift[half]));
       const Vec above = multiply_sub(load(grad_numerators + at), factor, mean[half]);
       g[half] = kMasked ? kept(mask, mul(p[half], above)) : mul(p[half], above);
+      if constexpr (kDrops) p[half] = mul(p[half], load(factors + at));
     }
     store_left_block(Numbers<Form>(p[0], p[1]), key, p_left);
     const Numbers<Form> gradient(g[0], g[1]);
@@ -165,9 +171,9 @@ void backward_of_panel(const float* scores, const float* grad_numerators, const 
   }
 }
 
-template <class Form>
-void softmax(const float* scores, int64_t key_panels, const KeyBand& band, float scale, bool is_first,
-             SoftmaxState& state, float* rescale, void* numerators) {
+template <class Form, bool kDrops>
+void add_softmax(const float* scores, const float* factors, int64_t key_panels, const KeyBand& band,
+                 float scale, bool is_first, SoftmaxState& state, float* rescale, void* numerators) {
   constexpr int64_t kPanel = kPanelLines * kPanelLines;
   const Vec none = all(-INFINITY), power = all(scale * kLog2E);
   Halves top{none, none};
@@ -196,12 +202,19 @@ void softmax(const float* scores, int64_t key_panels, const KeyBand& band, float
   char* block = static_cast<char*>(numerators);
   for (int64_t i = 0; i < key_panels; ++i, block += kBlockBytes<Form>) {
     const KeyBand own = band.from(0, i * kPanelLines);
-    const auto run =
-        own.is_open(kPanelLines) ? numerators_of_panel<Form, false> : numerators_of_panel<Form, true>;
-    run(scores + i * kPanel, own, power, shift, sum, block);
+    const auto run = own.is_open(kPanelLines) ? numerators_of_panel<Form, false, kDrops>
+                                              : numerators_of_panel<Form, true, kDrops>;
+    run(scores + i * kPanel, kDrops ? factors + i * kPanel : nullptr, own, power, shift, sum, block);
   }
   store(state.sum, sum.low);
   store(state.sum + kHalf, sum.high);
+}
+
+template <class Form>
+void softmax(const float* scores, const float* factors, int64_t key_panels, const KeyBand& band, float scale,
+             bool is_first, SoftmaxState& state, float* rescale, void* numerators) {
+  const auto run = factors == nullptr ? add_softmax<Form, false> : add_softmax<Form, true>;
+  run(scores, factors, key_panels, band, scale, is_first, state, rescale, numerators);
 }
 
 inline void softmax_end(const SoftmaxState& state, float* factors, float* log_sum) {
@@ -213,10 +226,15 @@ inline void softmax_end(const SoftmaxState& state, float* factors, float* log_su
 }
 
 template <class Form>
-void softmax_backward(const float* scores, const float* grad_numerators, const KeyBand& band, float scale,
-                      const float* log_sum, const float* delta, void* p_left, void* g_left, void* g_right) {
-  const auto run = band.is_open(kPanelLines) ? backward_of_panel<Form, false> : backward_of_panel<Form, true>;
-  run(scores, grad_numerators, band, scale, log_sum, delta, static_cast<char*>(p_left),
+void softmax_backward(const float* scores, const float* grad_numerators, const float* factors,
+                      const KeyBand& band, float scale, const float* log_sum, const float* delta,
+                      void* p_left, void* g_left, void* g_right) {
+  const bool is_open = band.is_open(kPanelLines);
+  const auto run = factors == nullptr ? is_open ? backward_of_panel<Form, false, false>
+                                                : backward_of_panel<Form, true, false>
+                   : is_open ? backward_of_panel<Form, false, true>
+                                      : backward_of_panel<Form, true, true>;
+  run(scores, grad_numerators, factors, band, scale, log_sum, delta, static_cast<char*>(p_left),
       static_cast<char*>(g_left), static_cast<char*>(g_right));
 }
 

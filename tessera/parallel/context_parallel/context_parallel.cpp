@@ -8,7 +8,6 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/check_argument.h"
-#include "tessera/core/error.h"
 #include "tessera/core/ignore_label.h"
 #include "tessera/nn/attention.h"
 #include "tessera/nn/gated_convolution.h"
@@ -58,11 +57,8 @@ class ContextParallelCore : public nn::AttentionCore {
   at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                     const nn::SequenceContext& context, int64_t layer,
                     const ops::AttentionFormula& formula) const override {
-    if (context.cache != nullptr) {
-      throw Error(ErrorKind::Config, "CONTEXT-PARALLEL",
-                  "a cache of keys and values is not spread over context parallel ranks")
-          .hint("generate without context parallelism");
-    }
+    // Each rank continues whole texts.
+    if (context.cache != nullptr) return nn::document_attention()->attend(q, k, v, context, layer, formula);
     TESSERA_CHECK_ARGUMENT(context.part.has_value(),
                            "context parallelism: the tokens must be those of token_part()");
     if (q.size(1) == 0) return nn::attention_of_no_heads(q, k, v, formula);
@@ -71,7 +67,8 @@ class ContextParallelCore : public nn::AttentionCore {
     // zeros.
     const int64_t own = split.count(group_->rank()), added = q.size(0) - own;
     const auto without = [&](const at::Tensor& rows) { return added == 0 ? rows : rows.narrow(0, 0, own); };
-    const at::Tensor seen = attend_part(without(q), without(k), without(v), split, context, layer, formula);
+    const at::Tensor seen =
+        attend_part(without(q), without(k), without(v), split, context, layer, formula.of_queries(0, own));
     return added == 0 ? seen : at::cat({seen, at::zeros({added, q.size(1), q.size(2)}, seen.options())});
   }
 

@@ -80,6 +80,11 @@ at::Tensor half_of(const at::Tensor& rows, const TokenSplit& split, int64_t rank
   return rows.narrow(0, half == 0 ? 0 : split.count(rank, 0), split.count(rank, half));
 }
 
+ops::AttentionFormula formula_of_half(const ops::AttentionFormula& formula, const TokenSplit& split,
+                                      int64_t rank, int64_t half) {
+  return formula.of_queries(half == 0 ? 0 : split.count(rank, 0), split.count(rank, half));
+}
+
 // Calls body(query half, key half, spans) for those pairs of halves in which some query sees some key.
 template <class Body>
 void for_each_pair(const TokenSplit& split, int64_t rank, int64_t source,
@@ -104,7 +109,8 @@ ops::AttentionResult forward_pass(const at::Tensor& q, const at::Tensor& k, cons
       const auto own = [&](const at::Tensor& rows) { return half_of(rows, split, rank, query_half); };
       ops::add_attention({own(sum.out), own(sum.log_sum)},
                          ops::attend_spans(own(q), half_of(keys[0], split, source, key_half),
-                                           half_of(keys[1], split, source, key_half), spans, formula));
+                                           half_of(keys[1], split, source, key_half), spans,
+                                           formula_of_half(formula, split, rank, query_half)));
     });
   });
   ops::add_sinks(sum, formula);
@@ -136,9 +142,9 @@ ops::AttentionGradients backward_pass(const at::Tensor& grad, const at::Tensor& 
     for_each_pair(split, rank, source, formula, [&](int64_t query_half, int64_t key_half, const auto& spans) {
       const auto own = [&](const at::Tensor& rows) { return half_of(rows, split, rank, query_half); };
       const auto theirs = [&](const at::Tensor& rows) { return half_of(rows, split, source, key_half); };
-      const ops::AttentionGradients part =
-          ops::attend_spans_backward(own(grad), own(q), theirs(keys[0]), theirs(keys[1]),
-                                     {own(result.out), own(result.log_sum)}, spans, formula);
+      const ops::AttentionGradients part = ops::attend_spans_backward(
+          own(grad), own(q), theirs(keys[0]), theirs(keys[1]), {own(result.out), own(result.log_sum)}, spans,
+          formula_of_half(formula, split, rank, query_half));
       own(grad_q).add_(part.q);
       theirs(grad_keys[0]).add_(part.k);
       theirs(grad_keys[1]).add_(part.v);

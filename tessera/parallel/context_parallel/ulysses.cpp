@@ -25,6 +25,12 @@ at::Tensor ulysses_attention(const at::Tensor& q, const at::Tensor& k, const at:
   ops::AttentionFormula of_heads = formula;
   if (formula.sinks.defined())
     of_heads.sinks = formula.sinks.narrow(0, exchange.first_head() * shared_by, q_heads);
+  if (const at::Tensor& draws = formula.dropout.draws; draws.defined()) {
+    const auto of_queries = [&](int64_t first, int64_t count) {
+      return draws.narrow(1, first * shared_by, count * shared_by);
+    };
+    of_heads.dropout.draws = exchange.to_heads(of_queries, shared_by);
+  }
   const at::Tensor result = attend(line.narrow(1, 0, q_heads), line.narrow(1, q_heads, own),
                                    line.narrow(1, q_heads + own, own), of_heads);
   return exchange.to_tokens(result.flatten(1), shared_by * head_dim).view(q.sizes());
