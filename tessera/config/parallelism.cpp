@@ -123,17 +123,6 @@ Recipe with_accumulation(Recipe recipe, int64_t readers) {
   return recipe;
 }
 
-std::optional<TextCut> what_cuts_texts(const Recipe& recipe) {
-  const TextCut cuts[] = {
-      {"context_parallel_size", recipe.context_parallel_size, "each rank holds some tokens of a text"},
-      {"pipeline_parallel_size", recipe.pipeline_parallel_size,
-       "the stages of a pipeline take whole micro-batches"}};
-  for (const TextCut& cut : cuts) {
-    if (cut.size > 1) return cut;
-  }
-  return std::nullopt;
-}
-
 Recipe for_one_rank(Recipe recipe) {
   const Recipe defaults;
   for (const auto size :

@@ -23,15 +23,6 @@ Recipe with_accumulation(Recipe recipe, int64_t readers);
 // with global_batch_size, or nearly all where micro_batch_size does not divide it.
 Recipe for_one_reader(Recipe recipe);
 
-// A key by which training cuts texts between ranks, so that the model cannot continue one between two steps.
-struct TextCut {
-  const char* key = "";
-  int64_t size = 1;
-  std::string why;  // "the stages of a pipeline ..."
-};
-// Returns the first such key of the recipe; nothing where each rank runs whole texts through the whole model.
-std::optional<TextCut> what_cuts_texts(const Recipe& recipe);
-
 // Returns the recipe with all parallel sizes at their defaults, so that one process can run it.
 Recipe for_one_rank(Recipe recipe);
 

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/config/parallelism.h"
 #include "tessera/config/rules.h"
 #include "tessera/config/scalar.h"
 #include "tessera/core/nearest_size.h"
@@ -173,14 +172,6 @@ void validate_samples(Rules& rules) {
     rules.refuse("CONFLICT", {"eval_table_size", "task"}, "only a language model continues texts")
         .got("another task")
         .need("task: causal_lm or seq2seq");
-  }
-  if (const auto cut = what_cuts_texts(recipe)) {
-    rules
-        .refuse("UNSUPPORTED", {"eval_table_size", cut->key},
-                "a model in training cannot continue texts where " + cut->why)
-        .got(std::string(cut->key) + ": " + std::to_string(cut->size))
-        .need("data, tensor or expert parallelism alone")
-        .hint("leave it out, and ask a checkpoint: tessera convert and tessera generate");
   }
 }
 

@@ -23,7 +23,7 @@ constexpr int64_t kUnboundedLength = 2048;
 // Gives every rank the responses of all copies. `own` holds those of this rank's copy; the others are empty.
 // Collective.
 void share(Responses& own, const parallel::DeviceMesh& mesh) {
-  if (mesh.size(parallel::kAxisDp) == 1) return;
+  if (mesh.size(parallel::kAxisLoss) == 1) return;
   std::string told;
   if (mesh.coordinate(parallel::kAxisTp) == 0 && mesh.coordinate(parallel::kAxisPp) == 0) {
     auto list = nlohmann::json::array();
@@ -42,8 +42,8 @@ void share(Responses& own, const parallel::DeviceMesh& mesh) {
 Responses score_requests(const Task& task, models::CausalLM& model, const scoring::RequestEncoder& encoder,
                          const parallel::DeviceMesh& mesh, const AnswerRequestsOptions& options) {
   const std::vector<Request>& requests = task.requests();
-  const auto copies = static_cast<size_t>(mesh.size(parallel::kAxisDp)),
-             own = static_cast<size_t>(mesh.coordinate(parallel::kAxisDp));
+  const auto copies = static_cast<size_t>(mesh.size(parallel::kAxisLoss)),
+             own = static_cast<size_t>(mesh.coordinate(parallel::kAxisLoss));
   std::vector<TokenRequest> tokens;
   std::vector<size_t> owners;
   Responses responses(requests.size());

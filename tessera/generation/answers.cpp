@@ -12,8 +12,8 @@ namespace tessera::generation {
 Copies::Copies(const parallel::DeviceMesh& mesh, size_t num_prompts, AnswerSink* output,
                std::function<bool()> after_step)
     : world_(*mesh.world()),
-      count_(static_cast<size_t>(mesh.size(parallel::kAxisDp))),
-      number_(static_cast<size_t>(mesh.coordinate(parallel::kAxisDp))),
+      count_(static_cast<size_t>(mesh.size(parallel::kAxisLoss))),
+      number_(static_cast<size_t>(mesh.coordinate(parallel::kAxisLoss))),
       tells_(mesh.coordinate(parallel::kAxisTp) == 0 && mesh.coordinate(parallel::kAxisPp) == 0),
       output_(output),
       after_step_(std::move(after_step)),

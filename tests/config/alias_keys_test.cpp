@@ -256,11 +256,6 @@ TEST(AliasKeysTest, WhatLooksAtEvaluations) {
   for (const std::string& idle : {kMinimal + "eval_table_size: 2\n", samples + "eval_strategy: no\n",
                                   data + "eval_max_new_tokens: 5\n"})
     EXPECT_THAT(warnings_of(idle), HasSubstr("has no effect with")) << idle;
-  for (const char* key : {"context_parallel_size", "pipeline_parallel_size"})
-    EXPECT_THAT(
-        message_of(samples + key + ": 2\n"),
-        ::testing::AllOf(HasSubstr("cannot continue texts where"), HasSubstr(std::string(key) + ": 2")));
-  EXPECT_EQ(warnings_of(samples + "tensor_parallel_size: 2\n"), "");
   EXPECT_THAT(message_of(samples + "task: masked_lm\n"), HasSubstr("only a language model continues texts"));
   const Recipe plateau =
       parse_recipe(data +

@@ -5,10 +5,12 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tessera/comm/fake/fake_backend.h"
 #include "tessera/core/error.h"
 #include "tessera/generation/generate.h"
 #include "tessera/generation/session.h"
 #include "tessera/nn/transformer_block.h"
+#include "tessera/parallel/context_parallel/context_parallel.h"
 
 #include "tests/models/reference_models.h"
 #include "tests/testing/random.h"
@@ -61,6 +63,23 @@ TEST(QwenHybrid, ACacheThatSequencesJoinAndLeaveEqualsWholePasses) {
         EXPECT_LT(max_difference(next[static_cast<int64_t>(i)], whole[std::ssize(ids) - 1]), 1e-11) << round;
       }
     }
+  }
+}
+
+TEST(QwenHybrid, AContextParallelRankContinuesWholeTexts) {
+  for (const char* family : {"qwen3_5", "lfm2"}) {
+    SCOPED_TRACE(family);
+    const Ids ids = {5, 6, 7, 8, 9, 10, 11};
+    const at::Tensor want = logits_of(*load_reference_model(family, at::kDouble), ids)[6];
+    comm::run_fake_ranks(2, [&](const auto& world) {
+      const auto model = load_reference_model(family, at::kDouble);
+      parallel::context_parallel(*model, ContextParallelMethod::Auto, world);
+      nn::KvCache cache(model->cache_options());
+      const int64_t sequence = cache.add();
+      model->next_logits(cache, {{sequence, {ids.begin(), ids.begin() + 4}}});
+      const at::Tensor next = model->next_logits(cache, {{sequence, {ids.begin() + 4, ids.end()}}});
+      EXPECT_LT(max_difference(next[0], want), 1e-11);
+    });
   }
 }
 
@@ -120,7 +139,7 @@ TEST(QwenHybrid, TheCacheHasPagesForAttentionAlone) {
   EXPECT_EQ(model->cache_options().num_layers, 1);
   EXPECT_FALSE(model->decodes_alone());
   // A stage without attention.
-  model->set_decode_stage({2, 3, {}});
+  model->set_decode_stages({{{2, 3}}, {}});
   EXPECT_EQ(model->cache_options().num_layers, 1);
   EXPECT_EQ(model->cache_options().num_kv_heads, 1);
 }

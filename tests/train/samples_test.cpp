@@ -47,6 +47,7 @@ class SamplesTest : public ::testing::Test {
       testing::write_tiny_model(folder_ / "model", {});
       testing::write_tiny_model(folder_ / "experts", {.family = "mixtral"});
       testing::write_tiny_model(folder_ / "gpt2", {.family = "gpt2"});
+      testing::write_tiny_model(folder_ / "deep", {.layers = 8});
       testing::write_text(folder_ / "echo.yaml", kTask);
       testing::write_text(folder_ / "echo.jsonl",
                           "{\"number\":100}\n{\"number\":7}\n{\"number\":2026}\n{\"number\":55}\n");
@@ -126,6 +127,11 @@ TEST_F(SamplesTest, AreWhatTheSavedModelMakesAndChangeNothingOfTheTraining) {
        "tensor_parallel_size: $ranks\nasync_tensor_parallel: true\nbase_model: $folder/gpt2\nadapter: lora\n"
        "lora_target_linear: true\n",
        "float32"},
+      {"parts of texts", "context_parallel_size: $ranks\nzero_stage: 3\n", "float32"},
+      {"stages", "pipeline_parallel_size: $ranks\nbase_model: $folder/deep\n", "float32"},
+      {"stages in turns",
+       "pipeline_parallel_size: $ranks\npipeline_schedule: interleaved\nbase_model: $folder/deep\n",
+       "float32"},
   };
   testing::Random random = testing::shared_random();
   int number = 0;
@@ -150,7 +156,7 @@ TEST_F(SamplesTest, AreWhatTheSavedModelMakesAndChangeNothingOfTheTraining) {
     const Lines lines = samples_of(sampled);
     ASSERT_EQ(lines.size(), 6U);
     std::string base = "model";
-    for (const char* other : {"experts", "gpt2"})
+    for (const char* other : {"experts", "gpt2", "deep"})
       if (keys.find(other) != std::string::npos) base = other;
     const auto model = generation::load_for_inference(
         folder_ / (is_adapter ? base : sampled), is_adapter ? folder_ / sampled : "",

@@ -256,17 +256,19 @@ at::Tensor CausalLM::next_logits(nn::KvCache& cache, const std::vector<NewTokens
   if (config().is_encoder_decoder) context.sides = document_sides(documents, device());
   const auto pass = choose_adapters(adapters);
   const auto num_blocks = static_cast<int64_t>(blocks().size());
-  const int64_t begin = stage_ ? stage_->begin : 0, end = stage_ ? stage_->end : num_blocks;
-  const auto run = [&](const at::Tensor& before) {
-    const at::Tensor fed = begin == 0 ? copy_to(input_ids, device()) : before;
+  const auto run = [&](const DecodeStages::Blocks& stage, const at::Tensor& before) {
+    const at::Tensor fed = stage.begin == 0 ? copy_to(input_ids, device()) : before;
     // Few tokens need logits, often only the last one of each sequence. With one new token each that is every
     // row.
-    const bool are_chosen = last.size() < ids.size() && end == num_blocks;
+    const bool are_chosen = last.size() < ids.size() && stage.end == num_blocks;
     return run_cached(fed, position_ids, are_chosen ? copy_to(host_ids(last), device()) : at::Tensor(),
-                      context, begin, end);
+                      context, stage.begin, stage.end);
   };
-  const at::Tensor logits =
-      stage_ ? stage_->between(run, std::ssize(ids), std::ssize(last)) : run(at::Tensor());
+  const auto run_stage = [&](size_t stage, const at::Tensor& before) {
+    return run(stages_->own[stage], before);
+  };
+  const at::Tensor logits = stages_ ? stages_->between(run_stage, std::ssize(ids), std::ssize(last))
+                                    : run({0, num_blocks}, at::Tensor());
   step.finish();
   return logits;
 }
@@ -293,7 +295,7 @@ at::Tensor CausalLM::decode(const at::Tensor& ids, const at::Tensor& positions, 
 }
 
 bool CausalLM::decodes_alone() const {
-  if (stage_ || adapter_rows_ != nullptr || head().parallel() != nullptr || config().is_encoder_decoder)
+  if (stages_ || adapter_rows_ != nullptr || head().parallel() != nullptr || config().is_encoder_decoder)
     return false;
   const auto all = modules();
   const bool is_shared = std::any_of(all.begin(), all.end(), [](const auto& module) {
@@ -355,7 +357,9 @@ nn::KvCacheOptions CausalLM::cache_options() const {
         .in(config().source_file + ": key 'architectures'")
         .hint("tessera classify tells the labels of texts");
   }
-  const int64_t begin = stage_ ? stage_->begin : 0, end = stage_ ? stage_->end : std::ssize(blocks());
+  // Between the stages of a rank lie blocks of others.
+  const int64_t begin = stages_ ? stages_->own.front().begin : 0,
+                end = stages_ ? stages_->own.back().end : std::ssize(blocks());
   nn::KvCacheOptions options{.dtype = hidden_type(), .device = device()};
   for (int64_t i = 0; i < end; ++i) {
     const nn::CachedHeads heads = blocks()[static_cast<size_t>(i)]->cached_heads();

@@ -38,16 +38,18 @@ struct NewTokens {
   int64_t adapter = nn::AdapterRows::kNoAdapter;  // the adapter of these tokens; see set_adapter_rows()
 };
 
-// The blocks [begin, end) that this rank runs for next_logits() when the blocks before and after them lie on
-// other ranks.
-struct DecodeStage {
-  int64_t begin = 0, end = 0;
-  // Runs the stage between its neighbours and returns the logits, [rows, vocabulary], on every rank.
-  // `run` computes the stage itself: it takes the hidden states of the stage before, [tokens, hidden_size]
-  // (undefined for begin 0), and returns hidden states of that shape, or the logits after the last block.
-  std::function<at::Tensor(const std::function<at::Tensor(const at::Tensor& hidden)>& run, int64_t tokens,
-                           int64_t rows)>
-      between;
+// The stages that this rank runs for next_logits() when the blocks between them lie on other ranks.
+struct DecodeStages {
+  struct Blocks {
+    int64_t begin, end;  // the blocks [begin, end)
+  };
+  std::vector<Blocks> own;  // in the model's order
+  // Runs the stages between those of other ranks and returns the logits, [rows, vocabulary], on every rank.
+  // `run` computes a stage itself, own[stage]: it takes the hidden states of the stage before, [tokens,
+  // hidden_size] (undefined for begin 0), and returns hidden states of that shape, or the logits after the
+  // last block.
+  using Run = std::function<at::Tensor(size_t stage, const at::Tensor& hidden)>;
+  std::function<at::Tensor(const Run& run, int64_t tokens, int64_t rows)> between;
 };
 
 // Parameters are named as in Hugging Face files and made on the meta device. All forwards run inside the call
@@ -129,12 +131,12 @@ class CausalLM : public torch::nn::Module {
   // Gives the model's layers several adapters, of which NewTokens::adapter names one: `rows` is the object
   // that peft::apply_row_adapters() has returned for this model. logits() and loss() use none.
   void set_adapter_rows(std::shared_ptr<nn::AdapterRows> rows) { adapter_rows_ = std::move(rows); }
-  // Returns the options of a cache that fits this model, or the blocks of its decode stage. Throws
+  // Returns the options of a cache that fits this model, or the blocks of its decode stages. Throws
   // Error(Model, "TASK") for a classifier and a masked language model, which generate nothing.
   nn::KvCacheOptions cache_options() const;
-  // Lets next_logits() run only the blocks of `stage` from now on, which makes it collective over the ranks
-  // of all stages.
-  void set_decode_stage(DecodeStage stage) { stage_ = std::move(stage); }
+  // Lets next_logits() run only the blocks of these stages from now on, which makes it collective over the
+  // ranks of all stages.
+  void set_decode_stages(DecodeStages stages) { stages_ = std::move(stages); }
 
   // The parts of a forward pass follow, in its order: a stage of a pipeline is a range of them. Blocks are
   // run through nn::call() with one context for all; they are also the units of sharding and of recompute.
@@ -176,7 +178,7 @@ class CausalLM : public torch::nn::Module {
 
  private:
   std::optional<at::ScalarType> hidden_type_;
-  std::optional<DecodeStage> stage_;
+  std::optional<DecodeStages> stages_;
   std::optional<double> router_aux_loss_coef_;
   double router_z_loss_coef_ = 0.0;
   ops::ChangeInPlace token_sum_;

@@ -47,6 +47,7 @@ ParallelModel parallelize(CausalLM& model, const parallel::DeviceMesh& mesh,
   if (options.pipeline) {
     const parallel::RankAxis pp{parallel::kAxisPp, mesh.group(parallel::kAxisPp)};
     pipeline.emplace(model, pipeline_parts(model), *options.pipeline, pp, shard.layouts);
+    decode_in_stages(model, *options.pipeline, pp.group);
   }
   if (mesh.size(parallel::kAxisEp) > 1) {
     parallel::expert_parallel(

@@ -67,25 +67,34 @@ parallel::PipelinePlan plan_pipeline(const CausalLM& model, int64_t num_ranks,
 
 void decode_in_stages(CausalLM& model, const parallel::PipelinePlan& plan,
                       const std::shared_ptr<comm::Communicator>& group) {
-  TESSERA_ASSERT(plan.num_stages() == group->size(), "a stage for each rank");
-  const int64_t rank = group->rank(), last = group->size() - 1;
-  const auto between = [&model, group, rank, last](const auto& run, int64_t tokens, int64_t rows) {
+  const int64_t num_ranks = group->size(), last = plan.num_stages() - 1;
+  TESSERA_ASSERT(plan.num_stages() % num_ranks == 0, "as many stages on each rank");
+  DecodeStages stages;
+  for (int64_t stage = group->rank(); stage <= last; stage += num_ranks)
+    stages.own.push_back({plan.bounds[stage], plan.bounds[stage + 1]});
+  stages.between = [&model, group, num_ranks, last](const DecodeStages::Run& run, int64_t tokens,
+                                                    int64_t rows) {
     const auto options = at::TensorOptions(model.device()).dtype(model.hidden_type());
-    const ModelConfig& config = model.config();
-    at::Tensor hidden;
-    if (rank > 0) {
-      hidden = at::empty({tokens, config.hidden_size}, options);
-      group->recv(hidden, rank - 1, 0, false, {comm::hint("hidden states of the stage before")});
+    at::Tensor result;
+    size_t own = 0;
+    for (int64_t stage = group->rank(); stage <= last; stage += num_ranks) {
+      at::Tensor hidden;
+      if (stage > 0) {
+        hidden = at::empty({tokens, model.config().hidden_size}, options);
+        group->recv(hidden, (stage - 1) % num_ranks, 0, false,
+                    {comm::hint("hidden states of the stage before")});
+      }
+      result = run(own++, hidden).contiguous();
+      if (stage < last) {
+        group->send(result, (stage + 1) % num_ranks, 0, false,
+                    {comm::hint("hidden states for the next stage")});
+      }
     }
-    at::Tensor result = run(hidden).contiguous();
-    if (rank < last) {
-      group->send(result, rank + 1, 0, false, {comm::hint("hidden states for the next stage")});
-      result = at::empty({rows, config.vocab_size}, options);
-    }
-    group->broadcast(result, last, false, {comm::hint("logits of the last stage")});
+    if (group->rank() != last % num_ranks) result = at::empty({rows, model.config().vocab_size}, options);
+    group->broadcast(result, last % num_ranks, false, {comm::hint("logits of the last stage")});
     return result;
   };
-  model.set_decode_stage({plan.bounds[rank], plan.bounds[rank + 1], between});
+  model.set_decode_stages(std::move(stages));
 }
 
 StagedModel::StagedModel(CausalLM& model, parallel::ShardedModel& sharded, parallel::Pipeline pipeline,

@@ -23,9 +23,8 @@ parallel::PipelineParts pipeline_parts(const CausalLM& model);
 parallel::PipelinePlan plan_pipeline(const CausalLM& model, int64_t num_ranks,
                                      const parallel::PipelineOptions& options);
 
-// Makes CausalLM::next_logits() run in the plan's stages, one for each rank of `group`: it becomes collective
-// over the group, and a step goes through the ranks one after the other. Must be called before the weights
-// are loaded.
+// Makes CausalLM::next_logits() run in the plan's stages, equally many on each rank of `group`: it becomes
+// collective over the group, and a step goes through the stages one after the other.
 void decode_in_stages(CausalLM& model, const parallel::PipelinePlan& plan,
                       const std::shared_ptr<comm::Communicator>& group);
 

@@ -5,7 +5,6 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/check_argument.h"
-#include "tessera/core/error.h"
 #include "tessera/ops/causal_convolution.h"
 #include "tessera/parallel/context_parallel/head_exchange.h"
 
@@ -17,12 +16,9 @@ class ContextParallelConvolution : public nn::ConvolutionCore {
   explicit ContextParallelConvolution(std::shared_ptr<comm::Communicator> group) : group_(std::move(group)) {}
 
   at::Tensor convolve(const at::Tensor& rows, const at::Tensor& taps, const nn::SequenceContext& context,
-                      int64_t) const override {
-    if (context.cache != nullptr) {
-      throw Error(ErrorKind::Config, "CONTEXT-PARALLEL",
-                  "the last rows of a short convolution are not spread over context parallel ranks")
-          .hint("generate without context parallelism");
-    }
+                      int64_t layer) const override {
+    // Each rank continues whole texts.
+    if (context.cache != nullptr) return nn::document_convolution()->convolve(rows, taps, context, layer);
     TESSERA_CHECK_ARGUMENT(context.part.has_value(),
                            "context parallelism: the tokens must be those of token_part()");
     const TokenSplit split(context.document_starts, group_->size());

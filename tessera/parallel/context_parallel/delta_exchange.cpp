@@ -5,7 +5,6 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/check_argument.h"
-#include "tessera/core/error.h"
 #include "tessera/parallel/context_parallel/head_exchange.h"
 
 namespace tessera::parallel {
@@ -17,11 +16,8 @@ class ContextParallelDelta : public nn::DeltaCore {
 
   at::Tensor read(const ops::DeltaInputs& in, const at::Tensor& taps, const ops::DeltaHead& head,
                   const nn::SequenceContext& context, int64_t layer) const override {
-    if (context.cache != nullptr) {
-      throw Error(ErrorKind::Config, "CONTEXT-PARALLEL",
-                  "the memory of a gated delta net is not spread over context parallel ranks")
-          .hint("generate without context parallelism");
-    }
+    // Each rank continues whole texts.
+    if (context.cache != nullptr) return nn::document_delta()->read(in, taps, head, context, layer);
     TESSERA_CHECK_ARGUMENT(context.part.has_value(),
                            "context parallelism: the tokens must be those of token_part()");
     const TokenSplit split(context.document_starts, group_->size());

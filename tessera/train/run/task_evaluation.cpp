@@ -7,7 +7,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tessera/config/parallelism.h"
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
 #include "tessera/data/default_chat_template.h"
@@ -36,23 +35,6 @@ scoring::TaskOptions task_options(const config::Recipe& recipe, const text::Toke
   options.form.chat_template = text::select_chat_template("", trained, recipe.source_folder, tokenizer);
   options.form.options = text::render_options(tokenizer);
   return options;
-}
-
-// Refuses a task whose answers are generated, where training cuts texts between ranks.
-void check_generation(const config::Recipe& recipe, const scoring::TaskConfig& task) {
-  const auto cut = config::what_cuts_texts(recipe);
-  if (task.output_type != scoring::OutputType::GenerateUntil || !cut) return;
-  throw recipe
-      .error("EVAL-TASKS",
-             "the answers of task '" + task.name +
-                 "' have to be generated, and a model in training cannot continue texts where " + cut->why,
-             {"eval_tasks", cut->key})
-      .got("output_type: generate_until in " + task.place.file + ", and " + cut->key + ": " +
-           std::to_string(cut->size))
-      .need(
-          "multiple_choice, loglikelihood or loglikelihood_rolling, or data, tensor or expert parallelism "
-          "alone")
-      .hint("score it when the run has ended: tessera evaluate OUTPUT_DIR --tasks " + task.name);
 }
 
 // Returns the number of tokens that the model takes both in training and by tessera evaluate.
@@ -122,7 +104,6 @@ TaskEvaluation::TaskEvaluation(const config::Recipe& recipe, const models::Causa
   }
   model.check_continues_texts("eval_tasks");
   selection_ = scoring::select_tasks(recipe.eval_tasks);
-  for (const scoring::TaskConfig& config : selection_.tasks) check_generation(recipe, config);
   const scoring::TaskOptions options = task_options(recipe, *tokenizer);
   const scoring::RequestEncoder encoder(*tokenizer, max_length(model));
   std::vector<Responses> made_up;

@@ -26,9 +26,8 @@ class TaskEvaluation {
   // Reads the tasks with their documents, encodes all requests for `model`, and scores made-up answers, so
   // that whatever is wrong with a task shows before the first step. The tokenizer must outlive this object.
   // Throws what select_tasks(), Task, RequestEncoder and CausalLM::check_prompt() throw, Error(Config,
-  // "EVAL-TASKS") for a recipe without a tokenizer, and for a task whose answers are generated where
-  // config::what_cuts_texts() has a reason, and Error(Data, "RANKS-DIFFER") unless all ranks read the same.
-  // Collective.
+  // "EVAL-TASKS") for a recipe without a tokenizer, and Error(Data, "RANKS-DIFFER") unless all ranks read the
+  // same. Collective.
   TaskEvaluation(const config::Recipe& recipe, const models::CausalLM& model,
                  const std::optional<text::Tokenizer>& tokenizer, comm::Communicator& world);
 
