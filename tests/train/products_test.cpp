@@ -151,7 +151,7 @@ TEST(ProductsTest, EqualOneProcess) {
   testing::Random random = testing::shared_random();
   const std::vector<ProductCase> cases = testing::runs_all_cases()
                                              ? all_cases(products)
-                                             : testing::some_of(sample_of_cases(products, world), 4, random);
+                                             : testing::some_of(sample_of_cases(products, world), 3, random);
   constexpr size_t kAtOnce = 8;
   for (size_t begin = 0; begin < cases.size() && !HasFailure(); begin += kAtOnce) {
     std::vector<std::unique_ptr<DeepModel>> models;

@@ -54,7 +54,7 @@ TEST_P(StepExpertOfFamilyTest, EqualsOneProcess) {
     }
   }
   testing::Random random = testing::shared_random();
-  expect_same_as_one_process(testing::some_of(cases, 4, random));
+  expect_same_as_one_process(testing::some_of(cases, 3, random));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, StepExpertOfFamilyTest, ::testing::ValuesIn(families_in(Parity::Experts)),

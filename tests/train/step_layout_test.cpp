@@ -75,7 +75,7 @@ void check_layouts(const ParityFamily& family, const std::vector<LayoutCase>& la
     }
   }
   testing::Random random = testing::shared_random();
-  expect_same_as_one_process(testing::some_of(cases, 4, random));
+  expect_same_as_one_process(testing::some_of(cases, 3, random));
 }
 
 class StepLayoutOfFamilyTest : public ::testing::TestWithParam<ParityFamily> {};

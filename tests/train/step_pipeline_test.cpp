@@ -66,7 +66,7 @@ TEST_P(StepPipelineTest, EqualsOneProcess) {
     }
   }
   testing::Random random = testing::shared_random();
-  expect_same_as_one_process(testing::some_of(cases, 4, random));
+  expect_same_as_one_process(testing::some_of(cases, 3, random));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, StepPipelineTest, ::testing::ValuesIn(families_in(Parity::Pipelines)),
