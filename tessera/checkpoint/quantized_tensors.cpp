@@ -12,8 +12,6 @@
 #include "tessera/checkpoint/quantized/formats.h"
 #include "tessera/checkpoint/quantized/quantization_config.h"
 #include "tessera/core/error.h"
-#include "tessera/io/file.h"
-#include "tessera/io/json_reader.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -103,12 +101,19 @@ Found find_weights(const quantized::Folder& folder, Method method) {
   throw_internal(__FILE__, __LINE__, "a known method", "method");
 }
 
-// Tells whether the tensor belongs to a weight of GPT-2, whose files keep plain weights as [in, out] and
-// quantised ones as [out, in].
-bool is_turned(const std::string& model_type, const std::string& name) {
-  constexpr const char* kNames[] = {".c_attn.weight", ".q_attn.weight", ".c_proj.weight", ".c_fc.weight"};
-  return model_type == "gpt2" &&
-         std::ranges::any_of(kNames, [&](const char* end) { return name.ends_with(end); });
+// Tells of each tensor of the table, by all its names, whether it is a matrix that is stored transposed.
+using Turned = std::unordered_map<std::string, bool>;
+
+Turned turned_tensors(const StateDictAdapter& table) {
+  Turned turned;
+  for (const StoredParameter& parameter : table.parameters()) {
+    for (const StoredPart& part : parameter.parts) {
+      const bool turns = part.is_transposed && part.leading_dims() == 0;
+      turned[part.name] = turns;
+      for (const std::string& alias : part.aliases) turned[alias] = turns;
+    }
+  }
+  return turned;
 }
 
 // Refuses tensors that only a quantised weight has, where the configuration knows of none.
@@ -135,7 +140,7 @@ DType most_common_dtype(const std::vector<const io::TensorInfo*>& plain) {
 }
 
 std::shared_ptr<const StoredTensors> make_view(std::shared_ptr<const io::ModelFiles> files, Found found,
-                                               const std::string& model_type) {
+                                               const Turned& turned) {
   const std::unordered_set<std::string> used(found.used.begin(), found.used.end());
   std::vector<const io::TensorInfo*> plain;
   for (const io::TensorInfo* tensor : files->tensors()) {
@@ -152,7 +157,7 @@ std::shared_ptr<const StoredTensors> make_view(std::shared_ptr<const io::ModelFi
       throw quantized::broken(*files, name, "the weight is there both quantised and plain");
     }
     io::TensorSpec spec = weight.spec;
-    const bool turns = is_turned(model_type, name);
+    const bool turns = turned.contains(name) && turned.at(name);
     if (turns) std::swap(spec.shape[0], spec.shape[1]);
     if (weight.matrices > 0)
       spec.shape = {weight.matrices, weight.columns(), weight.rows() / weight.matrices};
@@ -172,20 +177,11 @@ std::shared_ptr<const StoredTensors> make_view(std::shared_ptr<const io::ModelFi
   return std::make_shared<QuantizedTensors>(std::move(files), std::move(specs), std::move(weights));
 }
 
-io::JsonReader model_config_of(const std::string& folder) {
-  const std::string file = io::join_path(folder, "config.json");
-  return io::exists(file) ? io::JsonReader::open(file) : io::JsonReader::parse("{}", file);
-}
-
-// Leaves out biases of zeros where the model has no bias: AutoGPTQ writes one for each layer.
-void leave_out_biases(const io::ModelFiles& files, const io::JsonReader& config, Found& found) {
-  constexpr const char* kFamilies[] = {"llama", "mistral", "mixtral", "qwen3", "qwen3_moe"};
-  const std::string family = config.text("model_type", "");
-  const bool has_none = std::ranges::any_of(kFamilies, [&](const char* name) { return family == name; }) &&
-                        !config.boolean("attention_bias", false) && !config.boolean("mlp_bias", false);
-  if (!has_none) return;
+// Leaves out biases of zeros of layers that have none in the model: AutoGPTQ writes one for each layer.
+void leave_out_biases(const io::ModelFiles& files, const Turned& of_model, Found& found) {
   for (const CodedWeight& weight : found.weights) {
     const std::string name = weight.spec.name.substr(0, weight.spec.name.rfind('.')) + ".bias";
+    if (!of_model.contains(weight.spec.name) || of_model.contains(name)) continue;
     const io::ModelFiles::Location bias = files.find(name);
     if (!bias || !is_weight_dtype(bias.tensor->dtype) || bias.tensor->numel() != weight.rows()) continue;
     const std::vector<float> values = quantized::read_floats(files, *bias.tensor);
@@ -195,7 +191,8 @@ void leave_out_biases(const io::ModelFiles& files, const io::JsonReader& config,
 
 }  // namespace
 
-std::shared_ptr<const StoredTensors> model_tensors(std::shared_ptr<const io::ModelFiles> files) {
+std::shared_ptr<const StoredTensors> model_tensors(std::shared_ptr<const io::ModelFiles> files,
+                                                   const std::function<StateDictAdapter()>& make_table) {
   const auto config = quantized::read_quantization_config(files->folder());
   if (!config) return stored_tensors(std::move(files));
   Found found = find_weights({files, config->keys, config->group_names}, config->method);
@@ -203,9 +200,9 @@ std::shared_ptr<const StoredTensors> model_tensors(std::shared_ptr<const io::Mod
     for (const io::TensorInfo* tensor : files->tensors()) check_rest(*files, *tensor);
     return stored_tensors(std::move(files));
   }
-  const io::JsonReader model_config = model_config_of(files->folder());
-  if (config->method == Method::Gptq) leave_out_biases(*files, model_config, found);
-  return make_view(std::move(files), std::move(found), model_config.text("model_type", ""));
+  const Turned turned = turned_tensors(make_table());
+  if (config->method == Method::Gptq) leave_out_biases(*files, turned, found);
+  return make_view(std::move(files), std::move(found), turned);
 }
 
 std::string plain_config(const std::string& config_json) {

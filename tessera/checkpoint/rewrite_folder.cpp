@@ -82,7 +82,8 @@ void copy_tensor(const StoredTensors& files, const io::TensorSpec& tensor, DType
   });
 }
 
-int64_t rewrite_folder(const std::string& folder, DType dtype, io::ResultFolder& result) {
+int64_t rewrite_folder(const StoredTensors& files, DType dtype, io::ResultFolder& result) {
+  const std::string& folder = files.place();
   SideFiles side_files = read_tokenizer_files(folder);
   side_files.merge(read_side_files(folder, kModelFileNames));
   side_files.merge(read_side_files(folder, kProcessorFileNames));
@@ -91,11 +92,10 @@ int64_t rewrite_folder(const std::string& folder, DType dtype, io::ResultFolder&
   config = io::JsonReader::read_text(config_path);
   (void)io::JsonReader::parse(config, config_path);  // names what is wrong
   config = with_config_dtype(plain_config(config), dtype);
-  const auto files = model_tensors(std::make_shared<const io::ModelFiles>(io::ModelFiles::open(folder)));
   std::vector<io::TensorSpec> specs;
   int64_t weight_bytes = 0, num_bytes = 0;
-  for (const io::TensorSpec& tensor : files->tensors()) {
-    specs.push_back({tensor.name, written_dtype(*files, tensor, dtype), tensor.shape});
+  for (const io::TensorSpec& tensor : files.tensors()) {
+    specs.push_back({tensor.name, written_dtype(files, tensor, dtype), tensor.shape});
     weight_bytes += specs.back().num_bytes();
   }
   for (const auto& [name, text] : side_files) num_bytes += static_cast<int64_t>(text.size());
@@ -103,7 +103,7 @@ int64_t rewrite_folder(const std::string& folder, DType dtype, io::ResultFolder&
   result.require_space(num_bytes + weight_bytes);
   io::ShardedSafetensorsWriter writer(result.staging(), specs);
   for (size_t i = 0; i < specs.size(); ++i) {
-    copy_tensor(*files, files->tensors()[i], specs[i].dtype, writer);
+    copy_tensor(files, files.tensors()[i], specs[i].dtype, writer);
   }
   writer.commit();
   write_side_files(side_files, result.staging());

@@ -53,9 +53,10 @@ DType written_dtype(const StoredTensors& files, const io::TensorSpec& tensor, st
 void copy_tensor(const StoredTensors& files, const io::TensorSpec& tensor, DType dtype,
                  io::ShardedSafetensorsWriter& writer);
 
-// Writes the model in `folder` with weights of type `dtype` into `result`, which has not begun. The tokenizer
-// and the other small files go with it; config.json says the type. Quantised weights become plain ones.
-// Returns the bytes of the tensors. Throws what model_tensors(), copy_tensor() and io::ResultFolder throw.
-int64_t rewrite_folder(const std::string& folder, DType dtype, io::ResultFolder& result);
+// Writes the model of a folder, whose tensors are `files`, with weights of type `dtype` into `result`, which
+// has not begun. The tokenizer and the other small files go with it; config.json says the type. Quantised
+// weights become plain ones. Returns the bytes of the tensors. Throws what copy_tensor() and io::ResultFolder
+// throw.
+int64_t rewrite_folder(const StoredTensors& files, DType dtype, io::ResultFolder& result);
 
 }  // namespace tessera::checkpoint

@@ -156,7 +156,8 @@ void convert_folder(const Options& options) {
             "that ends in .gguf");
   }
   io::ResultFolder result = result_of(options, "the model");
-  const int64_t weight_bytes = checkpoint::rewrite_folder(options.input, *dtype, result);
+  const int64_t weight_bytes =
+      checkpoint::rewrite_folder(*models::folder_tensors(options.input), *dtype, result);
   log::info("model (" + format_bytes(weight_bytes) + ") written to " + options.output);
 }
 

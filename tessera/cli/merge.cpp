@@ -56,8 +56,9 @@ void add_merge(CLI::App& app, CommandLine& line) {
           .hint("convert the file to a folder with tessera convert, and name that folder with --base");
     }
     const auto experts = generation::expert_base(base, adapter);
-    const auto report = peft::merge_adapter(base, adapter, options->output, options->overwrite,
-                                            find_weight_dtype(options->dtype), experts ? &*experts : nullptr);
+    const auto report =
+        peft::merge_adapter(models::folder_tensors(base), adapter, options->output, options->overwrite,
+                            find_weight_dtype(options->dtype), experts ? &*experts : nullptr);
     log::info(std::to_string(report.num_merged) + " weights merged, " + std::to_string(report.num_replaced) +
               " replaced (" + format_bytes(report.total_bytes) + ") written to " + options->output);
     return 0;

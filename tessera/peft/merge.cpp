@@ -9,7 +9,6 @@
 
 #include <ATen/ATen.h>
 
-#include "tessera/checkpoint/quantized_tensors.h"
 #include "tessera/checkpoint/rewrite_folder.h"
 #include "tessera/checkpoint/save_folder.h"
 #include "tessera/checkpoint/stored_tensors.h"
@@ -270,7 +269,7 @@ struct MergedTensors {
 
 }  // namespace
 
-MergeReport merge_adapter(const std::string& base_folder, const std::string& adapter_folder,
+MergeReport merge_adapter(std::shared_ptr<const StoredTensors> base, const std::string& adapter_folder,
                           const std::string& output_folder, bool overwrites, std::optional<DType> dtype,
                           const ExpertBase* expert_base) {
   const AdapterConfig config = read_adapter_config(adapter_folder);
@@ -281,9 +280,8 @@ MergeReport merge_adapter(const std::string& base_folder, const std::string& ada
   }
   const io::ModelFiles adapter = open_adapter(adapter_folder);
   int64_t vocabulary = 0;
-  const auto base = with_adapter_vocabulary(
-      checkpoint::model_tensors(std::make_shared<const io::ModelFiles>(io::ModelFiles::open(base_folder))),
-      adapter, may_tie(base_folder), vocabulary);
+  const std::string base_folder = base->place();
+  base = with_adapter_vocabulary(std::move(base), adapter, may_tie(base_folder), vocabulary);
   std::optional<ExpertMerge> experts;
   if (!config.options.target_parameters.empty()) {
     TESSERA_ASSERT(expert_base != nullptr,

@@ -8,6 +8,7 @@
 #include "tessera/device/cpu_allocator.h"
 #include "tessera/io/file.h"
 #include "tessera/io/result_folder.h"
+#include "tessera/models/common/base_model.h"
 
 #include "tests/checkpoint/random_boxes.h"
 #include "tests/testing/temp_folder.h"
@@ -154,7 +155,7 @@ TEST(RewriteFolder, EachWeightIsRoundedOnce) {
   write_side_files({{"additional_chat_templates/tool_use.jinja", "tools"}}, source);
   io::write_file_atomic(source + "/notes.txt", "not a part of the model");
   io::ResultFolder result(target, {});
-  EXPECT_EQ(rewrite_folder(source, DType::BF16, result), 12 + 16);
+  EXPECT_EQ(rewrite_folder(*models::folder_tensors(source), DType::BF16, result), 12 + 16);
   const io::ModelFiles files = io::ModelFiles::open(target);
   const at::Tensor read = at::empty({3, 2}, at::kBFloat16);
   files.read("w", 0, 12, read.mutable_data_ptr());
@@ -180,7 +181,7 @@ TEST(RewriteFolder, WhatWouldBeWrongIsRefused) {
     io::write_file_atomic(source + "/config.json", config);
     try {
       io::ResultFolder result(folder / "target", {});
-      rewrite_folder(source, dtype, result);
+      rewrite_folder(*models::folder_tensors(source), dtype, result);
       ADD_FAILURE() << "no error with '" << part << "'";
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();

@@ -134,8 +134,9 @@ TEST(Gpt2, LoadsFilesWithoutAPrefix) {
   EXPECT_TRUE(at::equal(model->logits(batch), load_reference_model("gpt2", at::kFloat)->logits(batch)));
 
   // An adapter of the model with its prefix is merged into them all the same.
-  peft::merge_adapter(folder.path(), reference_folder("gpt2") + "/adapter", folder / "merged");
-  peft::merge_adapter(reference_folder("gpt2"), reference_folder("gpt2") + "/adapter", folder / "prefixed");
+  peft::merge_adapter(folder_tensors(folder.path()), reference_folder("gpt2") + "/adapter",
+                      folder / "merged");
+  peft::merge_adapter(reference_tensors("gpt2"), reference_folder("gpt2") + "/adapter", folder / "prefixed");
   const auto logits_of = [&](const std::string& path) {
     const auto merged = build_model(path, at::kFloat);
     load_weights(*merged, io::ModelFiles::open(path));
@@ -165,7 +166,7 @@ TEST(JoinedProjections, AnAdapterOfPeftGivesItsLogitsBesideAndMerged) {
     const auto model = load_reference_model(family, at::kFloat);
     peft::load_adapter(*model, adapter);
     TempFolder folder;
-    const peft::MergeReport report = peft::merge_adapter(base, adapter, folder / "merged");
+    const peft::MergeReport report = peft::merge_adapter(folder_tensors(base), adapter, folder / "merged");
     EXPECT_EQ(report.num_merged, layers);
     const auto merged = build_model(folder / "merged", at::kFloat);
     load_weights(*merged, BaseModel::open(folder / "merged").tensors());

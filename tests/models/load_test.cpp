@@ -187,6 +187,42 @@ TEST(Load, AModelWithoutItsHeadLoads) {
   }
 }
 
+TEST(Load, QuantisedWeightsStandAsInTheModelsPlainFiles) {
+  const TempFolder folder;
+  const auto open = [&](const std::string& family, const Tensors& tensors, const std::string& quantization) {
+    write_folder(folder.path(), family, tensors);
+    std::string config = io::read_file(folder / "config.json", 1 << 20);
+    config.insert(config.find('{') + 1, "\"quantization_config\": " + quantization + ",");
+    io::write_file_atomic(folder / "config.json", config);
+    const BaseModel base = BaseModel::open(folder.path());
+    check_tensors(*build_model(base.config(), at::kFloat), *base.tensors());
+    return folder_tensors(folder.path());
+  };
+  // GPT-2's plain files hold [in, out]; bitsandbytes writes [out, in].
+  Tensors gpt2 = tensors_of("gpt2");
+  const at::Tensor codes = at::randint(-127, 128, {60, 15}, at::kChar), scales = at::rand({60});
+  gpt2["transformer.h.0.mlp.c_fc.weight"] = codes;
+  gpt2["transformer.h.0.mlp.c_fc.SCB"] = scales;
+  const at::Tensor values = at::empty({15, 60});
+  open("gpt2", gpt2, R"({"load_in_8bit": true})")
+      ->read("transformer.h.0.mlp.c_fc.weight", checkpoint::whole_box({15, 60}), values);
+  EXPECT_TRUE(at::allclose(values.t(), codes * scales.unsqueeze(1) / 127.0));
+
+  // AutoGPTQ writes a bias for every layer, and Qwen2's q_proj has one.
+  Tensors qwen2 = tensors_of("qwen2");
+  const std::string q = "model.layers.0.self_attn.q_proj.", o = "model.layers.0.self_attn.o_proj.";
+  for (const std::string& layer : {q, o}) {
+    qwen2.erase(layer + "weight");
+    qwen2[layer + "qweight"] = at::zeros({3, 24}, at::kInt);
+    qwen2[layer + "qzeros"] = at::zeros({1, 3}, at::kInt);
+    qwen2[layer + "scales"] = at::ones({1, 24}, at::kHalf);
+    qwen2[layer + "bias"] = at::zeros({24});
+  }
+  const auto files = open("qwen2", qwen2, R"({"quant_method": "gptq", "bits": 4})");
+  EXPECT_NE(files->find(q + "bias"), nullptr);
+  EXPECT_EQ(files->find(o + "bias"), nullptr);
+}
+
 TEST(Load, AVocabularyWithBiasesOrRowsForLayersKeepsItsSize) {
   for (const char* family : {"phi", "gemma4_shared"}) {
     const BaseModel base = BaseModel::open(reference_folder(family));

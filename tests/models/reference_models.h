@@ -20,6 +20,10 @@ inline std::string reference_folder(const std::string& family) {
   return testing::source_folder() + "/tests/reference/data/models/" + family;
 }
 
+inline std::shared_ptr<const checkpoint::StoredTensors> reference_tensors(const std::string& family) {
+  return folder_tensors(reference_folder(family));
+}
+
 inline std::shared_ptr<CausalLM> load_reference_model(const std::string& family, at::ScalarType dtype) {
   const BaseModel base = BaseModel::open(reference_folder(family));
   const auto model = build_model(base.config(), dtype);

@@ -25,6 +25,7 @@ using models::load_reference_model;
 using models::max_difference;
 using models::pack_ids;
 using models::reference_folder;
+using models::reference_tensors;
 using models::TensorFile;
 using nlohmann::json;
 using tessera::testing::TempFolder;
@@ -280,7 +281,7 @@ TEST(AdapterFiles, LayersHaveRanksAndAlphasOfTheirOwn) {
   EXPECT_TRUE(at::equal(logits_of(*first), logits_of(*second)));
 
   // The merged weight has the layer's own scale: alpha 20 over rank 5.
-  merge_adapter(reference_folder("llama_linear"), folder / "adapter", folder / "merged");
+  merge_adapter(reference_tensors("llama_linear"), folder / "adapter", folder / "merged");
   const std::string q = of_1 + "self_attn.q_proj";
   const at::Tensor base =
                        TensorFile(reference_folder("llama_linear") + "/model.safetensors").get(q + ".weight"),
@@ -337,7 +338,7 @@ TEST(AdapterFiles, EmbeddingsThatAnAdapterBringsTakeThePlaceOfTheModels) {
     // They belong to what is saved of it, too.
     EXPECT_THAT(adapter_parameters(*second, found), Contains(embedding));
 
-    merge_adapter(reference_folder(family), folder / "adapter", folder / "merged");
+    merge_adapter(reference_tensors(family), folder / "adapter", folder / "merged");
     const auto merged = models::build_model(folder / "merged", at::kFloat);
     models::load_weights(*merged, io::ModelFiles::open(folder / "merged"));
     EXPECT_LT(max_difference(logits_of(*merged), logits_of(*first)), 1e-4);
@@ -385,7 +386,7 @@ TEST(AdapterFiles, PickleIsRefused) {
 TEST(Merge, EqualsBaseWithAdapterAndPeftsMerge) {
   TempFolder folder;
   const std::string merged = folder / "merged";
-  const MergeReport report = merge_adapter(reference_folder("llama3"), training("lora_final"), merged);
+  const MergeReport report = merge_adapter(reference_tensors("llama3"), training("lora_final"), merged);
   EXPECT_EQ(report.num_merged, 3 * 7);
   EXPECT_EQ(report.num_replaced, 0);
 
@@ -406,9 +407,9 @@ TEST(Merge, EqualsBaseWithAdapterAndPeftsMerge) {
 TEST(Merge, WritesAnotherType) {
   TempFolder folder;
   const std::string wide = folder / "wide", narrow = folder / "narrow";
-  merge_adapter(reference_folder("llama3"), training("lora_final"), wide);
+  merge_adapter(reference_tensors("llama3"), training("lora_final"), wide);
   const MergeReport report =
-      merge_adapter(reference_folder("llama3"), training("lora_final"), narrow, false, DType::BF16);
+      merge_adapter(reference_tensors("llama3"), training("lora_final"), narrow, false, DType::BF16);
   const io::ModelFiles files = io::ModelFiles::open(narrow);
   EXPECT_EQ(files.total_bytes(), report.total_bytes);
   EXPECT_EQ(models::read_model_config(narrow)->stored_dtype, DType::BF16);
@@ -442,7 +443,8 @@ TEST(Merge, KeepsTheTypesOfTheBaseAndReplacesWholeModules) {
   }
   save_adapter(folder / "adapter", *model, options, targets, "base", values);
   io::write_file_atomic(folder / "adapter/tokenizer.json", "{\"from\": \"adapter\"}");
-  const MergeReport report = merge_adapter(base_folder, folder / "adapter", folder / "merged");
+  const MergeReport report =
+      merge_adapter(models::folder_tensors(base_folder), folder / "adapter", folder / "merged");
   EXPECT_EQ(report.num_merged, 3);
   EXPECT_EQ(report.num_replaced, 1);
 
@@ -473,7 +475,7 @@ std::map<std::string, std::string> merged_files(const std::map<std::string, std:
                            "additional_chat_templates/tool_use.jinja"})
     std::ofstream(folder / "base/" + name) << "{\"of\": \"the base\"}";
   for (const auto& [name, text] : adapter_files) std::ofstream(folder / "adapter/" + name) << text;
-  merge_adapter(folder / "base", folder / "adapter", folder / "merged");
+  merge_adapter(models::folder_tensors(folder / "base"), folder / "adapter", folder / "merged");
   std::map<std::string, std::string> found;
   for (const char* name :
        {"tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json", "chat_template.jinja",
@@ -532,7 +534,8 @@ TEST(Merge, AHeadThatDiffersIsNotTiedAgain) {
     for (const auto& [name, value] : tensors)
       writer.write(name, 0, value.const_data_ptr(), static_cast<int64_t>(value.nbytes()));
     writer.commit();
-    merge_adapter(folder / "base", training("lora_final"), folder / "merged", /*overwrites=*/true);
+    merge_adapter(models::folder_tensors(folder / "base"), training("lora_final"), folder / "merged",
+                  /*overwrites=*/true);
     return json::parse(io::read_file(folder / "merged/config.json", 1 << 20));
   };
   EXPECT_EQ(config_after(0.0).at("tie_word_embeddings"), true);
@@ -549,7 +552,7 @@ TEST(Merge, TheModelKnowsTheSpecialTokensOfTheAdapter) {
   // The vocabulary of this model is smaller than that of the tokenizer, whose first tokens are bytes.
   io::write_file_atomic(folder / "adapter/tokenizer_config.json",
                         R"({"eos_token": "A", "pad_token": "B", "bos_token": "<|im_start|>"})");
-  merge_adapter(folder / "base", folder / "adapter", folder / "merged");
+  merge_adapter(models::folder_tensors(folder / "base"), folder / "adapter", folder / "merged");
   const auto read = [&](const char* name) {
     return json::parse(io::read_file(folder / (std::string("merged/") + name), 1 << 20));
   };
@@ -562,11 +565,11 @@ TEST(Merge, TheModelKnowsTheSpecialTokensOfTheAdapter) {
 TEST(Merge, RefusesWhatDoesNotFit) {
   TempFolder folder;
   const std::string out = folder / "out", adapter = training("lora_final");
-  EXPECT_EQ(code_of([&] { merge_adapter(reference_folder("qwen3"), adapter, out); }), "E-MODEL-ADAPTER");
-  EXPECT_EQ(code_of([&] { merge_adapter(reference_folder("smollm2"), adapter, out); }), "E-MODEL-ADAPTER");
-  EXPECT_EQ(code_of([&] { merge_adapter(reference_folder("llama3"), adapter, adapter); }),
+  EXPECT_EQ(code_of([&] { merge_adapter(reference_tensors("qwen3"), adapter, out); }), "E-MODEL-ADAPTER");
+  EXPECT_EQ(code_of([&] { merge_adapter(reference_tensors("smollm2"), adapter, out); }), "E-MODEL-ADAPTER");
+  EXPECT_EQ(code_of([&] { merge_adapter(reference_tensors("llama3"), adapter, adapter); }),
             "E-CONFIG-OUTPUT-INPUT");
-  EXPECT_EQ(code_of([&] { merge_adapter(reference_folder("llama3"), adapter, reference_folder("llama3")); }),
+  EXPECT_EQ(code_of([&] { merge_adapter(reference_tensors("llama3"), adapter, reference_folder("llama3")); }),
             "E-CONFIG-OUTPUT-INPUT");
   EXPECT_FALSE(std::filesystem::exists(out)) << "nothing is written before everything is checked";
 }

@@ -31,6 +31,7 @@ namespace {
 
 using models::load_reference_model;
 using models::max_difference;
+using models::reference_tensors;
 using tessera::testing::TempFolder;
 using ::testing::HasSubstr;
 
@@ -110,7 +111,7 @@ TEST(AdapterKinds, AreReadAsWrittenAndMerged) {
       const auto second = load_reference_model(family, at::kDouble);
       load_adapter(*second, folder / "adapter");
       EXPECT_LT(max_difference(logits_of(*second), want), 1e-11);
-      merge_adapter(reference_folder(family), folder / "adapter", folder / "merged", false, DType::F64);
+      merge_adapter(reference_tensors(family), folder / "adapter", folder / "merged", false, DType::F64);
       const auto merged = models::build_model(folder / "merged", at::kDouble);
       models::load_weights(*merged, io::ModelFiles::open(folder / "merged"));
       EXPECT_LT(max_difference(logits_of(*merged), want), 1e-11);
@@ -143,7 +144,7 @@ TEST(AdapterKinds, FilesThatContradictThemselvesAreRefused) {
   };
   const auto merge = [&](const std::string& name) {
     return text_of(
-        [&] { merge_adapter(reference_folder("llama3"), folder / name, folder / (name + "_merged")); });
+        [&] { merge_adapter(reference_tensors("llama3"), folder / name, folder / (name + "_merged")); });
   };
   LoraOptions vera = options_of("llama3"), ia3 = vera, tokens = vera;
   vera.method = AdapterMethod::Vera;
@@ -188,7 +189,7 @@ TEST(AdapterKinds, SeveralAreCombinedAsInPeft) {
     const at::NoGradGuard no_grad;
     model->eval();
     EXPECT_LT(max_difference(model->logits(models::pack_ids(want.get("ids"))), want.get(name)), 1e-4);
-    merge_adapter(reference_folder("llama3"), folder / "both", folder / "merged", false, DType::F64);
+    merge_adapter(reference_tensors("llama3"), folder / "both", folder / "merged", false, DType::F64);
     const auto merged = models::build_model(folder / "merged", at::kDouble);
     models::load_weights(*merged, io::ModelFiles::open(folder / "merged"));
     EXPECT_LT(max_difference(logits_of(*merged), logits_of(*model)), 1e-11);

@@ -116,7 +116,8 @@ TEST_P(AdapterReferenceTest, FollowsPeft) {
   EXPECT_LE(difference(base(), output_, "logits_final"), 2e-3);
   if (std::string(GetParam()) == "prompt") return expect_same_next_logits();
   const auto experts = generation::expert_base(base(), output_);
-  peft::merge_adapter(base(), output_, folder_ / "merged", false, {}, experts ? &*experts : nullptr);
+  peft::merge_adapter(models::folder_tensors(base()), output_, folder_ / "merged", false, {},
+                      experts ? &*experts : nullptr);
   EXPECT_LE(difference(folder_ / "merged", "", "logits_merged"), 2e-3);
   if (makes_its_start()) return;
   EXPECT_LE(difference(base(), data_ + "_initial", "logits_initial"), 1e-4);

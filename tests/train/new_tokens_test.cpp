@@ -139,7 +139,7 @@ TEST_F(NewTokens, AnAdapterBringsTheTablesAndMergesWithThem) {
     const std::string base = more.find("to_save") != std::string::npos ? "untied" : "llama";
     train(recipe_of(base, "adapter: lora\nlora_target_linear: true\nlora_r: 2\n" + more), world_);
     if (here_.is_owner()) {
-      peft::merge_adapter(here_ / base, here_ / "out", here_ / "merged", true);
+      peft::merge_adapter(models::folder_tensors(here_ / base), here_ / "out", here_ / "merged", true);
       expect_result(here_ / "merged", kNew);
       const at::Tensor merged = logits_of(here_ / "merged", ""), own = logits_of(here_ / base, here_ / "out");
       EXPECT_EQ(own.size(1), kNew);

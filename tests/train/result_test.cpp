@@ -12,6 +12,7 @@
 #include "tessera/config/load_recipe.h"
 #include "tessera/core/log.h"
 #include "tessera/io/disk_calls.h"
+#include "tessera/models/common/base_model.h"
 #include "tessera/peft/merge.h"
 #include "tessera/train/run/trainer.h"
 
@@ -161,8 +162,9 @@ TEST_F(ResultTest, AnAdapterOverAFullRun) {
 TEST_F(ResultTest, AMergeOverAFullRun) {
   ASSERT_EQ(run_stopped(0, lora("model")), 0);
   fs::rename(here_ / "out", here_ / "adapter");
-  kill_everywhere(full("older"),
-                  [&] { peft::merge_adapter(here_ / "model", here_ / "adapter", here_ / "out", true); });
+  kill_everywhere(full("older"), [&] {
+    peft::merge_adapter(models::folder_tensors(here_ / "model"), here_ / "adapter", here_ / "out", true);
+  });
 }
 
 }  // namespace

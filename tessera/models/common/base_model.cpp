@@ -13,6 +13,7 @@
 #include "tessera/core/log.h"
 #include "tessera/io/file.h"
 #include "tessera/io/gguf.h"
+#include "tessera/io/json_reader.h"
 #include "tessera/io/model_files.h"
 #include "tessera/models/common/classifier_config.h"
 #include "tessera/models/common/load.h"
@@ -20,10 +21,6 @@
 
 namespace tessera::models {
 namespace {
-
-std::shared_ptr<const checkpoint::StoredTensors> folder_tensors(const std::string& path) {
-  return checkpoint::model_tensors(std::make_shared<const io::ModelFiles>(io::ModelFiles::open(path)));
-}
 
 // Lists the stored tensors that have a row for each token.
 std::vector<checkpoint::VocabularyTable> vocabulary_tables(const ModelConfig& config) {
@@ -40,6 +37,18 @@ std::vector<checkpoint::VocabularyTable> vocabulary_tables(const ModelConfig& co
 }
 
 }  // namespace
+
+std::shared_ptr<const checkpoint::StoredTensors> folder_tensors(const std::string& path) {
+  const auto make_table = [&]() -> checkpoint::StateDictAdapter {
+    const std::string file = io::join_path(path, "config.json");
+    const std::string text = io::exists(file) ? io::JsonReader::read_text(file) : "{}";
+    if (find_family(io::JsonReader::parse(text, file).text("model_type", "")) == nullptr) return {};
+    const auto config = parse_model_config(checkpoint::plain_config(text), file);
+    return state_dict_adapter(*build_model(*config, at::kFloat));
+  };
+  return checkpoint::model_tensors(std::make_shared<const io::ModelFiles>(io::ModelFiles::open(path)),
+                                   make_table);
+}
 
 // Whatever is a file is opened as GGUF, which says what is wrong with it. A path that leads nowhere is a
 // folder, whose config.json is missed.

@@ -17,6 +17,10 @@
 
 namespace tessera::models {
 
+// Opens all weights of a model's folder under the files' names (checkpoint::model_tensors()), whatever its
+// model_type. Throws Error(Model).
+std::shared_ptr<const checkpoint::StoredTensors> folder_tensors(const std::string& path);
+
 class BaseModel {
  public:
   // Reads the configuration of the model at `path`; its weights and its tokenizer are opened by tensors() and
