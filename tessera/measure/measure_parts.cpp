@@ -119,7 +119,7 @@ class Measurement {
 
   // Returns a text that is equal for blocks that take the same time.
   std::string kind_of(size_t index) const {
-    const nn::Block& block = *model_.blocks()[index];
+    const nn::TransformerBlock& block = *model_.blocks()[index];
     std::string kind = std::to_string(block.cached_heads().window) + (is_recomputed(index) ? "r" : "");
     for (const auto& entry : block.named_parameters()) {
       kind += ";" + entry.key() + (entry.value().requires_grad() ? "*" : "");
@@ -141,7 +141,7 @@ class Measurement {
   }
 
   double of_block(size_t index, bool has_gradient) {
-    nn::Block& block = *model_.blocks()[index];
+    nn::TransformerBlock& block = *model_.blocks()[index];
     const FilledParameters filled(block.parameters(), options_);
     const at::Tensor x = hidden();
     const auto forward = [&] { return block.forward(x.detach().requires_grad_(has_gradient), context_); };

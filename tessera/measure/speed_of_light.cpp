@@ -9,8 +9,6 @@
 
 #include "tessera/device/device.h"
 #include "tessera/device/device_time.h"
-#include "tessera/nn/attention.h"
-#include "tessera/nn/sparse_mlp.h"
 #include "tessera/ops/leaf.h"
 #include "tessera/ops/product.h"
 
@@ -62,9 +60,9 @@ std::function<void()> multiplication(const at::Tensor& c, const at::Tensor& a, c
 // here, as many as each expert would get if tokens chose all of them equally often.
 class ExpertShares {
  public:
-  explicit ExpertShares(const torch::nn::Module& root) {
-    for (const auto& module : root.modules(/*include_self=*/false)) {
-      const auto* sparse = dynamic_cast<const nn::SparseMLP*>(module.get());
+  explicit ExpertShares(const models::CausalLM& model) {
+    for (const auto& block : model.blocks()) {
+      const auto& sparse = block->sparse_mlp;
       if (sparse == nullptr) continue;
       const auto is_here = [](const auto& expert) { return expert->down_proj->weight.numel() > 0; };
       const auto here = std::count_if(sparse->experts.begin(), sparse->experts.end(), is_here);
@@ -172,11 +170,9 @@ FlopCount model_flops(const models::CausalLM& model) {
     (gemm.type == ProductType::E4m3 ? count.per_token_e4m3 : count.per_token) += gemm_flops({gemm}) / kTokens;
   }
   count.per_label = gemm_flops(gemms.head) / kTokens;
-  for (const auto& module : model.modules(/*include_self=*/false)) {
-    const auto* attention = dynamic_cast<const nn::Attention*>(module.get());
-    if (attention != nullptr) count.per_pair += 3.0 * attention_of(*attention);
-    const auto* mixer = dynamic_cast<const nn::GatedDeltaNet*>(module.get());
-    if (mixer != nullptr) count.per_token += 3.0 * state_flops(*mixer);
+  for (const auto& block : model.blocks()) {
+    if (block->attention != nullptr) count.per_pair += 3.0 * attention_of(*block->attention);
+    if (block->delta_net != nullptr) count.per_token += 3.0 * state_flops(*block->delta_net);
   }
   return count;
 }
@@ -187,14 +183,12 @@ FlopCount recomputed_flops(const models::CausalLM& model, int64_t checkpoint_eve
   int64_t number = 0;
   for (const auto& block : model.blocks()) {
     const bool is_whole = checkpoint_every > 0 && ++number % checkpoint_every == 0;
+    if (is_whole && block->attention != nullptr) count.per_pair += attention_of(*block->attention);
+    if (is_whole && block->delta_net != nullptr) count.per_token += state_flops(*block->delta_net);
     for (const auto& module : block->modules()) {
       const auto* linear = dynamic_cast<const nn::Linear*>(module.get());
-      const auto* attention = dynamic_cast<const nn::Attention*>(module.get());
       const auto* mlp = dynamic_cast<const nn::MLP*>(module.get());
       if (is_whole && linear != nullptr) add_product_of(*linear, shares, count);
-      if (is_whole && attention != nullptr) count.per_pair += attention_of(*attention);
-      const auto* mixer = dynamic_cast<const nn::GatedDeltaNet*>(module.get());
-      if (is_whole && mixer != nullptr) count.per_token += state_flops(*mixer);
       if (!recompute_mlps || mlp == nullptr) continue;
       for (const auto& made : {mlp->gate_proj, mlp->up_proj, mlp->gate_up_proj}) {
         if (made != nullptr) add_product_of(*made, shares, count);

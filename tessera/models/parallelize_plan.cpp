@@ -60,9 +60,8 @@ void add_latent(const std::string& name, const nn::AttentionOptions& o, StyledLa
 int64_t fewest_heads(const CausalLM& model) {
   int64_t fewest = 0;
   for (const auto& block : model.blocks()) {
-    const auto* const transformer = dynamic_cast<const nn::TransformerBlock*>(block.get());
-    if (transformer == nullptr || !transformer->options().has_attention()) continue;
-    const nn::AttentionOptions& o = transformer->options().attention;
+    if (!block->options().has_attention()) continue;
+    const nn::AttentionOptions& o = block->options().attention;
     if (o.qkv.empty()) fewest = fewest == 0 ? o.num_kv_heads : std::min(fewest, o.num_kv_heads);
   }
   return fewest;
@@ -261,6 +260,12 @@ void add_head(const CausalLM& model, const ModuleNames& names, StyledLayers& lay
 
 parallel::TensorParallelPlan tensor_parallel_plan(const CausalLM& model) {
   using enum nn::ParameterRole;
+  if (model.config().is_encoder_decoder) {
+    throw Error(ErrorKind::Config, "TENSOR-PARALLEL",
+                "tensor parallelism is not supported for an encoder-decoder: its ranks would have to cut the "
+                "tables of its position biases by heads")
+        .hint("leave out tensor_parallel_size; dp_shard_size cuts the model's weights, too");
+  }
   ModuleNames names;
   for (const auto& module : model.named_modules("", /*include_self=*/false)) {
     names[module.value().get()] = module.key();
@@ -285,22 +290,8 @@ parallel::TensorParallelPlan tensor_parallel_plan(const CausalLM& model) {
     }
   }
   add_head(model, names, plan.layers);
-  for (const auto& block : model.blocks()) {
-    const auto* const transformer = dynamic_cast<const nn::TransformerBlock*>(block.get());
-    if (transformer == nullptr) {
-      throw Error(ErrorKind::Config, "TENSOR-PARALLEL",
-                  "tensor parallelism is not supported for model_type '" + model.config().model_type + "'")
-          .hint("leave out tensor_parallel_size");
-    }
-    if (model.config().is_encoder_decoder) {
-      throw Error(
-          ErrorKind::Config, "TENSOR-PARALLEL",
-          "tensor parallelism is not supported for an encoder-decoder: its ranks would have to cut the "
-          "tables of its position biases by heads")
-          .hint("leave out tensor_parallel_size; dp_shard_size cuts the model's weights, too");
-    }
-    add_block(names.at(block.get()) + ".", *transformer, plan.most_shared_parts, plan.layers);
-  }
+  for (const auto& block : model.blocks())
+    add_block(names.at(block.get()) + ".", *block, plan.most_shared_parts, plan.layers);
   return plan;
 }
 

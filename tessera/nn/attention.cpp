@@ -163,7 +163,7 @@ at::Tensor Attention::run_heads(const ops::Activation& x, const SequenceContext&
   // The gradients that leave the norms and the rotation in the backward are operands of the projections'
   // products, so these ops run in their product type; not with qkv_proj, since its outputs are reordered by
   // heads in between.
-  std::optional<ops::ProductScope> products(qkv_proj == nullptr ? product_type()
+  std::optional<ops::ProductScope> products(qkv_proj == nullptr ? o_proj->product_type()
                                                                 : ops::ProductType::OfOperands);
   if (clip_ > 0.0) {
     for (at::Tensor* const part : {&q, &k, &v}) *part = part->clamp(-clip_, clip_);

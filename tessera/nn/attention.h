@@ -89,9 +89,6 @@ class Attention : public Layer {
   // Replaces the core, which is document_attention() at first.
   void set_core(std::shared_ptr<const AttentionCore> core) { core_ = std::move(core); }
 
-  // Type in which the projections multiply.
-  ops::ProductType product_type() const { return o_proj->product_type(); }
-
   // Returns the shape of the keys and values that this layer attends to.
   CachedHeads cached_heads() const;
   // Tells whether they are another layer's.

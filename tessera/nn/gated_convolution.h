@@ -32,9 +32,6 @@ class GatedConvolution : public Layer {
   // Replaces the core, which is document_convolution() at first.
   void set_core(std::shared_ptr<const ConvolutionCore> core) { core_ = std::move(core); }
 
-  // Type in which the projections multiply.
-  ops::ProductType product_type() const { return out_proj->product_type(); }
-
   // Returns the channels of b, of c and of y that lie side by side in the outputs of in_proj, in turns.
   int64_t turn() const { return turn_; }
 

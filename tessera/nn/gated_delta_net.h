@@ -39,9 +39,6 @@ class GatedDeltaNet : public Layer {
   // Replaces the core, which is document_delta() at first.
   void set_core(std::shared_ptr<const DeltaCore> core) { core_ = std::move(core); }
 
-  // Type in which the projections multiply.
-  ops::ProductType product_type() const { return out_proj->product_type(); }
-
   const GatedDeltaNetOptions& options() const { return options_; }
 
   // Either the first two exist or the next four do; the others are null. The outputs of the first, and those

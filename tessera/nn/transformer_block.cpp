@@ -83,7 +83,7 @@ ops::NormedResidual TransformerBlock::add_and_norm(const Norm* norm, const at::T
                                                    const std::optional<at::Tensor>& delta) const {
   // The norm runs in the product type of the mixer's projections: products read its result in the forward
   // and, in the backward, the gradient of the delta that it adds.
-  const ops::ProductScope products(mixer_product_type());
+  const ops::ProductScope products(mixer_output().product_type());
   if (norm != nullptr) return norm->add_and_norm(x, delta);
   const at::Tensor residual = delta ? x + *delta : x;
   return {residual, residual};
@@ -103,9 +103,9 @@ at::Tensor TransformerBlock::run_mixer(const ops::Activation& x, const SequenceC
   return finished(y, attention_out_norm.get(), mixer_dropout.get());
 }
 
-ops::ProductType TransformerBlock::mixer_product_type() const {
-  if (attention != nullptr) return attention->product_type();
-  return delta_net != nullptr ? delta_net->product_type() : convolution->product_type();
+const Linear& TransformerBlock::mixer_output() const {
+  if (attention != nullptr) return *attention->o_proj;
+  return delta_net != nullptr ? *delta_net->out_proj : *convolution->out_proj;
 }
 
 at::Tensor TransformerBlock::run_mlp(const at::Tensor& x, const ops::Activation& read,

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "tessera/nn/attention.h"
-#include "tessera/nn/block.h"
 #include "tessera/nn/cross_attention.h"
 #include "tessera/nn/dropout.h"
 #include "tessera/nn/gated_convolution.h"
@@ -67,25 +66,36 @@ struct TransformerBlockOptions {
 // out_norm. With norms_sums, as in the first transformers, h = attention_norm(x + attention(x)), and the
 // result is mlp_norm(h + mlp(h)). By option mlp(h) is the sum of two MLPs', and a LayerInput follows. A block
 // of the sources or of the targets computes this of their rows alone.
-class TransformerBlock : public Block {
+//
+// The unit of sharding, of activation checkpointing and of a pipeline's stages. Run a block through
+// nn::call(), so that their hooks apply.
+class TransformerBlock : public torch::nn::Module {
  public:
   // `layer` counts the blocks whose mixer is of the same kind; it selects what a cache has of them. A block
   // with cross attention takes two numbers, `layer` and the next one.
   TransformerBlock(const TransformerBlockOptions& options, int64_t layer, at::ScalarType dtype);
 
-  at::Tensor forward(const at::Tensor& x, const SequenceContext& context) override;
-  CachedHeads cached_heads() const override {
+  // x: [tokens, hidden_size] -> [tokens, hidden_size]. The result depends on the arguments and the parameters
+  // alone, since forward() may run again in the backward pass.
+  at::Tensor forward(const at::Tensor& x, const SequenceContext& context);
+
+  // Returns the shape of the keys and values that this block adds to a cache; no heads if it adds none.
+  CachedHeads cached_heads() const {
     // The attention of an encoder-decoder keeps states instead.
     const bool has_pages = attention != nullptr && !attention->reads_keys() &&
                            options_.tokens == TransformerBlockOptions::Tokens::All;
     return has_pages ? attention->cached_heads() : CachedHeads();
   }
-  void recompute_hidden() override {
+  // Makes the block recompute its largest activations in the backward instead of keeping them
+  // (MLP::recompute_hidden).
+  void recompute_hidden() {
     if (mlp != nullptr) mlp->recompute_hidden();
     if (sparse_mlp != nullptr) sparse_mlp->recompute_hidden();
   }
 
   const TransformerBlockOptions& options() const { return options_; }
+  // Returns the last projection of the mixer, whose others multiply in its type.
+  const Linear& mixer_output() const;
 
   // Norms what the block gives for its tokens, and then drops elements if `dropout` is not null. Both belong
   // to the model, which keeps the norm gathered while the block runs.
@@ -118,7 +128,6 @@ class TransformerBlock : public Block {
   ops::NormedResidual add_and_norm(const Norm* norm, const at::Tensor& x,
                                    const std::optional<at::Tensor>& delta) const;
   at::Tensor finished(const at::Tensor& branch, const Norm* norm, const Dropout* dropout) const;
-  ops::ProductType mixer_product_type() const;
   at::Tensor run_mixer(const ops::Activation& x, const SequenceContext& context) const;
   // `read`: what the MLP reads of the residual sum x.
   at::Tensor run_mlp(const at::Tensor& x, const ops::Activation& read, const SequenceContext& context) const;

@@ -344,7 +344,7 @@ TEST(Registry, ParallelBranchesHaveOneMaskOrTwo) {
     json value = json_of_any(type);
     value["hidden_dropout"] = 0.5;
     const auto model = build_model(*parse_model_config(value.dump(), "config.json"), at::kFloat);
-    const auto& block = dynamic_cast<const nn::TransformerBlock&>(*model->blocks().front());
+    const nn::TransformerBlock& block = *model->blocks().front();
     const nn::RandomPlace place{1, 2, 3, {}, {0, 5}};
     const nn::RandomScope scope(place);
     const bool is_one = at::equal(block.mixer_dropout->forward(x), block.mlp_dropout->forward(x));

@@ -13,9 +13,6 @@
 #include "tessera/device/device_copy.h"
 #include "tessera/models/common/document_sides.h"
 #include "tessera/nn/call_hook.h"
-#include "tessera/nn/gated_convolution.h"
-#include "tessera/nn/gated_delta_net.h"
-#include "tessera/nn/sparse_mlp.h"
 #include "tessera/nn/whole_tokens.h"
 
 namespace tessera::models {
@@ -302,18 +299,13 @@ bool CausalLM::decodes_alone() const {
     const auto* layer = dynamic_cast<const nn::Layer*>(module.get());
     return nn::find_call_hook(*module) != nullptr || (layer != nullptr && layer->parallel() != nullptr);
   });
-  return !is_shared && !keeps_states() && std::all_of(all.begin(), all.end(), [this](const auto& module) {
-    const auto* sparse = dynamic_cast<const nn::SparseMLP*>(module.get());
-    return sparse == nullptr || sparse->never_reads(hidden_type());
+  return !is_shared && !keeps_states() && std::ranges::all_of(blocks(), [this](const auto& block) {
+    return block->sparse_mlp == nullptr || block->sparse_mlp->never_reads(hidden_type());
   });
 }
 
 bool CausalLM::keeps_states() const {
-  const auto all = modules();
-  return std::any_of(all.begin(), all.end(), [](const auto& module) {
-    return dynamic_cast<const nn::GatedDeltaNet*>(module.get()) != nullptr ||
-           dynamic_cast<const nn::GatedConvolution*>(module.get()) != nullptr;
-  });
+  return std::ranges::any_of(blocks(), [](const auto& block) { return block->attention == nullptr; });
 }
 
 void CausalLM::check_new_tokens(const nn::KvCache& cache, const std::vector<NewTokens>& batch) const {

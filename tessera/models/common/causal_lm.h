@@ -14,12 +14,12 @@
 #include "tessera/checkpoint/layer_parts.h"
 #include "tessera/models/common/model_config.h"
 #include "tessera/nn/adapter_rows.h"
-#include "tessera/nn/block.h"
 #include "tessera/nn/embedding.h"
 #include "tessera/nn/kv_cache.h"
 #include "tessera/nn/parameter_role.h"
 #include "tessera/nn/sequence.h"
 #include "tessera/nn/task_head.h"
+#include "tessera/nn/transformer_block.h"
 #include "tessera/ops/pass_through.h"
 
 namespace tessera::models {
@@ -151,7 +151,7 @@ class CausalLM : public torch::nn::Module {
                                 const at::Tensor& x) const;
   // Puts into `context` whatever the family's blocks need of the positions, such as rotary angles.
   virtual void add_positions(nn::SequenceContext& context, const at::Tensor& position_ids) const;
-  virtual const std::vector<std::shared_ptr<nn::Block>>& blocks() const = 0;
+  virtual const std::vector<std::shared_ptr<nn::TransformerBlock>>& blocks() const = 0;
   virtual nn::TaskHead& head() const = 0;
   // Lists the tables that embed() reads: that of the tokens, then any others, such as that of positions.
   virtual std::vector<std::shared_ptr<nn::Embedding>> embeddings() const = 0;

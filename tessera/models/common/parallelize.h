@@ -24,7 +24,7 @@ struct ParallelizeOptions {
   // Every block whose number (from 1) is a multiple of this keeps its input alone and recomputes the rest in
   // the backward (activation checkpointing); 0 = no block does.
   int64_t checkpoint_every = 0;
-  bool recompute_mlps = false;  // calls nn::Block::recompute_hidden() of every block
+  bool recompute_mlps = false;  // calls nn::TransformerBlock::recompute_hidden() of every block
   // Saved activations of at least this many bytes lie on the host until their block's backward
   // (parallel::offload_activations()); 0 = none do.
   int64_t least_offloaded_bytes = 0;

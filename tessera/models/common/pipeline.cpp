@@ -6,21 +6,18 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
-#include "tessera/nn/sparse_mlp.h"
+#include "tessera/nn/transformer_block.h"
 
 namespace tessera::models {
 namespace {
 
-// Returns the cost of the products of those experts of a block's sparse layers that a token does not take.
-double idle_work_of(const torch::nn::Module& block, const ModelConfig& config) {
+// Returns the cost of the products of those experts of a block that a token does not take.
+double idle_work_of(const nn::TransformerBlock& block, const ModelConfig& config) {
+  if (block.sparse_mlp == nullptr) return 0.0;
+  const nn::Experts& all = block.sparse_mlp->experts;
   double work = 0.0;
-  for (const auto& module : block.modules(/*include_self=*/false)) {
-    const auto* sparse = dynamic_cast<const nn::SparseMLP*>(module.get());
-    if (sparse == nullptr) continue;
-    const parallel::PartCosts costs =
-        parallel::product_costs({{}, {sparse->experts.begin(), sparse->experts.end()}, {}});
-    for (const double expert : costs.blocks) work += expert;
-  }
+  for (const double expert : parallel::product_costs({{}, {all.begin(), all.end()}, {}}).blocks)
+    work += expert;
   const auto experts = static_cast<double>(std::max<int64_t>(1, config.num_experts));
   return work * (1.0 - static_cast<double>(config.experts_per_token) / experts);
 }
@@ -59,7 +56,7 @@ parallel::PipelinePlan plan_pipeline(const CausalLM& model, int64_t num_ranks,
   const parallel::PipelineParts parts = pipeline_parts(model);
   parallel::PartCosts costs = parallel::product_costs(parts);
   for (size_t i = 0; i < costs.blocks.size(); ++i)
-    costs.blocks[i] -= idle_work_of(*parts.blocks[i], model.config());
+    costs.blocks[i] -= idle_work_of(*model.blocks()[i], model.config());
   // An embedding copies one row for each token, which is counted as hidden_size multiplications.
   costs.first = static_cast<double>(model.config().hidden_size);
   return parallel::plan_pipeline(model, parts, costs, num_ranks, options);

@@ -9,7 +9,6 @@
 #include "tessera/models/parallelize_plan.h"
 #include "tessera/nn/embedding.h"
 #include "tessera/nn/linear.h"
-#include "tessera/nn/sparse_mlp.h"
 
 namespace tessera::models {
 namespace {
@@ -31,8 +30,8 @@ std::vector<std::pair<std::string, nn::Linear*>> candidates(const CausalLM& mode
                                                             bool with_head,
                                                             const std::vector<std::string>& skipped) {
   std::set<const torch::nn::Module*> kept;
-  for (const auto& module : model.modules(/*include_self=*/false)) {
-    const auto* const sparse = dynamic_cast<const nn::SparseMLP*>(module.get());
+  for (const auto& block : model.blocks()) {
+    const auto& sparse = block->sparse_mlp;
     if (sparse == nullptr) continue;
     kept.insert(sparse->gate.get());
     kept.insert(sparse->shared_expert_gate.get());

@@ -28,7 +28,7 @@ class DecoderForCausalLM : public CausalLM {
                         const at::Tensor& x) const override;
   bool ignores_tensor(const std::string& name) const override;
   void add_positions(nn::SequenceContext& context, const at::Tensor& position_ids) const override;
-  const std::vector<std::shared_ptr<nn::Block>>& blocks() const override { return blocks_; }
+  const std::vector<std::shared_ptr<nn::TransformerBlock>>& blocks() const override { return blocks_; }
   nn::TaskHead& head() const override { return *head_; }
   std::vector<std::shared_ptr<nn::Embedding>> embeddings() const override;
 
@@ -49,7 +49,7 @@ class DecoderForCausalLM : public CausalLM {
   std::shared_ptr<nn::Norm> embedding_norm_;        // null without one
   std::shared_ptr<nn::Dropout> embedding_dropout_;  // null without one
   std::unique_ptr<nn::Alibi> alibi_;                // null without biases
-  std::vector<std::shared_ptr<nn::Block>> blocks_;
+  std::vector<std::shared_ptr<nn::TransformerBlock>> blocks_;
   std::shared_ptr<nn::TaskHead> head_;
   std::vector<std::unique_ptr<nn::RotaryEmbedding>> ropes_;
 };

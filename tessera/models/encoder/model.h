@@ -27,7 +27,7 @@ class EncoderModel : public CausalLM {
   at::Tensor embed(const at::Tensor& input_ids, const at::Tensor& position_ids,
                    const at::Tensor& type_ids) override;
   void add_positions(nn::SequenceContext& context, const at::Tensor& position_ids) const override;
-  const std::vector<std::shared_ptr<nn::Block>>& blocks() const override { return blocks_; }
+  const std::vector<std::shared_ptr<nn::TransformerBlock>>& blocks() const override { return blocks_; }
   nn::TaskHead& head() const override { return *head_; }
   std::vector<std::shared_ptr<nn::Embedding>> embeddings() const override;
   // Old files call the parameters of norms gamma and beta, and the bias of the projection may be a part of
@@ -45,7 +45,7 @@ class EncoderModel : public CausalLM {
   std::shared_ptr<nn::Embedding> words_, positions_, types_;  // the last two may be null
   std::shared_ptr<nn::Norm> embedding_norm_;
   std::shared_ptr<nn::Dropout> embedding_dropout_;  // may be null
-  std::vector<std::shared_ptr<nn::Block>> blocks_;
+  std::vector<std::shared_ptr<nn::TransformerBlock>> blocks_;
   std::shared_ptr<nn::TaskHead> head_;
   std::vector<std::unique_ptr<nn::RotaryEmbedding>> ropes_;
 };

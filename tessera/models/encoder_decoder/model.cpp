@@ -52,8 +52,7 @@ EncoderDecoderLM::EncoderDecoderLM(const EncoderDecoderConfig& config, at::Scala
   };
   embedding_dropout_ = add_dropout("embedding_dropout");
   const auto encoder_norm = add_stack(parts.encoder, dtype);
-  dynamic_cast<nn::TransformerBlock&>(*blocks_.back())
-      .set_last_norm(encoder_norm, add_dropout("encoder_dropout"));
+  blocks_.back()->set_last_norm(encoder_norm, add_dropout("encoder_dropout"));
   const auto decoder_norm = add_stack(parts.decoder, dtype);
   std::shared_ptr<nn::OutputHead> head;
   if (config.tie_word_embeddings) {

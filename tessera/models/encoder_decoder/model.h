@@ -30,7 +30,7 @@ class EncoderDecoderLM : public CausalLM {
   std::vector<TiedParameter> tied_parameters() const override;
   at::Tensor embed(const at::Tensor& input_ids, const at::Tensor& position_ids,
                    const at::Tensor& type_ids) override;
-  const std::vector<std::shared_ptr<nn::Block>>& blocks() const override { return blocks_; }
+  const std::vector<std::shared_ptr<nn::TransformerBlock>>& blocks() const override { return blocks_; }
   nn::TaskHead& head() const override { return *head_; }
   std::vector<std::shared_ptr<nn::Embedding>> embeddings() const override { return {embedding_}; }
   std::vector<checkpoint::StoredPart> stored_parts(const std::string& name, const at::Tensor& parameter,
@@ -44,7 +44,7 @@ class EncoderDecoderLM : public CausalLM {
   const EncoderDecoderConfig config_;
   std::shared_ptr<nn::Embedding> embedding_;
   std::shared_ptr<nn::Dropout> embedding_dropout_;  // null without one
-  std::vector<std::shared_ptr<nn::Block>> blocks_;
+  std::vector<std::shared_ptr<nn::TransformerBlock>> blocks_;
   std::shared_ptr<nn::TaskHead> head_;
   std::map<std::string, std::string> stored_names_;  // of the tables of biases, by parameter
 };

@@ -39,7 +39,7 @@ nn::TransformerBlockOptions block_options(const Gpt2Config& c, int64_t layer) {
   return o;
 }
 
-std::shared_ptr<nn::Block> make_block(const Gpt2Config& c, int64_t layer, at::ScalarType dtype) {
+std::shared_ptr<nn::TransformerBlock> make_block(const Gpt2Config& c, int64_t layer, at::ScalarType dtype) {
   const auto block = std::make_shared<nn::TransformerBlock>(block_options(c, layer), layer, dtype);
   for (const auto& linear :
        {block->attention->qkv_proj, block->attention->o_proj, block->mlp->up_proj, block->mlp->down_proj}) {

@@ -19,10 +19,10 @@ class Gpt2Model : public torch::nn::Module {
  public:
   Gpt2Model(const Gpt2Config& config, at::ScalarType dtype);
 
-  std::shared_ptr<nn::Embedding> wte, wpe;    // embeddings of tokens and of positions
-  std::shared_ptr<nn::Dropout> drop;          // of their sum; null for a probability of 0
-  std::vector<std::shared_ptr<nn::Block>> h;  // the blocks
-  std::shared_ptr<nn::Norm> ln_f;             // the final norm
+  std::shared_ptr<nn::Embedding> wte, wpe;               // embeddings of tokens and of positions
+  std::shared_ptr<nn::Dropout> drop;                     // of their sum; null for a probability of 0
+  std::vector<std::shared_ptr<nn::TransformerBlock>> h;  // the blocks
+  std::shared_ptr<nn::Norm> ln_f;                        // the final norm
 };
 
 // GPT-2 with its output projection. It has no lm_head if the projection is tied to the embedding, as it is in
@@ -37,7 +37,7 @@ class Gpt2ForCausalLM : public CausalLM {
   bool ignores_tensor(const std::string& name) const override;
   at::Tensor embed(const at::Tensor& input_ids, const at::Tensor& position_ids,
                    const at::Tensor& type_ids) override;
-  const std::vector<std::shared_ptr<nn::Block>>& blocks() const override { return transformer->h; }
+  const std::vector<std::shared_ptr<nn::TransformerBlock>>& blocks() const override { return transformer->h; }
   nn::TaskHead& head() const override { return *head_; }
   std::vector<std::shared_ptr<nn::Embedding>> embeddings() const override {
     return {transformer->wte, transformer->wpe};

@@ -7,11 +7,7 @@
 #include "tessera/config/parallelism.h"
 #include "tessera/core/error.h"
 #include "tessera/measure/speed_of_light.h"
-#include "tessera/nn/attention.h"
-#include "tessera/nn/gated_convolution.h"
-#include "tessera/nn/linear.h"
-#include "tessera/nn/mlp.h"
-#include "tessera/nn/sparse_mlp.h"
+#include "tessera/nn/transformer_block.h"
 #include "tessera/optim/optimizers.h"
 #include "tessera/train/setup/optimizer_targets.h"
 #include "tessera/train/setup/parameter_rates.h"
@@ -28,26 +24,19 @@ class BlockWork {
  public:
   explicit BlockWork(ModelWork& work) : work_(work) {}
 
-  void add(const nn::Block& block) {
-    for (const auto& module : block.modules()) {
-      if (const auto* attention = dynamic_cast<const nn::Attention*>(module.get())) {
-        add_linear(*attention->o_proj, {.cuts_input = true});
-        work_.pair_flops += 4.0 * static_cast<double>(attention->o_proj->in_features());
-      }
-      if (const auto* mixer = dynamic_cast<const nn::GatedDeltaNet*>(module.get())) {
-        add_linear(*mixer->out_proj, {.cuts_input = true});
-        work_.state_flops += measure::state_flops(*mixer);
-      }
-      if (const auto* mixer = dynamic_cast<const nn::GatedConvolution*>(module.get()))
-        add_linear(*mixer->out_proj, {.cuts_input = true});
-      if (const auto* sparse = dynamic_cast<const nn::SparseMLP*>(module.get())) {
-        const double share = static_cast<double>(sparse->options().experts_per_token) /
-                             static_cast<double>(sparse->options().num_experts);
-        for (const auto& expert : sparse->experts) add_mlp(*expert, {.share = share, .is_expert = true});
-      } else if (const auto* mlp = dynamic_cast<const nn::MLP*>(module.get())) {
-        add_mlp(*mlp, {});
-      }
+  void add(const nn::TransformerBlock& block) {
+    add_linear(block.mixer_output(), {.cuts_input = true});
+    if (block.attention != nullptr)
+      work_.pair_flops += 4.0 * static_cast<double>(block.mixer_output().in_features());
+    if (block.delta_net != nullptr) work_.state_flops += measure::state_flops(*block.delta_net);
+    if (block.sparse_mlp != nullptr) {
+      const nn::SparseMLP& sparse = *block.sparse_mlp;
+      const double share = static_cast<double>(sparse.options().experts_per_token) /
+                           static_cast<double>(sparse.options().num_experts);
+      for (const auto& expert : sparse.experts) add_mlp(*expert, {.share = share, .is_expert = true});
+      if (sparse.shared_expert != nullptr) add_mlp(*sparse.shared_expert, {});
     }
+    if (block.mlp != nullptr) add_mlp(*block.mlp, {});
     // The other layers, such as the projections into attention and routers, cut their outputs.
     for (const auto& module : block.modules()) {
       if (const auto* linear = dynamic_cast<const nn::Linear*>(module.get())) add_linear(*linear, {});

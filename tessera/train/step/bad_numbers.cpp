@@ -11,8 +11,8 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
-#include "tessera/nn/block.h"
 #include "tessera/nn/call_hook.h"
+#include "tessera/nn/transformer_block.h"
 #include "tessera/train/step/forward_backward.h"
 
 namespace tessera::train {
@@ -64,7 +64,7 @@ Found first_bad_output(TrainedModel& trained, const parallel::DeviceMesh& mesh,
   const auto first = std::make_shared<Found>();
   int64_t place = 0;
   for (const auto& module : trained.model->named_modules()) {
-    if (dynamic_cast<nn::Block*>(module.value().get()) == nullptr) continue;
+    if (dynamic_cast<nn::TransformerBlock*>(module.value().get()) == nullptr) continue;
     nn::add_call_hook(*module.value(), std::make_shared<OutputCheck>(Found{place++, module.key()}, first));
   }
   trained.model->eval();
