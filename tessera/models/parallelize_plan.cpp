@@ -180,10 +180,7 @@ void add_experts(const std::string& name, const nn::SparseMLP& mlp, StyledLayers
 // inside of MLPs, where a rank has a part of each row.
 void add_dropouts(const CausalLM& model, StyledLayers& layers) {
   std::set<const torch::nn::Module*> of_hidden;
-  for (const auto& module : model.modules(/*include_self=*/false)) {
-    if (const auto* const block = dynamic_cast<const nn::TransformerBlock*>(module.get()))
-      of_hidden.insert(block->mlp_hidden_dropout.get());
-  }
+  for (const auto& block : model.blocks()) of_hidden.insert(block->mlp_hidden_dropout.get());
   for (const auto& module : model.named_modules("", /*include_self=*/false)) {
     const auto* const dropout = dynamic_cast<const nn::Dropout*>(module.value().get());
     if (dropout != nullptr && of_hidden.count(dropout) == 0)
