@@ -134,15 +134,8 @@ Models load_models(Options& options, const at::TensorOptions& compute,
         .at(own)
         .hint("name its base model instead, and give the adapter a name: --adapter NAME=" + own);
   }
-  if (!named.empty() && !rank.is_alone()) {
-    throw Error(ErrorKind::Config, "PARALLELISM", "adapters that requests choose need a model in one process")
-        .got(std::to_string(rank.mesh().world()->size()) + " ranks")
-        .hint("--adapter DIR, without a name, works on several ranks");
-  }
   all.model =
       all.sources.front().load(compute, rank.mesh(), {.embeddings = true, .adapters = !named.empty()});
-  if (!rank.is_first()) return all;
-  all.served.push_back(describe(options, name, 0, all.sources.front(), *all.model));
   std::vector<std::string> folders;
   for (auto& [adapter, chosen] : named) {
     if (adapter == name) {
@@ -152,10 +145,15 @@ Models load_models(Options& options, const at::TensorOptions& compute,
           .hint("--served-model-name gives the model another one");
     }
     folders.push_back(chosen.folder());
-    all.sources.emplace_back(all.sources.front().base(), folders.back());
-    all.served.push_back(describe(options, adapter, std::ssize(folders), all.sources.back(), *all.model));
   }
-  if (!folders.empty()) generation::ModelSource::add_adapters(*all.model, folders);
+  if (!folders.empty()) generation::add_adapters(*all.model, all.sources.front().base(), folders);
+  if (!rank.is_first()) return all;
+  all.served.push_back(describe(options, name, 0, all.sources.front(), *all.model));
+  for (size_t i = 0; i < named.size(); ++i) {
+    all.sources.emplace_back(all.sources.front().base(), folders[i]);
+    all.served.push_back(
+        describe(options, named[i].first, static_cast<int64_t>(i) + 1, all.sources.back(), *all.model));
+  }
   return all;
 }
 

@@ -32,8 +32,9 @@ std::vector<EmbeddingQueue::Next> EmbeddingQueue::next_texts() {
 void EmbeddingQueue::make(const std::vector<Next>& texts) {
   std::vector<std::vector<int64_t>> ids;
   for (const Next& each : texts) ids.push_back(each.open->request.texts[each.text]);
-  if (on_pass_) on_pass_(ids);
-  at::Tensor made = embed_texts(model_, ids, pooling_, texts.front().open->request.adapter);
+  const int64_t adapter = texts.front().open->request.adapter;
+  if (on_pass_) on_pass_(ids, adapter);
+  at::Tensor made = embed_texts(model_, ids, pooling_, adapter);
   made = made.to(made.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
   if (!at::isfinite(made).all().item<bool>())
     throw Error(ErrorKind::Numerics, "EMBEDDING", "an embedding of the model is not finite");

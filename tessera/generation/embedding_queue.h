@@ -15,8 +15,8 @@ namespace tessera::generation {
 // One thread uses it. The model must outlive it. Receivers are not told of the end when it is destroyed.
 class EmbeddingQueue {
  public:
-  // Called before each pass, with its texts.
-  using OnPass = std::function<void(const std::vector<std::vector<int64_t>>& texts)>;
+  // Called before each pass, with its texts and their adapter.
+  using OnPass = std::function<void(const std::vector<std::vector<int64_t>>& texts, int64_t adapter)>;
 
   // Each pass takes texts up to `max_tokens` tokens together; a longer one is read alone.
   EmbeddingQueue(models::CausalLM& model, Pooling pooling, int64_t max_tokens, OnPass on_pass = nullptr)

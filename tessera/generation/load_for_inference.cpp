@@ -140,8 +140,12 @@ ModelSource::ModelSource(std::string path, std::string adapter)
   tokenizer_ = models::BaseModel::tokenizer(has_own ? adapter_ : base_);
 }
 
-void ModelSource::add_adapters(models::CausalLM& model, const std::vector<std::string>& folders) {
-  model.set_adapter_rows(peft::apply_row_adapters(model, folders, model.tied_modules(), model.device()));
+void add_adapters(models::CausalLM& model, const std::string& path, const std::vector<std::string>& folders) {
+  models::BaseModel base = models::BaseModel::open(path);
+  if (model.config().classification) base = base.as_classifier(*model.config().classification);
+  const auto whole = models::build_model(base.config(), model.hidden_type());
+  model.set_adapter_rows(
+      peft::apply_row_adapters(model, *whole, folders, model.tied_modules(), model.device()));
   model.eval();
 }
 

@@ -50,6 +50,11 @@ std::optional<peft::ExpertBase> expert_base(const std::string& base, const std::
 // Returns the ids that end an answer: those of the model's configuration and those of the tokenizer.
 std::vector<int64_t> stop_ids(const models::CausalLM& model, const text::Tokenizer& tokenizer);
 
+// Loads adapters of these folders beside a model, or this rank's part of one, that load_for_inference() has
+// made of `path` for them (InferenceUses::adapters), without an adapter of its own. Sequences then choose one
+// by models::NewTokens::adapter; the first one is 1. Throws what peft::apply_row_adapters() throws.
+void add_adapters(models::CausalLM& model, const std::string& path, const std::vector<std::string>& folders);
+
 class ModelSource {
  public:
   // Opens a model; `adapter` may be empty. If `path` is an adapter's folder, its base is the model that
@@ -66,10 +71,6 @@ class ModelSource {
                                          InferenceUses uses = {}) const {
     return load_for_inference(base_, adapter_, options, mesh, uses);
   }
-  // Loads adapters of these folders beside a model that load() has loaded for them, whole and without an
-  // adapter of its own. Sequences then choose one by models::NewTokens::adapter; the first one is 1. Throws
-  // what peft::apply_row_adapters() throws.
-  static void add_adapters(models::CausalLM& model, const std::vector<std::string>& folders);
   std::vector<int64_t> stop_ids(const models::CausalLM& model) const {
     return generation::stop_ids(model, tokenizer());
   }

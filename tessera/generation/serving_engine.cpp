@@ -254,7 +254,7 @@ class ServingEngine::Worker {
   // Returns the order of a pass over texts for the other ranks; nothing if there are no texts.
   EmbeddingQueue::OnPass on_pass() {
     if (orders_ == nullptr) return nullptr;
-    return [this](const auto& texts) { orders_->tell(embed_order(texts)); };
+    return [this](const auto& texts, int64_t adapter) { orders_->tell(embed_order(texts, adapter)); };
   }
 
   // Tells whether other ranks may now be elsewhere in the work of the model.

@@ -31,6 +31,7 @@ GenerationRequest heard_request(const Json& order) {
   GenerationRequest request{order.at("prompt").get<std::vector<int64_t>>(), {}};
   request.options.max_new_tokens = order.at("most");
   request.options.cache_salt = order.at("salt");
+  request.options.adapter = order.at("adapter");
   if (order.at("scores")) request.options.on_prompt_log_probs = [](const auto&) {};
   return request;
 }
@@ -52,13 +53,14 @@ std::string step_order(const StepOrder& step) {
     add.push_back({{"prompt", request.prompt},
                    {"most", request.max_new_tokens},
                    {"salt", request.cache_salt},
+                   {"adapter", request.adapter},
                    {"scores", request.scores_prompt}});
   }
   return as_message({{"add", std::move(add)}, {"cancel", step.cancel}});
 }
 
-std::string embed_order(const std::vector<std::vector<int64_t>>& texts) {
-  return as_message({{"embed", texts}});
+std::string embed_order(const std::vector<std::vector<int64_t>>& texts, int64_t adapter) {
+  return as_message({{"embed", texts}, {"adapter", adapter}});
 }
 
 std::string end_order() { return as_message({{"end", true}}); }
@@ -78,7 +80,7 @@ void follow_serving_engine(models::CausalLM& model, const ServingEngineOptions& 
     const Json order = Json::from_cbor(orders.hear());
     if (order.contains("end")) return;
     if (order.contains("embed")) {
-      embed_texts(model, order.at("embed"), options.embeddings.pooling);
+      embed_texts(model, order.at("embed"), options.embeddings.pooling, order.at("adapter"));
     } else {
       make_step(generator.value(), order);
     }

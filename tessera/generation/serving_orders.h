@@ -16,9 +16,10 @@ struct StepOrder {
   std::vector<int64_t> cancel;  // the Generator's numbers of the requests
 };
 
-// These return the messages (RankOrders) for a step, for a pass that embeds texts, and for the end.
+// These return the messages (RankOrders) for a step, for a pass that embeds texts with an adapter, and for
+// the end.
 std::string step_order(const StepOrder& step);
-std::string embed_order(const std::vector<std::vector<int64_t>>& texts);
+std::string embed_order(const std::vector<std::vector<int64_t>>& texts, int64_t adapter);
 std::string end_order();
 // Returns the message that carries numbers, GeneratorOptions::tell.
 std::string text_of(const std::vector<int64_t>& numbers);

@@ -120,9 +120,12 @@ class Linear : public Layer, public HasInitialValues {
   // The type of the values, also of those of a coded weight.
   at::ScalarType dtype() const { return form_ ? dtype_ : weight.scalar_type(); }
 
-  // Declares that the layer gives only some of its outputs: those from `first` on.
+  // Declares that the layer gives only some of its outputs, or reads only some of its inputs: those from
+  // `first` on.
   void set_first_output(int64_t first) { first_output_ = first; }
+  void set_first_input(int64_t first) { first_input_ = first; }
   int64_t first_output() const { return first_output_; }
+  int64_t first_input() const { return first_input_; }
 
   int64_t in_features() const { return operand().size(1); }
   int64_t out_features() const { return weight.size(0); }
@@ -146,7 +149,7 @@ class Linear : public Layer, public HasInitialValues {
   std::vector<std::string> stored_apart_;
   std::optional<StoredStack> stored_stack_;
   double bias_share_ = 1.0;
-  int64_t first_output_ = 0;
+  int64_t first_output_ = 0, first_input_ = 0;
 };
 
 // Returns each layer's output for x, in the order of `layers`. For few rows this is faster than one call

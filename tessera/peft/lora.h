@@ -144,7 +144,7 @@ class LoraAdapter : public nn::LinearAdapter {
                      const c10::intrusive_ptr<ops::RowExchange>& output = {}) override;
   bool drops() const override;
   // Returns what the adapter adds to the layer's own output for x, [rows, in]: [rows, out], without dropout.
-  // The adapter is not DoRA's, whose output is no such sum.
+  // The adapter is not DoRA's, whose output is no such sum. Of a part of the inputs it is a part of the sum.
   at::Tensor change(const at::Tensor& x) const;
 
   std::vector<nn::AdapterParameter> adapter_parameters() const override;
@@ -159,6 +159,9 @@ class LoraAdapter : public nn::LinearAdapter {
   // The layer with the part of its weight that no dropout is for: W, or W - scaling B0 A0.
   at::Tensor fixed_product(const ops::Activation& x, const ops::Weight& weight,
                            const std::optional<at::Tensor>& bias, const RowsOut& output) const;
+  // Ranks that hold other columns of x have the other parts of y: returns the share of the bias that each
+  // adds.
+  double bias_share() const;
   // scaling B A x, for an x that dropout has been applied to.
   at::Tensor trained_product(const at::Tensor& x, const RowsOut& output) const;
   at::Tensor directed(const ops::Activation& x, const ops::Weight& weight,

@@ -96,15 +96,15 @@ at::Tensor LoraAdapter::forward(const ops::Activation& x, const ops::Weight& wei
                                 const std::optional<at::Tensor>& bias, const RowsOut& output) {
   std::optional<at::Tensor> mask;
   if (drops()) mask = nn::dropout_mask_here(x.value(), dropout_, stream_, input_);
-  const double own_columns = static_cast<double>(x.value().size(-1));
   at::Tensor y = magnitude_ == nullptr ? directed(x, weight, bias, mask, output)
                                        : with_magnitude(x, weight, bias, mask, output);
   if (!b_->bias.defined()) return y;
-  // Ranks that hold other columns have the other parts of y. Each adds its share of the bias, unless the
-  // parts have been added up already.
-  const bool is_part = input_.width > 0 && output == nullptr;
-  const double share = is_part ? own_columns / static_cast<double>(input_.width) : 1.0;
-  return y + b_->bias * (scaling_ * share);
+  // The parts of y have been added up already if its rows have been handed on.
+  return y + b_->bias * (scaling_ * (output == nullptr ? bias_share() : 1.0));
+}
+
+double LoraAdapter::bias_share() const {
+  return input_.width > 0 ? static_cast<double>(a_->weight.size(1)) / static_cast<double>(input_.width) : 1.0;
 }
 
 at::Tensor LoraAdapter::fixed_product(const ops::Activation& x, const ops::Weight& weight,
@@ -118,7 +118,7 @@ at::Tensor LoraAdapter::change(const at::Tensor& x) const {
   TESSERA_ASSERT(magnitude_ == nullptr, "the change of an adapter that is a sum");
   at::Tensor y = trained_product(x, {});
   if (a_start_ != nullptr) y = y + ops::linear(ops::linear(x, a_start_->weight), b_start_->weight) * scaling_;
-  return b_->bias.defined() ? y + b_->bias * scaling_ : y;
+  return b_->bias.defined() ? y + b_->bias * (scaling_ * bias_share()) : y;
 }
 
 at::Tensor LoraAdapter::trained_product(const at::Tensor& x, const RowsOut& output) const {

@@ -6,7 +6,9 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
+#include "tessera/nn/layer.h"
 #include "tessera/nn/linear.h"
+#include "tessera/nn/materialize.h"
 #include "tessera/ops/linear.h"
 #include "tessera/peft/adapter_files.h"
 #include "tessera/peft/combine.h"
@@ -48,7 +50,7 @@ class RowAdapter : public nn::LinearAdapter {
 
   std::vector<nn::AdapterParameter> adapter_parameters() const override { return {}; }
   void set_input_part(int64_t, int64_t, const ops::ChangeInPlace&) override {
-    TESSERA_ASSERT(false, "adapters of rows are for whole layers");
+    TESSERA_ASSERT(false, "adapters of rows come after a layer is cut");
   }
 
  private:
@@ -56,28 +58,45 @@ class RowAdapter : public nn::LinearAdapter {
   std::map<int64_t, std::shared_ptr<LoraAdapter>> adapters_;
 };
 
+// Keeps the part of an adapter of `whole` that belongs to the layer, which has a part of its inputs or of its
+// outputs.
+void keep_part(LoraAdapter& adapter, const nn::Linear& layer, const nn::Linear& whole) {
+  std::vector<nn::AdapterParameter> parameters = adapter.adapter_parameters();
+  for (nn::AdapterParameter& parameter : parameters) {
+    at::Tensor part = parameter.tensor.detach();
+    if (parameter.in_dim) part = part.narrow(*parameter.in_dim, layer.first_input(), layer.in_features());
+    if (parameter.out_dim) part = part.narrow(*parameter.out_dim, layer.first_output(), layer.out_features());
+    nn::materialize(parameter.tensor, part.clone());
+  }
+  if (layer.in_features() < whole.in_features())
+    adapter.set_input_part(layer.first_input(), whole.in_features(), nullptr);
+}
+
 }  // namespace
 
-std::shared_ptr<nn::AdapterRows> apply_row_adapters(torch::nn::Module& model,
+std::shared_ptr<nn::AdapterRows> apply_row_adapters(torch::nn::Module& model, torch::nn::Module& whole,
                                                     const std::vector<std::string>& folders,
                                                     const TiedModules& tied, at::Device device) {
   auto rows = std::make_shared<nn::AdapterRows>();
+  const nn::NamedLayers here = nn::named_layers(model);
   std::map<std::string, std::pair<std::shared_ptr<nn::Linear>, std::shared_ptr<RowAdapter>>> layers;
   int64_t number = nn::AdapterRows::kNoAdapter;
   for (const std::string& folder : folders) {
     ++number;
     const AdapterConfig config = read_adapter_config(folder);
     if (const std::string why = why_no_sum(config.options); !why.empty()) throw refusal(config, why);
-    const LoadedAdapter loaded(model, folder, tied, device);
+    const LoadedAdapter loaded(whole, folder, tied, device);
     for (const LoadedAdapter::Part& part : loaded.parts()) {
       if (part.layer->role() == nn::ParameterRole::Expert)
         throw refusal(config, "it adapts experts, which see only the rows that a router gives them");
       auto& [layer, adapters] = layers[part.layer_name];
       if (layer == nullptr) {
-        layer = part.layer;
+        layer = std::dynamic_pointer_cast<nn::Linear>(nn::find_layer(here, part.layer_name));
         adapters = std::make_shared<RowAdapter>(rows);
       }
-      adapters->add(number, std::dynamic_pointer_cast<LoraAdapter>(part.adapter));
+      const auto adapter = std::dynamic_pointer_cast<LoraAdapter>(part.adapter);
+      if (layer != part.layer) keep_part(*adapter, *layer, *part.layer);
+      adapters->add(number, adapter);
     }
   }
   for (auto& [name, layer] : layers) layer.first->set_adapter(layer.second, name);

@@ -92,7 +92,7 @@ std::shared_ptr<nn::AdapterRows> two_adapters(models::CausalLM& model, const std
     checkpoint::materialize(*adapted, *models::random_source(*adapted, 5));
     peft::save_adapter(folders.back(), *adapted, options, targets);
   }
-  return peft::apply_row_adapters(model, folders, model.tied_modules(), kHost);
+  return peft::apply_row_adapters(model, model, folders, model.tied_modules(), kHost);
 }
 
 TEST(ServingEngine, RequestsChooseTheirAdapters) {

@@ -8,7 +8,9 @@
 
 #include "tests/generation/kept_answer.h"
 #include "tests/models/reference_models.h"
+#include "tests/peft/made_adapters.h"
 #include "tests/testing/mpi_world.h"
+#include "tests/train/train_testing.h"
 
 namespace tessera::generation {
 namespace {
@@ -18,9 +20,22 @@ struct Layout {
   int64_t tp, pp;
 };
 
-std::shared_ptr<models::CausalLM> load(const std::string& family, const parallel::DeviceMesh& mesh) {
-  return load_for_inference(models::reference_folder(family), "", at::TensorOptions(kHost).dtype(at::kDouble),
-                            mesh);
+// Writes two adapters, of which one has biases.
+void write_adapters(const std::string& family, const std::vector<std::string>& folders) {
+  peft::LoraOptions options{.rank = 3, .alpha = 7.0, .start = "true"};
+  options.target_modules = {"q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "down_proj"};
+  peft::write_adapter(folders[0], family, options);
+  options.has_bias = true;
+  peft::write_adapter(folders[1], family, options);
+}
+
+std::shared_ptr<models::CausalLM> load(const std::string& family, const parallel::DeviceMesh& mesh,
+                                       const std::vector<std::string>& adapters) {
+  const auto model =
+      load_for_inference(models::reference_folder(family), "", at::TensorOptions(kHost).dtype(at::kDouble),
+                         mesh, {.adapters = true});
+  add_adapters(*model, models::reference_folder(family), adapters);
+  return model;
 }
 
 // A regular expression over the tokens of a vocabulary, each of which stands for one letter.
@@ -45,6 +60,7 @@ void expect_answers(ServingEngine& engine, models::CausalLM& whole, bool makes_e
     requests.push_back(request_for(receivers.back(), prompt, 80));
     serving::EngineRequest& request = requests.back();
     GenerateOptions alone = options_like(80);
+    request.adapter = alone.adapter = i % 3;
     if (i == 1) receivers.back()->most = alone.max_new_tokens = 7;
     if (i == 2) request.constraint = alone.constraint = constraint_on(vocabulary, "[!-+]{3}");
     if (i == 3) request.scores_prompt = request.wants_log_probs = true;
@@ -71,14 +87,18 @@ void serve_on(const Layout& layout) {
                std::to_string(layout.pp));
   const auto world = testing::world();
   const parallel::DeviceMesh mesh(world, inference_dims({layout.tp, layout.pp, 1, false}, world->size()));
-  const auto model = load(layout.family, mesh);
+  const testing::SharedFolder folder(world);
+  const std::vector<std::string> adapters = {folder / "first", folder / "second"};
+  if (folder.is_owner()) write_adapters(layout.family, adapters);
+  world->barrier();
+  const auto model = load(layout.family, mesh, adapters);
   ServingEngineOptions options{.max_batch = 4, .max_cache_tokens = 128, .max_part_tokens = 16};
   options.orders = std::make_shared<RankOrders>(*world);
   options.on_broken = [](const std::exception& error) { FAIL() << error.what(); };
   if (layout.pp > 1) options.embeddings.refusal = "its layers lie on several ranks";
   if (world->rank() > 0) return follow_serving_engine(*model, options);
   ServingEngine engine(*model, options);
-  expect_answers(engine, *load(layout.family, {comm::Communicator::single(), {}}), layout.pp == 1);
+  expect_answers(engine, *load(layout.family, {comm::Communicator::single(), {}}, adapters), layout.pp == 1);
 }
 
 TEST(ServingOrders, RanksServeAsOneProcess) {

@@ -89,4 +89,12 @@ inline LoraOptions options_of(const std::string& family) {
   return options;
 }
 
+// Writes an adapter with random values of a family's model.
+inline void write_adapter(const std::string& folder, const std::string& family, const LoraOptions& options) {
+  const auto model = models::build_model(reference_folder(family), at::kDouble);
+  const LoraTargets targets = start_adapter(*model, family, options);
+  add_noise(*model, targets);
+  save_adapter(folder, *model, options, targets);
+}
+
 }  // namespace tessera::peft

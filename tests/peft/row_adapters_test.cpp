@@ -17,14 +17,6 @@ using models::load_reference_model;
 using models::max_difference;
 using ::testing::HasSubstr;
 
-// Writes an adapter with random values of a family's model.
-void write_adapter(const std::string& folder, const std::string& family, const LoraOptions& options) {
-  const auto model = models::build_model(reference_folder(family), at::kDouble);
-  const LoraTargets targets = start_adapter(*model, family, options);
-  add_noise(*model, targets);
-  save_adapter(folder, *model, options, targets);
-}
-
 // Adapters of other ranks, scales and layers.
 std::vector<LoraOptions> several(const std::string& family) {
   LoraOptions plain = options_of(family), scaled = plain, narrow = plain;
@@ -65,7 +57,7 @@ TEST(RowAdapters, RowsOfOnePassGetEachItsOwn) {
     model->eval();
     const std::vector<int64_t> none(5, nn::AdapterRows::kNoAdapter), mixed = {2, 0, 1, 3, 2};
     const at::Tensor of_base = decoded(*model, none);
-    model->set_adapter_rows(apply_row_adapters(*model, folders, model->tied_modules(), kHost));
+    model->set_adapter_rows(apply_row_adapters(*model, *model, folders, model->tied_modules(), kHost));
     model->eval();
     EXPECT_TRUE(at::equal(decoded(*model, none), of_base));
     const at::Tensor all = decoded(*model, mixed);
@@ -104,7 +96,7 @@ TEST(RowAdapters, WhatRowsCannotChooseIsRefused) {
     write_adapter(folder.path(), row.family, options);
     const auto model = load_reference_model(row.family, at::kDouble);
     try {
-      apply_row_adapters(*model, {folder.path()}, model->tied_modules(), kHost);
+      apply_row_adapters(*model, *model, {folder.path()}, model->tied_modules(), kHost);
       ADD_FAILURE() << "was taken";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), "E-MODEL-ADAPTER");

@@ -111,7 +111,9 @@ class Cutter {
       of_weight.inner_unit = linear.form()->row_bytes(style.inner_unit);
     }
     const Box box = place_cut(linear.weight, is_colwise ? 0 : 1, of_weight);
-    if (is_colwise) linear.set_first_output(box.offset[0]);
+    const int64_t first_input =
+        linear.form() ? box.offset[1] / linear.form()->bytes * linear.form()->elements : box.offset[1];
+    is_colwise ? linear.set_first_output(box.offset[0]) : linear.set_first_input(first_input);
     if (is_colwise && linear.bias.defined()) place_cut(linear.bias, 0, style);
     // The whole bias is added to the tokens that the rank keeps, so its gradients are summed over ranks.
     if (!is_colwise && linear.bias.defined() && options_.sequence_parallel) place_whole(linear.bias);
@@ -121,9 +123,7 @@ class Cutter {
       dim ? static_cast<void>(place_cut(parameter.tensor, *dim, style)) : place_whole(parameter.tensor);
     }
     if (is_colwise) return linear.adapter()->set_output_part(box.offset[0]);
-    const int64_t first =
-        linear.form() ? box.offset[1] / linear.form()->bytes * linear.form()->elements : box.offset[1];
-    linear.adapter()->set_input_part(first, in_features,
+    linear.adapter()->set_input_part(first_input, in_features,
                                      detail::sum_over(group_, "sums over the input of " + name));
   }
 
