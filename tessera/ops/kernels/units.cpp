@@ -19,7 +19,9 @@ const Units<float>* units<float>() {
 
 template <>
 const Units<Bf16>* units<Bf16>() {
-  static const bool has_bf16 = detect_cpu_features().avx512_bf16;
+  // On Intel's processors the bfloat16 instruction makes no more sums a cycle than the two for float32 do;
+  // measured, half as many.
+  static const bool has_bf16 = detect_cpu_features().avx512_bf16 && !__builtin_cpu_is("intel");
   switch (usable_isa()) {
     case Isa::Amx: return &avx512::bf16_units_with_tiles();
     case Isa::Avx512: return has_bf16 ? &avx512::bf16_units() : &avx512::widened_units();
