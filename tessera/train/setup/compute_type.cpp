@@ -58,7 +58,8 @@ void tell_costs(const config::Recipe& recipe, comm::Communicator& world) {
   if (recipe.dtype != config::ComputeType::BFloat16 || !is_host || ops::has_bf16_units()) return;
   if (ops::product_units<ops::kernels::Bf16>() != nullptr) {
     log::info(
-        "this processor has no bfloat16 units, so bfloat16 products are as fast as float32 ones: bf16: true "
+        "this processor has no faster units for bfloat16, whose products are as fast as those of float32: "
+        "bf16: true "
         "saves memory here, but not time");
     return;
   }
