@@ -78,13 +78,13 @@ at::Tensor mask_of_rows(const at::Tensor& x, double p, uint64_t stream, const Ro
   const int64_t width = part.width > 0 ? part.width : x.size(-1);
   TESSERA_CHECK_ARGUMENT(x.dim() == 2 && x.size(0) == place.rows.size(0),
                          "dropout: the rows are those of the RandomScope");
-  const at::Tensor dense = place.rows.contiguous();
-  const auto rows = host_span<const int64_t>(dense);
+  const std::vector<TokenPlace> rows = row_places(place);
   std::vector<at::Tensor> masks;
   for (size_t i = 0; i < rows.size();) {
-    const int64_t sequence = rows[i];
+    const int64_t sequence = rows[i].sequence;
     std::vector<int64_t> first;
-    for (; i < rows.size() && rows[i] == sequence; i += 2) first.push_back(rows[i + 1] * width + part.first);
+    for (; i < rows.size() && rows[i].sequence == sequence; ++i)
+      first.push_back(rows[i].token * width + part.first);
     masks.push_back(ops::dropout_mask_of_rows(first, x.size(1), p, place.seed,
                                               stream_in(stream, static_cast<uint64_t>(sequence)), place.step,
                                               x.options().requires_grad(false)));
