@@ -112,10 +112,12 @@ struct BiasedOperands {
     return (bias.size(1) - 1) / 2 - (block.ahead + block.queries - 1);
   }
 
-  // Returns values of the block's pairs, [heads, queries, keys], after dropout.
-  at::Tensor dropped(const at::Tensor& of_pairs, const AttentionSpan& block) const {
-    if (formula.dropout.probability == 0.0) return of_pairs;
-    return of_pairs * dropout_factors(formula.dropout, block, of_pairs.scalar_type());
+  // Returns a function that drops values of the block's pairs, [heads, queries, keys].
+  auto dropout_of(const AttentionSpan& block) const {
+    at::Tensor factors;
+    if (formula.dropout.probability > 0) factors = dropout_factors(formula.dropout, block, q.scalar_type());
+    return
+        [factors](const at::Tensor& of_pairs) { return factors.defined() ? of_pairs * factors : of_pairs; };
   }
 
   // Returns the softmax of the block's scores, [heads, queries, keys].
@@ -162,7 +164,7 @@ struct BiasedFunction : torch::autograd::Function<BiasedFunction> {
     const BiasedOperands operands(q, k, v, bias, formula);
     const at::Tensor out = at::zeros(q.sizes(), q.options());
     for (const AttentionSpan& block : blocks_of(spans, q.size(1), formula.is_causal)) {
-      const at::Tensor made = at::matmul(operands.dropped(operands.weights(block), block),
+      const at::Tensor made = at::matmul(operands.dropout_of(block)(operands.weights(block)),
                                          operands.v.narrow(1, block.first_key, block.keys));
       out.narrow(0, block.first_query, block.queries).copy_(made.transpose(0, 1));
     }
@@ -186,8 +188,9 @@ struct BiasedFunction : torch::autograd::Function<BiasedFunction> {
         return x.narrow(1, block.first_query, block.queries);
       };
       const at::Tensor weights = in.weights(block), grad = of_queries(grad_out);
-      of_keys(grad_v).add_(at::matmul(in.dropped(weights, block).transpose(1, 2), grad));
-      at::Tensor scores = in.dropped(at::matmul(grad, of_keys(in.v).transpose(1, 2)), block);
+      const auto dropped = in.dropout_of(block);
+      of_keys(grad_v).add_(at::matmul(dropped(weights).transpose(1, 2), grad));
+      at::Tensor scores = dropped(at::matmul(grad, of_keys(in.v).transpose(1, 2)));
       // The gradient of the scores, by that of the softmax.
       scores = weights * (scores - (scores * weights).sum(2, /*keepdim=*/true));
       grad_bias.narrow(1, in.first_column(block), block.queries + block.keys - 1).add_(sum_distances(scores));

@@ -80,9 +80,12 @@ at::Tensor half_of(const at::Tensor& rows, const TokenSplit& split, int64_t rank
   return rows.narrow(0, half == 0 ? 0 : split.count(rank, 0), split.count(rank, half));
 }
 
-ops::AttentionFormula formula_of_half(const ops::AttentionFormula& formula, const TokenSplit& split,
-                                      int64_t rank, int64_t half) {
-  return formula.of_queries(half == 0 ? 0 : split.count(rank, 0), split.count(rank, half));
+// Returns the formula for one half of a rank's queries.
+ops::AttentionFormula formula_of_half(ops::AttentionFormula formula, const TokenSplit& split, int64_t rank,
+                                      int64_t half) {
+  at::Tensor& draws = formula.dropout.draws;
+  if (draws.defined()) draws = half_of(draws, split, rank, half);
+  return formula;
 }
 
 // Calls body(query half, key half, spans) for those pairs of halves in which some query sees some key.
