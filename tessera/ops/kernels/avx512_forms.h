@@ -49,6 +49,7 @@ struct WordProduct<Bf16> {
   TESSERA_INLINE Vec added(Vec sum, Vec a, Vec b) {
     return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
   }
+  static constexpr int64_t kRowsFromMemory = 0;
 };
 
 template <>

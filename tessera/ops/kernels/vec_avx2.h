@@ -21,11 +21,8 @@ using Mask = uint16_t;  // a bit for each float
 
 // How products of panels fill the registers: vectors in a row of C, and rows at a time.
 inline constexpr int64_t kVecsOfProduct = 1;
-inline constexpr int64_t kRowGroups[] = {6, 5, 5};  // groups of a tile's 16 lines
-// A product of one tile a row takes every second kilobyte of a panel, which the processor does not foresee:
-// the next planes are fetched by name, and so are the next rows to pack. Each gains 3 to 5 % on an AMD EPYC
-// of the third generation.
-inline constexpr bool kFetchesOperands = true;
+inline constexpr int64_t kRowGroups[] = {6, 5, 5, 6, 5, 5};  // groups of a panel's 32 lines
+inline constexpr int64_t kRowsFromMemory = 0;                // no instruction repeats a word from memory
 
 // Returns the mask of the first n elements: all of them if n is more, none if it is negative.
 TESSERA_INLINE Mask first_of(int64_t n) {
@@ -116,6 +113,7 @@ TESSERA_INLINE Vec div(Vec a, Vec b) { return {_mm256_div_ps(a.low, b.low), _mm2
 TESSERA_INLINE Vec multiply_add(Vec a, Vec b, Vec c) {
   return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
 }
+TESSERA_INLINE Vec multiply_add_from(const float* a, Vec b, Vec c) { return multiply_add(all(*a), b, c); }
 TESSERA_INLINE Vec multiply_sub(Vec a, Vec b, Vec c) {
   return {_mm256_fmsub_ps(a.low, b.low, c.low), _mm256_fmsub_ps(a.high, b.high, c.high)};
 }

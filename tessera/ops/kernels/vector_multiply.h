@@ -11,12 +11,17 @@ TESSERA_INLINE Vec repeated_word(const char* word) {
   return all(x);
 }
 
-// Returns sum + a b, word by word.
+// Computes sum + a b, word by word, for a word `a` that meets all lines of b.
 template <class Form>
 struct WordProduct;
 template <>
 struct WordProduct<float> {
   TESSERA_INLINE Vec added(Vec sum, Vec a, Vec b) { return multiply_add(a, b, sum); }
+  // Does it for the first `kRowsFromMemory` rows of a group.
+  TESSERA_INLINE Vec added_from(Vec sum, const char* a, Vec b) {
+    return multiply_add_from(reinterpret_cast<const float*>(a), b, sum);
+  }
+  static constexpr int64_t kRowsFromMemory = TESSERA_VEC::kRowsFromMemory;
 };
 template <>
 struct WordProduct<Widened> : WordProduct<float> {};
@@ -41,7 +46,9 @@ void add_sums_to(const float* sums, int64_t sum_stride, float beta, Out* c, int6
 }
 
 // Multiplies `Rows` lines of a left panel by `Vecs` tiles of a right one over `planes` planes: C = product +
-// beta C, for up to `rows` x `columns` of C.
+// beta C, for up to `rows` x `columns` of C. The next planes are fetched by name: the processor does not
+// foresee a group's lines, nor every second kilobyte of a panel. That gains 3 to 6 % on an AMD EPYC of the
+// third generation and on an Intel Xeon of family 6, model 207.
 template <class Form, int64_t Rows, int64_t Vecs, class Out>
 [[gnu::noinline]] void multiply_rows(const char* left, const char* right, int64_t planes, float beta, Out* c,
                                      int64_t ldc, int64_t rows, int64_t columns) {
@@ -50,30 +57,40 @@ template <class Form, int64_t Rows, int64_t Vecs, class Out>
   for (int64_t row = 0; row < Rows; ++row) {
 #pragma GCC unroll 2
     for (int64_t i = 0; i < Vecs; ++i) sums[row][i] = zero();
-    // C is written last, but fetching it takes longest, so it begins here.
-    __builtin_prefetch(c + std::min(row, rows - 1) * ldc, 1);
-    __builtin_prefetch(c + std::min(row, rows - 1) * ldc + columns - 1, 1);
+  }
+  // C is written last, but fetching it takes longest, so it begins here.
+  for (int64_t row = 0; row < std::min(rows, Rows); ++row) {
+    __builtin_prefetch(c + row * ldc, 1);
+    __builtin_prefetch(c + row * ldc + columns - 1, 1);
   }
   for (int64_t plane = 0; plane < planes; ++plane, left += kPlaneBytes, right += kPlaneBytes) {
-    if constexpr (kFetchesOperands) {
 #pragma GCC unroll 16
-      for (int64_t row = 0; row < Rows; ++row) __builtin_prefetch(left + 2 * kPlaneBytes + row * 64);
-    }
+    for (int64_t row = 0; row < Rows; ++row) __builtin_prefetch(left + 2 * kPlaneBytes + row * 64);
 #pragma GCC unroll 4
     for (int64_t word = 0; word < 16; ++word) {
       Vec line[Vecs];
 #pragma GCC unroll 2
       for (int64_t i = 0; i < Vecs; ++i) {
         const char* words = right + i * kTileBytes + word * 64;
-        if constexpr (kFetchesOperands) __builtin_prefetch(words + kPlaneBytes);
+        __builtin_prefetch(words + kPlaneBytes);
         line[i] = load(reinterpret_cast<const float*>(words));
       }
 #pragma GCC unroll 16
       for (int64_t row = 0; row < Rows; ++row) {
-        const Vec repeated = repeated_word(left + row * 64 + word * 4);
+        const char* const repeated = left + row * 64 + word * 4;
+        if constexpr (WordProduct<Form>::kRowsFromMemory > 0) {
+          if (row < WordProduct<Form>::kRowsFromMemory) {
+#pragma GCC unroll 2
+            for (int64_t i = 0; i < Vecs; ++i) {
+              sums[row][i] = WordProduct<Form>::added_from(sums[row][i], repeated, line[i]);
+            }
+            continue;
+          }
+        }
+        const Vec word_of_row = repeated_word(repeated);
 #pragma GCC unroll 2
         for (int64_t i = 0; i < Vecs; ++i) {
-          sums[row][i] = WordProduct<Form>::added(sums[row][i], repeated, line[i]);
+          sums[row][i] = WordProduct<Form>::added(sums[row][i], word_of_row, line[i]);
         }
       }
     }
@@ -88,27 +105,21 @@ template <class Form, int64_t Rows, int64_t Vecs, class Out>
   }
 }
 
-template <class Form, int64_t Vecs, class Out, size_t... Group>
-TESSERA_INLINE void multiply_tile_rows(const char* left, const char* right, int64_t planes, float beta,
-                                       Out* c, int64_t ldc, int64_t rows, int64_t columns,
-                                       std::index_sequence<Group...>) {
-  const auto run = [&](auto group, int64_t first) {
-    if (first >= rows) return;
-    multiply_rows<Form, kRowGroups[group], Vecs>(left + first * 64, right, planes, beta, c + first * ldc, ldc,
-                                                 std::min(rows - first, kRowGroups[group]), columns);
-  };
-  int64_t first = 0;
-  ((run(std::integral_constant<size_t, Group>(), first), first += kRowGroups[Group]), ...);
-}
-
 template <class Form, int64_t Vecs, class Out>
 void multiply_columns(const char* left, const char* right, int64_t planes, float beta, Out* c, int64_t ldc,
                       int64_t rows, int64_t columns) {
-  for (int64_t row = 0; row < rows; row += kTileLines) {
-    multiply_tile_rows<Form, Vecs>(left + row * 64, right, planes, beta, c + row * ldc, ldc,
-                                   std::min(rows - row, kTileLines), columns,
-                                   std::make_index_sequence<std::size(kRowGroups)>());
+  int64_t first = 0;
+  const auto run = [&](auto group) {
+    if (first < rows) {
+      multiply_rows<Form, group, Vecs>(left + first * 64, right, planes, beta, c + first * ldc, ldc,
+                                       std::min<int64_t>(rows - first, group), columns);
+    }
+    first += group;
+  };
+  [&]<size_t... Index>(std::index_sequence<Index...>) {
+    (run(std::integral_constant<int64_t, kRowGroups[Index]>()), ...);
   }
+  (std::make_index_sequence<std::size(kRowGroups)>());
 }
 
 // Computes C's block of `rows` x `columns`, up to a panel each, as the panels' product + beta C.

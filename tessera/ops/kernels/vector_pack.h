@@ -97,7 +97,7 @@ void pack_panels(Side side, Lines<ElementOf<Form>> from, int64_t lines, int64_t 
       const int64_t line = panel * kPanelLines + half * kTileLines;
       const int64_t wide = std::clamp<int64_t>(lines - line, 0, kTileLines);
       const T* data = from.at(line, block * kTileDepth);
-      if constexpr (kFetchesOperands) fetch_next<T, kDeep>(data, from.stride);
+      fetch_next<T, kDeep>(data, from.stride);
       if (wide == kTileLines && deep == kTileDepth) {
         pack_tile<Form>(TileSource<T, kDeep>{data, from.stride, kTileLines, kTileDepth}, must_turn, at);
       } else {
