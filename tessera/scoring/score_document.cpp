@@ -5,6 +5,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/utf8.h"
+#include "tessera/scoring/edit_rate.h"
 #include "tessera/scoring/text_metrics.h"
 #include "tessera/text/chat_template/text.h"
 
