@@ -26,6 +26,13 @@ Json input_of(const std::string& arguments) {
   }
 }
 
+// Input tokens are those that were read: here, unlike in OpenAI's form, what the cache knew counts apart.
+Json usage_of(const Usage& usage) {
+  return {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
+          {"cache_read_input_tokens", usage.cached_tokens},
+          {"output_tokens", usage.new_tokens}};
+}
+
 void send_event(const char* type, Json event, const SendEvent& send) {
   Json whole = {{"type", type}};
   whole.update(event);
@@ -49,16 +56,15 @@ Json MessageFormat::whole(const ReplyFacts& facts, const std::vector<Json>& answ
                           const Usage& usage) const {
   Json reply = {{"id", facts.id}, {"type", "message"}, {"role", "assistant"}, {"model", facts.model}};
   reply.update(answers.at(0));
-  reply["usage"] = {{"input_tokens", usage.prompt_tokens}, {"output_tokens", usage.new_tokens}};
+  reply["usage"] = usage_of(usage);
   return reply;
 }
 
 void MessageFormat::begin(const ReplyFacts& facts, const SendEvent& send) const {
-  const Json message = {
-      {"id", facts.id},           {"type", "message"},
-      {"role", "assistant"},      {"model", facts.model},
-      {"content", Json::array()}, {"stop_reason", nullptr},
-      {"stop_sequence", nullptr}, {"usage", {{"input_tokens", facts.prompt_tokens}, {"output_tokens", 0}}}};
+  const Json message = {{"id", facts.id},           {"type", "message"},
+                        {"role", "assistant"},      {"model", facts.model},
+                        {"content", Json::array()}, {"stop_reason", nullptr},
+                        {"stop_sequence", nullptr}, {"usage", usage_of({facts.prompt_tokens, 0, 0})}};
   send_event("message_start", {{"message", message}}, send);
 }
 
@@ -92,7 +98,7 @@ void MessageFormat::close(const SendEvent& send) const {
 }
 
 void MessageFormat::end(const ReplyFacts&, const Usage& usage, const SendEvent& send) const {
-  send_event("message_delta", {{"delta", stop_}, {"usage", {{"output_tokens", usage.new_tokens}}}}, send);
+  send_event("message_delta", {{"delta", stop_}, {"usage", usage_of(usage)}}, send);
   send_event("message_stop", Json::object(), send);
 }
 

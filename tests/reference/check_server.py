@@ -161,7 +161,8 @@ def check_anthropic(address):
     check("messages.stream", text == whole.content[0].text and final.usage.output_tokens == whole.usage.output_tokens,
           final)
     counted = client.messages.count_tokens(model=usual["model"], messages=usual["messages"], system=usual["system"])
-    check("messages.count_tokens", counted.input_tokens == whole.usage.input_tokens, counted)
+    read = whole.usage.input_tokens + whole.usage.cache_read_input_tokens
+    check("messages.count_tokens", counted.input_tokens == read, counted)
     try:
         client.messages.create(**{**usual, "model": "other"})
         check("anthropic.NotFoundError", False, "no error")
