@@ -105,21 +105,26 @@ template <class Form, int64_t Rows, int64_t Vecs, class Out>
   }
 }
 
+// Calls run(lines) for each group of a panel's lines, in their order; `lines` is a constant.
+template <class Run>
+TESSERA_INLINE void for_row_groups(const Run& run) {
+  [&]<size_t... Index>(std::index_sequence<Index...>) {
+    (run(std::integral_constant<int64_t, kRowGroups[Index]>()), ...);
+  }
+  (std::make_index_sequence<std::size(kRowGroups)>());
+}
+
 template <class Form, int64_t Vecs, class Out>
 void multiply_columns(const char* left, const char* right, int64_t planes, float beta, Out* c, int64_t ldc,
                       int64_t rows, int64_t columns) {
   int64_t first = 0;
-  const auto run = [&](auto group) {
+  for_row_groups([&](auto group) {
     if (first < rows) {
       multiply_rows<Form, group, Vecs>(left + first * 64, right, planes, beta, c + first * ldc, ldc,
                                        std::min<int64_t>(rows - first, group), columns);
     }
     first += group;
-  };
-  [&]<size_t... Index>(std::index_sequence<Index...>) {
-    (run(std::integral_constant<int64_t, kRowGroups[Index]>()), ...);
-  }
-  (std::make_index_sequence<std::size(kRowGroups)>());
+  });
 }
 
 // Computes C's block of `rows` x `columns`, up to a panel each, as the panels' product + beta C.

@@ -235,10 +235,7 @@ inline void multiply_plain(const float* left, int64_t left_stride, const char* r
                                 {ahead.data + ahead.bytes * row / rows, ahead.bytes * group / rows});
     row += group;
   };
-  const auto run_panel = [&]<size_t... Index>(std::index_sequence<Index...>) {
-    (run(std::integral_constant<int64_t, kRowGroups[Index]>()), ...);
-  };
-  while (row + kPanelLines <= rows) run_panel(std::make_index_sequence<std::size(kRowGroups)>());
+  while (row + kPanelLines <= rows) for_row_groups(run);
   while (row + kRowGroups[0] <= rows) run(std::integral_constant<int64_t, kRowGroups[0]>());
   while (row < rows) run(std::integral_constant<int64_t, 1>());
 }
